@@ -1,9 +1,8 @@
-"""What happens to an attempt that its caller, its upstream or this replica did not see through to
-its end.
+"""Settles attempts that their caller, their upstream or this replica did not see through.
 
-An abandoned answer that is billed anyway is read to its end for the sake of its usage; what was cut
-before its upstream said any usage is counted. Both are tasks of the application, bounded in number
-and time, and never of the request: that one is gone.
+An abandoned answer that is billed anyway is read to its end for its usage. An answer that was cut
+before its usage is counted. Both run as tasks of the application, limited in number and time,
+because the request has already ended.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
-    """How much is read on for callers who left: how many answers at once, for how long, how many
+    """Limits on answers that are read on after their callers left: how many, for how long,
     events each.
     """
 
@@ -38,9 +37,9 @@ class DrainLimits:
 
 
 class AbandonedAnswers:
-    """Settles what did not end well.
+    """Settles attempts that did not end well.
 
-    `is_stopping` is true once live answers are cut off by this replica's stop.
+    `is_stopping` becomes True when this replica's stop cuts off live answers.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class AbandonedAnswers:
         self._is_closed = False
 
     def left(self, attempt: Attempt, exchange: UpstreamAnswer | None) -> None:
-        """The caller is gone, or the replica stops.
+        """Settle or drain an attempt whose caller left or whose replica stops.
 
-        No await: nothing that waits would be waited for.
+        Never awaits, because its caller may already be cancelled.
         """
         outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE
         if exchange is None:
@@ -72,8 +71,8 @@ class AbandonedAnswers:
             self._start(read_on(exchange, outcome), exchange, outcome)
 
     def done(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Nothing more will be read: close, and settle by what was seen; by a count where nobody
-        said. No await.
+        """Close an answer and settle by the observed usage, or by a count without one. Never
+        awaits.
         """
         if exchange.is_ended:
             return
@@ -84,9 +83,9 @@ class AbandonedAnswers:
             self._settle_now(exchange, outcome)
 
     async def count(self, exchange: UpstreamAnswer) -> Counted | None:
-        """Count what was answered, None where its upstream said how much.
+        """Count an answer's tokens; None if its upstream reported its usage.
 
-        Bounded in time; never raises.
+        Takes bounded time; never raises.
         """
         counted = _estimated(exchange)
         if counted is None or not self._has_room:
@@ -96,12 +95,12 @@ class AbandonedAnswers:
             return await self._counter.count(
                 attempt.candidate.deployment.model, attempt.request.body, attempt.observed
             )
-        except Exception:  # a tokenizer's own: the estimate stands
+        except Exception:  # the tokenizer's error; the estimate stays
             log.exception("count_failed", request_id=str(attempt.request.request_id))
             return counted
 
     async def close(self) -> None:
-        """Settle by what was seen so far, at once: there is no one left to read on for."""
+        """Settle all answers by their usage so far, at once: the process ends."""
         self._is_closed = True
         left = list(self._tasks.values())
         for task in self._tasks:
@@ -110,11 +109,13 @@ class AbandonedAnswers:
         for (
             exchange,
             outcome,
-        ) in left:  # here and not in the tasks: one cancelled before its first step runs nothing
+        ) in left:  # here and not in the tasks: a task cancelled before its first step runs nothing
             self._settle_now(exchange, outcome)
 
     def _may_read_on(self, exchange: UpstreamAnswer) -> bool:
-        """What has arrived takes a moment, so no drain that takes a minute stands in its way."""
+        """Return True if there is a place to read on. Arrived bytes take a moment, so long
+        drains do not block them.
+        """
         if self._is_closed or self._is_stopping():
             return False
         if exchange.has_all or not exchange.is_read_to_its_end:
@@ -122,22 +123,22 @@ class AbandonedAnswers:
         return self._has_share(exchange.attempt.request.caller.team)
 
     def _bills_on(self, exchange: UpstreamAnswer) -> bool:
-        """True if a provider goes on and bills what nobody reads here, and has said no usage
-        yet.
+        """Return True if the provider continues and bills an unread answer, and has not reported
+        usage.
         """
         is_live = not (exchange.is_ended or self._is_closed or self._is_stopping())
         is_paid = not exchange.attempt.candidate.deployment.is_self_hosted
         return is_live and is_paid and exchange.has_more and exchange.attempt.observed.usage is None
 
     def _leave_unknown(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle at the hold: an estimate of what was seen would be less than what is billed."""
+        """Settle at the hold: an estimate of the seen part would be less than the bill."""
         exchange.upstream.close()
         exchange.attempt.settle(outcome)
         exchange.is_ended = True
 
     def _has_share(self, team: str) -> bool:
-        """One team holds at most twice as many places as are free then, so that it cannot take all
-        of them.
+        """Return True if the team has at most twice as many places as are free, so that it
+        cannot take all.
         """
         own = sum(
             exchange.attempt.request.caller.team == team for exchange, _ in self._tasks.values()
@@ -153,7 +154,7 @@ class AbandonedAnswers:
     def _start(
         self, work: Coroutine[None, None, None], exchange: UpstreamAnswer, outcome: Outcome
     ) -> None:
-        """Let a task settle it; where the task fails, its end does."""
+        """Start a task that settles the attempt; if the task fails, its end settles it."""
         exchange.is_ended = True
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = (exchange, outcome)
@@ -167,17 +168,19 @@ class AbandonedAnswers:
                 request_id=str(exchange.attempt.request.request_id),
                 exc_info=failure,
             )
-        self._settle_now(exchange, outcome)  # changes nothing where the task did
+        self._settle_now(exchange, outcome)  # does nothing if the task settled it
 
     def _settle_now(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Close, and settle by what was seen. Never raises: `close` goes on to the next one."""
+        """Close, and settle by the observed usage. Never raises: `close` continues with the next
+        one.
+        """
         attempt = exchange.attempt
         if attempt.event is None:
             was_served, counted = True, None
             try:
                 exchange.upstream.close()
                 was_served, counted = exchange.was_served, _estimated(exchange)
-            except Exception:  # whatever cannot be closed or counted is settled all the same
+            except Exception:  # an answer that cannot be closed or counted is settled all the same
                 log.exception("ending_failed", request_id=str(attempt.request.request_id))
             attempt.settle(outcome, was_served=was_served, counted=counted)
         exchange.is_ended = True
@@ -187,34 +190,34 @@ class AbandonedAnswers:
             async with asyncio.timeout(self._limits.seconds):
                 await exchange.read_on(max_events=self._limits.events)
         except (RequestError, EventTooLarge, TimeoutError):
-            pass  # what was seen until then is what there is
+            pass  # the usage observed so far counts
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
         exchange.upstream.close()
         await self._count(exchange, outcome)
 
     async def _take_arrived(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Meter what had arrived when the caller left: of a slow caller that can be thousands of
-        tokens.
+        """Meter the bytes that had arrived when the caller left; for a slow caller these can be
+        thousands of tokens.
         """
         try:
             async with asyncio.timeout(self._limits.seconds):
                 await exchange.read_arrived()
         except (RequestError, EventTooLarge, TimeoutError):
-            pass  # what was seen until then is what there is
+            pass  # the usage observed so far counts
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
         exchange.upstream.close()
         await self._count(exchange, outcome)
 
     async def _count(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle by our own count, by an estimate where there is no time for one."""
+        """Settle by our own count, or by an estimate if there is no time for a count."""
         counted = await self.count(exchange)
         exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=counted)
 
 
 def _estimated(exchange: UpstreamAnswer) -> Counted | None:
-    """What sizes alone say, where something was answered and its upstream never said how much."""
+    """Return an estimate by size, if there is an answer and its upstream reported no usage."""
     if not exchange.needs_counting:
         return None
     observed = exchange.attempt.observed

@@ -1,6 +1,4 @@
-"""What a request must pass before anything is sent: its limits, its key, and for each attempt room
-and budgets.
-"""
+"""Admits a request by its limits and its key, and each of its attempts by capacity and budgets."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ from gateway.services.snapshot.snapshot import RequestTerms
 
 @dataclass(frozen=True, slots=True)
 class AttemptGrant:
-    """What an attempt was given.
+    """Everything that was reserved for one attempt.
 
-    Its `on_settled` listeners give all of it back when the attempt ends.
+    Its `on_settled` listeners return all of it when the attempt ends.
     """
 
     holds: tuple[Hold, ...]
@@ -45,7 +43,7 @@ NOTHING_TAKEN = AttemptGrant((), ())
 class Admission:
     """Admits requests and attempts.
 
-    Everything it takes is given back by the listeners that it hands out.
+    The listeners that it hands out return everything that it takes.
     """
 
     budget_leases: BudgetLeases
@@ -59,7 +57,7 @@ class Admission:
     ) -> RequestTotals:
         """Take a request under its limits and claim its key.
 
-        A limit in shadow refuses nothing, but counts.
+        A limit in shadow mode refuses nothing, but counts.
 
         Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or
         `Unavailable`; then nothing is taken.
@@ -93,8 +91,7 @@ class Admission:
         *,
         decision: Decision,
     ) -> AttemptGrant:
-        """Take room for an attempt at its deployment, and hold the most that it can cost, on every
-        budget.
+        """Take capacity at a deployment and hold the attempt's maximum cost on every budget.
 
         Raises the error for the caller; then nothing is taken and nothing held.
         """
@@ -118,7 +115,7 @@ class Admission:
         return AttemptGrant(holds, (give_back,))
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
-        """What the tightest hard budget of an attempt has room for; None where it has none."""
+        """Return the room of the attempt's tightest hard budget; None if it has none."""
         return self.budget_leases.remaining_nusd(holds)
 
     async def _room(
@@ -132,7 +129,7 @@ class Admission:
     async def _in_shadow(
         self, limited: LimitedBy, tokens: int, decision: Decision
     ) -> LimitGrant | None:
-        """What the limit gives, None where it would have refused."""
+        """Return the limit's grant, None if the limit would have refused."""
         try:
             return await self.limiter.admit((limited,), tokens)
         except (RateLimited, ConcurrencyLimited) as refused:
@@ -150,10 +147,12 @@ class Admission:
 
 
 def _return_at_end(totals: RequestTotals, admission: LimitGrant) -> None:
-    """Correct what was taken under limits to what was used, when the request is over."""
+    """Correct the units taken under limits to the actual use at the request's end."""
     totals.on_end.append(lambda ended: admission.settle(ended.used_tokens))
 
 
 def _finish_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
-    """End the claim on a key: for good if the request was charged, else for a new try."""
+    """End the claim on a key: permanently if the request was charged, else the key is free
+    again.
+    """
     totals.on_end.append(lambda ended: claims.finish(claim, was_charged=ended.was_charged))

@@ -37,17 +37,17 @@ from gateway.wire.openai.request import has_prompt_text
 
 log = structlog.get_logger()
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
-SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
+SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
 
 
 class Attempt(Struct, kw_only=True):
-    """The life of one upstream call. `observed` is filled by the relay as the answer passes.
+    """The life of one upstream call. The relay fills `observed` as the answer passes.
 
-    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it.
-    Each listener of `on_settled` is called once, when the attempt ends. `slot` is its place at the
-    deployment. `queue_s` is what it waited here for room, for budget or for a pause to end, from
-    when it was wanted (see `Attempts.begin`) to when it could be sent; None if nobody noted it.
-    `received_s` and `started_s` are moments of the clock.
+    `begun` is the event that stands if the process dies; `event` is the settled one. Each listener
+    of `on_settled` is called once, when the attempt ends. `slot` is its place in flight at the
+    deployment. `queue_s` is its wait here for capacity, budget or a pause, from its request (see
+    `Attempts.begin`) until it could be sent; None if not recorded. `received_s` and `started_s` are
+    clock times.
     """
 
     request: Request
@@ -65,27 +65,27 @@ class Attempt(Struct, kw_only=True):
     queue_s: float | None = None
     observed: Observed = msgspec.field(default_factory=Observed)
     http_status: int | None = None
-    stated_region: str | None = None  # where the upstream's headers say that it runs
+    stated_region: str | None = None  # the region that the upstream's headers report
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
     max_gap_s: float | None = None
     _pieces: int = 0
     event: UsageEvent | None = None
-    # What the answer was told it costs, and for which usage. It is booked if that is still the last
-    # word: the caller has seen the figure, and its receipt must not differ.
+    # The cost shown in the answer, and the usage that it is for. It is booked if that usage stays
+    # the last one: the caller has seen the figure, and the receipt must agree.
     _shown: tuple[TokenUsage, Settlement] | None = None
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
-        """The upstream's headers have come."""
+        """Record the upstream's headers."""
         self.http_status = status
         self.headers_s = self.slot.heard_s = self.clock.monotonic()
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
-        """Some of the answer has come.
+        """Record that a part of the answer arrived.
 
-        What holds no content, such as a comment that keeps a line open, is silence.
+        Parts without content, such as comments that keep a connection open, count as silence.
         """
         pieces = self.observed.pieces
         if pieces == self._pieces:
@@ -102,9 +102,7 @@ class Attempt(Struct, kw_only=True):
         self.last_token_s = self.slot.heard_s = now_s
 
     def cost_text(self, usage: TokenUsage) -> str | None:
-        """What the answer may say it cost if `usage` is its last word: plain dollars, None where it
-        is not known.
-        """
+        """Return the cost for the answer if `usage` is its last: plain dollars, None if unknown."""
         settlement = self._settlement(usage, was_served=True)
         if settlement.cost_nusd is None:
             return None
@@ -113,23 +111,23 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def overhead_s(self) -> float | None:
-        """The gateway's own share of the time to the first byte it sent; None before the upstream
+        """Return the gateway's share of the time to its first byte; None before the upstream
         answered.
 
-        From when the request came, without what it waited here. Of a later attempt it includes
-        those before it.
+        Counts from the request's arrival, without its waits here. A later attempt's overhead
+        includes the earlier attempts.
         """
         if self.headers_s is None:
             return None
         return self.started_s - self.received_s - (self.queue_s or 0.0)
 
     def intend(self) -> Awaitable[None]:
-        """Write down that this attempt will be sent; resolves when that is durable.
+        """Write the intent to send this attempt; resolves when it is durable.
 
         Raises `JournalFull`.
         """
-        # Running usage comes from engines, which have one tier: of a listed price with many the
-        # rest is not needed.
+        # Only engines report running usage, and they have one tier, so the other tiers of a list
+        # price are left out.
         intent = Intent(
             event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output
         )
@@ -142,19 +140,19 @@ class Attempt(Struct, kw_only=True):
     def settle(
         self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None
     ) -> UsageEvent:
-        """Replace the hold by the true cost and hand the event over.
+        """Replace the hold by the true cost and record the event.
 
-        No await; a second call changes nothing.
+        Never awaits; a second call changes nothing.
 
-        `was_served` is False where provably nothing was generated; `counted` is what we counted
-        ourselves. An answer that cannot be settled is booked at its hold: an attempt without an
-        event would keep its money and slot. Never raises.
+        `was_served` is False if the upstream certainly generated nothing; `counted` is our own
+        count. If an answer cannot be settled, its hold is booked: an attempt without an event would
+        keep its money and slot. Never raises.
         """
         if self.event is None:
             try:
                 event = self._settled(outcome, was_served=was_served, counted=counted)
                 self.meter.settle(event)
-            except Exception:  # the last resort, whatever the answer held
+            except Exception:  # the last resort, for any content of the answer
                 log.exception(
                     "settlement_failed",
                     request_id=str(self.request.request_id),
@@ -179,12 +177,12 @@ class Attempt(Struct, kw_only=True):
         return event
 
     def _end(self, event: UsageEvent | None) -> None:
-        """Call the listeners; None for an attempt that was never sent."""
+        """Call the listeners; `event` is None for an attempt that was never sent."""
         listeners, self.on_settled = self.on_settled, []
         for listener in listeners:
             try:
                 listener(event)
-            except Exception:  # the others must hear of it too
+            except Exception:  # the other listeners must be called too
                 log.exception(
                     "end_not_told", request_id=str(self.request.request_id), attempt=self.number
                 )
@@ -202,8 +200,8 @@ class Attempt(Struct, kw_only=True):
         return replace(event, is_suspect=True, decision={**event.decision, "stated": found.stated})
 
     def _at_its_hold(self, outcome: Outcome) -> UsageEvent:
-        """Return the event of an attempt of which nothing can be read: unknown, at its hold, to be
-        looked at.
+        """Return the event of an unreadable answer: unknown usage, booked at its hold, for
+        review.
         """
         duration_s = self.clock.monotonic() - self.started_s
         return replace(
@@ -215,7 +213,7 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _contradiction(self) -> Contradiction | None:
-        """What the upstream said of its place, where that was not promised or is not allowed."""
+        """Return the upstream's reported place if it was not promised or is not allowed."""
         stated = self.stated_region or (
             stated_region({}, self.observed.stated_geo) if self.observed.stated_geo else None
         )
@@ -238,7 +236,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def service_tier(self) -> str | None:
-        """The tier that answered, else the one that was asked for."""
+        """Return the tier of the answer, else the requested tier."""
         return self.observed.service_tier or self.begun.service_tier
 
     @property
@@ -295,11 +293,11 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _ttft_s(self) -> float | None:
-        """Time to first token; a plain answer shows none."""
+        """Return the time to first token; None for a plain answer."""
         return None if self.first_token_s is None else self.first_token_s - self.started_s
 
     def _tpot_s(self, usage: TokenUsage) -> float | None:
-        """Time per output token after the first; None for fewer than two tokens."""
+        """Return the time per output token after the first; None for fewer than two tokens."""
         if (
             self.first_token_s is None
             or self.last_token_s is None
@@ -311,10 +309,9 @@ class Attempt(Struct, kw_only=True):
 
 
 class AdmittedRequest(Struct):
-    """A request on its way through its attempts, which all end by `deadline_s`, a moment of the
-    clock.
+    """A request on its way through its attempts, which must all end by the clock time `deadline_s`.
 
-    `totals` adds its attempts up; None if nothing waits for the request's end.
+    `totals` adds up its attempts; None if nothing waits for the request's end.
     """
 
     request: Request
@@ -324,10 +321,10 @@ class AdmittedRequest(Struct):
     received_s: float
     deadline_s: float
     totals: RequestTotals | None = None
-    _bounds: dict[int, Bound] = {}  # by the choice's identity: a choice may be tried twice
+    _bounds: dict[int, Bound] = {}  # by the choice's identity, because a choice may be tried twice
 
     def bound_at(self, choice: Choice) -> Bound:
-        """The most that one attempt can use and cost there."""
+        """Return the maximum tokens and cost of one attempt there."""
         bound = self._bounds.get(id(choice))
         if bound is None:
             candidate = choice.candidate
@@ -344,7 +341,7 @@ class AdmittedRequest(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Begins attempts: each with its first event, its clock and the listeners of its end."""
+    """Starts attempts, each with its initial event, its clock and its listeners."""
 
     meter: Meter
     clock: Clock
@@ -360,10 +357,10 @@ class Attempts:
         number: int,
         wanted_s: float | None = None,
     ) -> Attempt:
-        """Start the clock of an attempt for which everything was granted.
+        """Start the clock of an attempt after everything was granted.
 
-        `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was
-        ranked, or as the attempt before it had ended.
+        `wanted_s` is when only capacity, a budget or a pause remained: after its request was
+        ranked, or after the previous attempt ended.
         """
         request, clock = admitted.request, self.clock
         started_s = slot.heard_s = clock.monotonic()
@@ -403,33 +400,30 @@ class Attempts:
 
 
 class EventTemplates:
-    """The events with which attempts begin, but for what is their request's: put together once for
-    each choice.
+    """The initial events of attempts without their requests' fields, made once per choice.
 
-    Choices are known by identity, for which each is kept with its own.
+    Choices are compared by identity, so each template keeps its choice alive.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
 
     def of(self, choice: Choice, operation: Operation) -> UsageEvent:
-        """The event of an attempt of which nothing is known but where it goes: interrupted, its
-        usage unknown.
-        """
+        """Return the template for a deployment: interrupted, with unknown usage."""
         kept = self._kept.get((id(choice), operation))
         if kept is None:
             if len(self._kept) >= MOST_OPENINGS:
-                self._kept.clear()  # choices of old policies are among them
+                self._kept.clear()  # it also holds choices of old policies
             kept = self._kept[id(choice), operation] = (choice, _opening(choice, operation))
         return kept[1]
 
 
-# What stands in an opening for what is its request's; `_begun` writes over all of it.
+# Placeholders for the request's fields in a template; `_begun` overwrites all of them.
 _NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
 
 
 def _opening(choice: Choice, operation: Operation) -> UsageEvent:
-    """An event of nobody, for `_begun` to complete."""
+    """A template event for one deployment; `_begun` fills in the request's fields."""
     decision, deployment, price = (
         choice.decision,
         choice.candidate.deployment,
@@ -484,7 +478,7 @@ def _begun(
     holds: tuple[Hold, ...],
     queue_s: float | None,
 ) -> UsageEvent:
-    """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+    """Return an attempt's initial event: interrupted, at its hold."""
     request, ranking = admitted.request, admitted.ranking
     return replace(
         opening,
@@ -495,7 +489,7 @@ def _begun(
         key_id=request.caller.key_id,
         end_user=request.end_user,
         tags=dict(request.tags),
-        route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
+        route=ranking.decision.route.name,  # the requested route, even if it degraded to another
         streamed=request.body.facts.is_stream,
         held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
@@ -516,8 +510,8 @@ def _asked_tier(request: Request) -> str | None:
 
 
 def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
-    """What a replay of the decision needs to know of the request; the team's own data tags come
-    with its policy.
+    """Return the request features that a replay needs; the team's own data tags come from its
+    policy.
     """
     facts = request.body.facts
     features: dict[str, object] = {

@@ -1,7 +1,6 @@
-"""Where one request is tried next, and whether at all: the next candidate, the best one again, or
-the error.
+"""Chooses a request's next attempt: another candidate, the best one again, or the error.
 
-All rules of failing over are here; what happens in an attempt is not.
+All rules of failover are here; the attempts themselves are not.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ ANOTHER_MAY_DO_BETTER = (
 MOST_TIMEOUTS = 2  # each costs its caller a minute
 PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
 LONGEST_ASKED_PAUSE_S = (
-    10.0  # of an upstream's `retry-after`: who would wait longer is told to come back
+    10.0  # seconds of an upstream's `retry-after`; with a longer one the caller gets the error
 )
 
 
 class _Tried(Struct):
-    """A candidate that failed, what it said the last time, and how often it was tried."""
+    """A failed candidate with its last error and its number of tries."""
 
     choice: Choice
     error: RequestError
@@ -52,7 +51,7 @@ class _Tried(Struct):
 class Failover(Struct, kw_only=True):
     """The way of one request through its candidates.
 
-    `pause_s` is how long to wait before that one is tried; `draw` gives a number below 1.
+    `pause_s` is the wait before the next try; `draw` returns a number below 1.
     """
 
     choices: tuple[Choice, ...]
@@ -69,20 +68,20 @@ class Failover(Struct, kw_only=True):
     _last: Choice | None = None
     _at: int = 0
     _tried: list[_Tried] = []  # in the order of their first attempts
-    _excluded: set[str] = set()  # where it would fail again, or is not covered
+    _excluded: set[str] = set()  # candidates that would fail again, or whose retries are used up
     _is_final: bool = False
     _timeouts: int = 0
 
     @property
     def standing(self) -> DeploymentState:
-        """Of the choice that was made last."""
+        """The state of the last chosen deployment."""
         assert self._standing is not None, "a choice was made"
         return self._standing
 
     def next(self, now_s: float) -> Choice:
-        """The candidate to try now, after `pause_s`.
+        """Return the candidate to try now, after `pause_s`.
 
-        Raises the error for the caller where there is none.
+        Raises the error for the caller if none is left.
         """
         if self._is_final or self.made == self.max_attempts or now_s >= self.deadline_s:
             raise self.error()
@@ -93,33 +92,34 @@ class Failover(Struct, kw_only=True):
         if self.made and not self.health.take_retry(self.standing, self.team, now_s=now_s):
             error = self.error()
             error.is_retry_useless = (
-                True  # the caller's own retries would be the storm that ours are not
+                True  # without this, the caller's retries would cause the storm that ours avoid
             )
             raise error
         return choice
 
     def note_full(self, choice: Choice, error: RequestError) -> None:
-        """A limit of this deployment had no room for the attempt: the next one's may."""
+        """Exclude a deployment whose own limit has no room; the next one may have room."""
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
         self.failure = self.failure or error
 
     def note_started(self, choice: Choice) -> None:
-        """It is tried."""
+        """Record that a choice is tried."""
         self.made += 1
         self._last = choice
 
     def note_failed(self, error: RequestError) -> None:
-        """What was tried last failed, before anything reached the caller."""
+        """Record that the last try failed, before anything reached the caller."""
         assert self._last is not None, "what failed was tried"
         choice = self._last
         self._note(choice, error)
         error.attempts = self.made
-        self.failure = error.with_traceback(None)  # it is kept here, and its frames keep this
+        # it is kept here, and its frames keep this object
+        self.failure = error.with_traceback(None)
         self._timeouts += isinstance(error, UpstreamTimeout)
         is_useless = error.is_final or not isinstance(error, ANOTHER_MAY_DO_BETTER)
         self._is_final = is_useless or self._timeouts == MOST_TIMEOUTS
-        # What timed out may have been generated and billed: not twice at one place.
+        # A timed-out attempt may have been generated and billed: not twice at one place.
         if error.is_same_again or isinstance(error, (ContextLengthExceeded, UpstreamTimeout)):
             self._excluded.add(choice.candidate.deployment.name)
         if isinstance(error, ContextLengthExceeded):
@@ -133,7 +133,7 @@ class Failover(Struct, kw_only=True):
         self._tried.append(_Tried(choice, error))
 
     def error(self) -> RequestError:
-        """What the caller is told."""
+        """Return the error for the caller."""
         if self.failure is not None:
             return self.failure
         if self._is_out_of_use():
@@ -145,7 +145,7 @@ class Failover(Struct, kw_only=True):
         )
 
     def _fresh(self, now_s: float) -> Choice | None:
-        """The next candidate in the ranking's order that may be tried and whose breaker is
+        """Return the next candidate in the ranking that may be tried and whose breaker is
         closed.
         """
         while self._at < len(self.choices):
@@ -157,8 +157,8 @@ class Failover(Struct, kw_only=True):
         return None
 
     def _again(self, now_s: float) -> Choice | None:
-        """The best of those tried, if it may be repeated: once as long as another was not tried at
-        all.
+        """Return the best tried candidate, if it may be repeated: once, while others remain
+        untried.
         """
         is_other_left = any(self._looked_at(choice) is not None for choice in self._untried())
         for tried in self._tried:
@@ -173,7 +173,9 @@ class Failover(Struct, kw_only=True):
         return None
 
     def _opened(self) -> Choice | None:
-        """One whose breaker is open, where no other stands: it may do, and an error is certain."""
+        """Return a candidate with an open breaker if no other is left: it may work, an error is
+        certain.
+        """
         return next(
             (choice for choice in self._untried() if self._looked_at(choice) is not None), None
         )
@@ -184,11 +186,11 @@ class Failover(Struct, kw_only=True):
         ]
 
     def _looked_at(self, choice: Choice) -> DeploymentState | None:
-        """A candidate's standing, None where it may not be tried; a full one is noted as the
-        failure that it is.
+        """Return a candidate's state, None if it may not be tried; a full one is recorded as a
+        failure.
         """
         deployment = choice.candidate.deployment
-        if self.ejections.is_out(deployment.name):  # since this was decided
+        if self.ejections.is_out(deployment.name):  # ejected since this decision
             return None
         if self._excluded and deployment.name in self._excluded:
             return None
@@ -203,15 +205,15 @@ class Failover(Struct, kw_only=True):
         return standing
 
     def _pause_s(self, error: RequestError) -> float:
-        """How long to wait before the same is tried again: what it asked for, else a draw that
-        grows.
+        """Return the wait before a retry: the upstream's `retry-after`, else a growing random
+        time.
         """
         if error.asked_wait_s is not None:
             return error.asked_wait_s
         return self.draw() * min(PAUSE_BASE_S * 2.0 ** (self.made - 1), LONGEST_PAUSE_S)
 
     def _exclude_up_to(self, choice: Choice) -> None:
-        """What was too long for one window fits only into one that is known to be larger."""
+        """Exclude candidates whose window is not larger than the one that was too small."""
         window = choice.candidate.deployment.context_window
         for other in self.choices:
             deployment = other.candidate.deployment

@@ -1,9 +1,9 @@
-"""Idempotency-Key: one request of a team at a time has a key, and none after it that may have been
+"""Idempotency keys: one request of a team at a time has a key, and no request after one that may be
 charged.
 
-A claim is committed in Postgres before anything is sent. Its end is not waited for: it is written
-in the background, again and again until Postgres has it, and remembered here until then. What a
-worker that dies did not get to write is found in the ledger (`storage.budgets.idempotency`).
+A claim is committed in Postgres before anything is sent. Its end is written in the background,
+repeated until Postgres has it, and kept here until then. Ends that a dying worker did not write are
+found in the ledger (`storage.budgets.idempotency`).
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from gateway.services.ports import Clock
 
 log = structlog.get_logger()
 
-PATIENCE_S = 1.0  # for one of the slots, and again for Postgres' answer
-SLOTS = 4  # claims that ask Postgres at once, each on a connection of its own
+PATIENCE_S = 1.0  # seconds for one of the slots, and again for Postgres's answer
+SLOTS = 4  # claims that ask Postgres at once, each on its own connection
 RETRY_AFTER_S = 2.0
 TWIN_RETRY_AFTER_S = 1.0
-# Ends that wait to be written: of every request in flight, and of claims that nobody knows the fate
-# of while Postgres is away. More of those are not let in.
+# Limits the unwritten ends: those of all requests in flight, and of claims with unknown results
+# while Postgres is away. Beyond it, no more claims are accepted.
 MOST_WAITING = 10_000
 BATCH = 100
-PAUSE_S = 1.0  # after a failure
+PAUSE_S = 1.0  # seconds after a failure
 FORGET_EVERY_S = 600.0
 FLUSH_WITHIN_S = 2.0
 
 
 class ClaimStore(Protocol):
-    """Keeps claims; `storage.budgets.idempotency.ClaimTable` is one.
+    """Stores claims; `storage.budgets.idempotency.ClaimTable` implements it.
 
     Each raises `DatabaseUnavailable` and runs in a thread.
     """
 
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
-        """Claim the key and return None, or who has it already.
+        """Claim the key and return None, or return its current holder.
 
-        After an error the claim may be there or not.
+        After an error the claim may exist or not.
         """
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
         """Finish each claim that is paired with True, release the others.
 
-        All or nothing; a repetition is harmless.
+        All or nothing; repeating it is harmless.
         """
 
     def forget(self) -> int:
@@ -102,7 +102,7 @@ class Claims:
 
     @property
     def waiting(self) -> int:
-        """Ends that are not in Postgres yet."""
+        """Return the number of ends that Postgres does not have yet."""
         return len(self._ended)
 
     async def claim(
@@ -111,8 +111,8 @@ class Claims:
         """Claim `key` for a request that is to be sent; its holder calls `finish`, however the
         request ends.
 
-        Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`: then nothing may be
-        sent, and there is nothing to finish. The same where it is cancelled.
+        Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`. Then nothing may be
+        sent, and there is no claim to finish. A cancellation leaves no claim either.
         """
         claim = Claim(
             team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id
@@ -123,11 +123,11 @@ class Claims:
         return claim
 
     def finish(self, claim: Claim, *, was_charged: bool) -> None:
-        """Note how a claimed request ended.
+        """Record the end of a claimed request.
 
-        `was_charged`: it cost something or may have; else its key is free again.
+        `was_charged`: it cost something or may have; otherwise its key is free again.
 
-        No await, and never fails: it is written in the background.
+        Never awaits and never fails: a background task writes it.
         """
         self._ended[claim.request_id] = _Ended(claim, was_charged)
         self._has_ended.set()
@@ -144,9 +144,7 @@ class Claims:
                 await asyncio.sleep(PAUSE_S)
 
     async def look(self) -> bool:
-        """Write all ends there are, and drop old claims if it is time; False where the database did
-        not take it.
-        """
+        """Write all ends and drop due old claims; return False if the database failed."""
         try:
             await self._write()
             if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
@@ -158,9 +156,9 @@ class Claims:
         return True
 
     async def close(self) -> None:
-        """Write what is left, for a short while.
+        """Write the remaining ends, for a short time.
 
-        What Postgres does not take is closed by the journal's end.
+        The journal's end closes those that Postgres did not take.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
@@ -172,7 +170,7 @@ class Claims:
     async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
         """Run `ask` in a thread for as long as a caller can wait.
 
-        Whatever it did unheard is undone when it is over.
+        A claim that it makes after the caller left is released once it is done.
         """
         if len(self._ended) >= self._most_waiting:
             raise _away()
@@ -194,7 +192,8 @@ class Claims:
             log.warning("claim_not_made", request_id=str(claim.request_id), problem=problem.message)
             raise _away() from None
         finally:
-            if not is_heard:  # not before its thread is done: there would be nothing to release yet
+            # the thread must end first: before that there may be no claim to release
+            if not is_heard:
                 asking.add_done_callback(partial(self._undo, claim))
         return earlier
 
@@ -207,7 +206,7 @@ class Claims:
             self.finish(claim, was_charged=False)
 
     def _claimed(self, claim: Claim, endpoint: str, body: bytes) -> Earlier | None:
-        """Runs in a thread: also because the hash of ten megabytes would stop the loop."""
+        """Claim in a thread: hashing ten megabytes would also block the event loop."""
         hashed = body_hash(endpoint, body, secret=self._secret)
         earlier = self._store.claim(claim, hashed, journal_id=self._journal_id)
         ended = self._ended.get(earlier.request_id) if earlier is not None else None

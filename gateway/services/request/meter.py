@@ -1,5 +1,5 @@
-"""The meter: every attempt is written down before it is sent and settled after, and is seen here in
-between.
+"""The meter: records each attempt before it is sent and after it is settled, and lists the live
+ones.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from gateway.services.ports import EventJournal
 from gateway.wire.openai.observed import Observed
 
 PROGRESS_EVERY_S = 0.25
-FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
-MOST_RECENT = 4_000  # about 6 MB; older ones that are not written yet are `pending` to who asks
+FIRST_PROGRESS_S = 0.02  # seconds; a stream that dies young should not be unknown
+MOST_RECENT = 4_000  # about 6 MB; a reader gets older unwritten events as `pending`
 
 log = structlog.get_logger()
 
 
 class Contradicted(Protocol):
-    """Who takes deployments out of use."""
+    """Ejects deployments."""
 
     def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Take one out. No await."""
+        """Eject one deployment. Never awaits."""
 
 
 class LiveAttempt(Protocol):
-    """An attempt under way."""
+    """An attempt in flight."""
 
     observed: Observed
 
 
 class Meter:
-    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not
-    have yet.
+    """Writes intents and settlements to the journal; keeps live attempts and events not yet in
+    Postgres.
 
     Every settled event goes to each listener of `on_settled`.
     """
@@ -56,28 +56,28 @@ class Meter:
         self._live: dict[Key, LiveAttempt] = {}
         self._recent: dict[
             Key, bytes
-        ] = {}  # documents: a third of the memory of events, and no work to throw away
+        ] = {}  # documents take a third of the memory of events, and are quick to drop
         self._settled = self._written = 0
         self._soon: asyncio.TimerHandle | None = None
 
     @property
     def waiting_events(self) -> int:
-        """Settled events not yet in Postgres."""
+        """Return the number of settled events not yet in Postgres."""
         return self._settled - self._written
 
     def intend(self, intent: Intent, live: LiveAttempt) -> Awaitable[None]:
         """Write an intent; resolves when it is durable.
 
-        Raises `JournalFull` if there is no room: it is not in.
+        Raises `JournalFull` if there is no room; then it is not written.
         """
         durable = self._journal.intend(intent)
         self._live[intent.event.key] = live
         return durable
 
     def settle(self, event: UsageEvent) -> None:
-        """Take a settled event. No await: a disconnect cancels every await around the caller.
+        """Record a settled event. Never awaits: a disconnect cancels every await around the caller.
 
-        Raises what the journal raises. Then nothing has changed, and another event may be given.
+        Raises the journal's error. Then nothing has changed, and another event may be given.
         """
         document = self._journal.settle(event)
         key = event.key
@@ -91,41 +91,43 @@ class Meter:
                 listener(event)
             except (
                 Exception
-            ):  # it is written down: a listener that fails must not look like an event that is not
+            ):  # the event is written: a failing listener must not look like an unwritten event
                 log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
 
     def give_up(self, event: UsageEvent) -> None:
-        """Forget an attempt that cannot be written down.
+        """Forget an attempt that cannot be recorded.
 
         Its intent stays in the journal: the next start books it.
         """
         self._live.pop(event.key, None)
 
     def report_region_mismatch(self, found: Contradiction, key: Key) -> None:
-        """An attempt's upstream said that it ran where it must not. No await."""
+        """Report an upstream that ran an attempt in a forbidden place. Never awaits."""
         request_id, attempt = key
         self._ejections.note(found, request_id=request_id, attempt=attempt)
 
     def note_written(self, keys: Sequence[Key]) -> None:
-        """These are in Postgres now."""
+        """Record that Postgres has these events."""
         self._written += len(keys)
         for key in keys:
             self._recent.pop(key, None)
 
     def recent(self, request_id: UUID) -> list[UsageEvent]:
-        """The attempts of a request that were settled here and are not in Postgres yet."""
+        """Return a request's attempts that were settled here and are not in Postgres yet."""
         documents = [self._recent.get((request_id, number)) for number in range(1, 11)]
         return [self._journal.event_of(document) for document in documents if document is not None]
 
     def saw_first_usage(self) -> None:
-        """An attempt has its first running usage: note it soon rather than at the next turn."""
+        """Note that an attempt has its first running usage: it is written soon, not only at the
+        next turn.
+        """
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(
                 FIRST_PROGRESS_S, self._note_progress
             )
 
     async def run(self) -> None:
-        """Note the progress of all live attempts until cancelled."""
+        """Write the progress of all live attempts until cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
             self._note_progress()
@@ -143,9 +145,7 @@ class Meter:
             return
         try:
             self._journal.note_progress(running)
-        except (
-            Exception
-        ):  # one figure that cannot be written must not cost all other streams their notes
+        except Exception:  # one unwritable figure must not cost all other streams their notes
             log.exception("progress_not_noted")
             self._journal.note_progress(
                 {key: usage for key, usage in running.items() if usage.is_plausible}

@@ -1,6 +1,6 @@
-"""Counts refusals and tells Postgres of them, a few seconds later.
+"""Counts refusals and writes the counts to Postgres a few seconds later.
 
-Counted is what was decided, never what was said.
+Only decisions are counted, never contents.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ log = structlog.get_logger()
 WRITE_EVERY_S = 2.0
 KEPT = timedelta(
     hours=2
-)  # what is older was written, or Postgres has been away for long and has it as of then
+)  # older counts were written, or Postgres has been away for long and gets them dated then
 MOST_KINDS = 10_000
 
 
 class RefusalNotes(Protocol):
-    """Where counts are kept; `storage.budgets.refusals.RefusalStore` is one. Called in a thread."""
+    """Stores counts; `storage.budgets.refusals.RefusalStore` implements it. Called in a thread."""
 
     def write(self, journal_id: UUID, counts: Mapping[Refused, int]) -> None:
-        """Set how many there were so far. Raises `DatabaseUnavailable`."""
+        """Set the counts so far. Raises `DatabaseUnavailable`."""
 
 
 class Refusals:
     """One worker's counts.
 
-    What was refused in the last two seconds before a crash is not counted.
+    Refusals in the last two seconds before a crash are not counted.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Refusals:
         self._changed: set[Refused] = set()
 
     def note(self, decision: Decision, code: str, *, rules: tuple[str, ...] | None = None) -> None:
-        """A request was refused, or would have been; by the decision's own rules, unless others are
-        named. No await.
+        """Count a refusal, or one in shadow mode, by the decision's rules unless others are
+        given. Never awaits.
         """
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         team, route = decision.team.name, decision.route.name
@@ -67,13 +67,13 @@ class Refusals:
         self._changed.add(refused)
 
     async def run(self) -> None:
-        """Write what changed now and then, until cancelled."""
+        """Write changed counts periodically, until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.write()
 
     async def write(self) -> None:
-        """Write what changed; what cannot be written is tried again the next time."""
+        """Write changed counts; a failed write is retried at the next turn."""
         changed = {refused: self._counts[refused] for refused in self._changed}
         if not changed:
             return
@@ -82,7 +82,7 @@ class Refusals:
         except DatabaseUnavailable as away:
             log.warning("refusals_not_written", problem=away.message)
         else:
-            # Only now: a cancellation in between must leave them to be written at the close.
+            # Only now: after an earlier cancellation, `close` must still write them.
             self._changed -= {
                 refused for refused, times in changed.items() if self._counts[refused] == times
             }
@@ -96,5 +96,5 @@ class Refusals:
             del self._counts[refused]
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining counts."""
         await self.write()

@@ -1,4 +1,4 @@
-"""The story of a request: decide, admit, then for each attempt hold, intend, send, relay and
+"""The steps of a request: decide, admit, then for each attempt hold, intend, send, relay and
 settle.
 """
 
@@ -49,11 +49,11 @@ OUTCOMES: dict[type[RequestError], Outcome] = {
 
 @dataclass(frozen=True, slots=True)
 class CallerAnswer:
-    """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the
-    `rest`.
+    """The caller's answer: `body` is all of it or a stream's first piece, and `rest` yields the
+    remainder.
 
-    Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what
-    the tightest hard budget has room for, None where there is none.
+    The owner of an answer closes `rest`, which settles the attempt. `budget_remaining_nusd` is the
+    room of the tightest hard budget, None if there is none.
     """
 
     attempt: Attempt
@@ -65,12 +65,11 @@ class CallerAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestService:
-    """Carries requests to deployments, in the order the policy allows.
+    """Dispatches requests to deployments, in the order that the policy allows.
 
-    `region` is where this gateway runs.
+    `region` is the gateway's own region.
 
-    `draw` gives numbers below 1, by which pauses before a second try differ, and `pause` is how
-    they are waited for.
+    `draw` returns numbers below 1 that vary the pauses before a retry, and `pause` waits for them.
     """
 
     transport: Transport
@@ -91,9 +90,9 @@ class RequestService:
     async def answer(
         self, request: Request, snapshot: Snapshot, *, terms: RequestTerms, received_s: float
     ) -> CallerAnswer:
-        """Return the first answer that a deployment gives.
+        """Return the first answer from a deployment.
 
-        Raises the `RequestError` the caller must hear.
+        Raises the `RequestError` for the caller.
 
         `terms` are those of the request's team, project and key.
         """
@@ -123,8 +122,8 @@ class RequestService:
             totals.close()
 
     async def _dispatch(self, admitted: AdmittedRequest) -> CallerAnswer:
-        """Try one deployment after the other until one answers; the failover says which, and when
-        to give up.
+        """Try one deployment after the other until one answers; the failover chooses, and
+        decides when to stop.
         """
         failover = Failover(
             choices=admitted.ranking.choices,
@@ -148,7 +147,7 @@ class RequestService:
             except RequestError as error:
                 raise (
                     failover.failure or error
-                ) from None  # of two reasons the first is the one to fix
+                ) from None  # of two reasons, the first is the one to fix
             try:
                 return await self._attempt(attempt, admitted.deadline_s)
             except JournalFull:
@@ -156,10 +155,10 @@ class RequestService:
             except RequestError as error:
                 failover.note_failed(
                     error
-                )  # nothing reached the caller yet: another attempt may answer
+                )  # nothing reached the caller yet, so another attempt may answer
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
-        """Decide where this request may go.
+        """Decide which deployments may serve this request.
 
         Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`.
         """
@@ -168,9 +167,7 @@ class RequestService:
         return self._decided(request, snapshot, route)
 
     def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
-        """The order for this request; the route to degrade to is decided only if it comes to
-        that.
-        """
+        """Return the request's order; the route that it degrades to is decided only when needed."""
         below = decision.route.degrade_to
         if below is None:
             return self.estimates.rank(request, decision)
@@ -180,11 +177,11 @@ class RequestService:
         )
 
     def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
-        """The decision about a route; alike requests share it."""
+        """Return the decision about a route; similar requests share it."""
         policy, facts = snapshot.policy.policy, request.body.facts
         team = policy.teams[request.caller.team]
         ejected = self.ejections.out(snapshot.ejected)
-        # Where facts do not expire, a day is as good as any other.
+        # If facts do not expire, the decision does not depend on the day.
         day = None if policy.facts_valid_days is None else day_of(request.request_id)
         depends_on = (
             team.name,
@@ -200,7 +197,7 @@ class RequestService:
         decision = snapshot.decisions.get(depends_on)
         if decision is None:
             if len(snapshot.decisions) >= MOST_REMEMBERED:
-                # a caller names tags in any mixture: no number of them may fill the memory
+                # callers name tags in any combination, so their number must not fill the memory
                 snapshot.decisions.clear()
             decision = snapshot.decisions[depends_on] = decide(
                 snapshot.policy,
@@ -219,14 +216,14 @@ class RequestService:
     async def _begin(
         self, admitted: AdmittedRequest, choice: Choice, failover: Failover, *, wanted_s: float
     ) -> Attempt:
-        """Begin an attempt that has room and is held for.
+        """Begin an attempt with capacity and a hold.
 
         Raises the error for the caller; then nothing is taken.
         """
         deployment = choice.candidate.deployment
         slot = self.health.take_slot(
             failover.standing
-        )  # before any wait, so that it counts for those who come meanwhile
+        )  # before any wait, so that requests that arrive meanwhile see it
         try:
             grant = await self.admission.take(
                 admitted.accounts, admitted.bound_at(choice), deployment, decision=choice.decision
@@ -247,8 +244,8 @@ class RequestService:
         return attempt
 
     async def _attempt(self, attempt: Attempt, deadline_s: float) -> CallerAnswer:
-        """Send one attempt and return its answer; every other way out of here settles it."""
-        durable = attempt.intend()  # what cannot be written down is neither sent nor settled
+        """Send one attempt and return its answer; on every other exit it settles the attempt."""
+        durable = attempt.intend()  # an attempt that cannot be recorded is neither sent nor settled
         exchange: UpstreamAnswer | None = None
         try:
             await durable
@@ -258,8 +255,8 @@ class RequestService:
                 self.estimates.note_load(attempt.candidate.deployment.name, exchange.said_load)
             if attempt.request.body.facts.is_stream:
                 relay = self._relay(exchange)
-                # The first piece is waited for, so that a stream which dies before it can still be
-                # tried elsewhere.
+                # Wait for the first piece: a stream that dies before it can still be tried
+                # elsewhere.
                 body, content_type, rest = (
                     await anext(relay, b""),
                     "text/event-stream; charset=utf-8",
@@ -285,7 +282,7 @@ class RequestService:
             error = _as_error(problem, exchange)
             self._note_failure(
                 attempt, error
-            )  # before it is settled: else a probe ended without a word
+            )  # before it is settled; otherwise a probe would end without a result
             self._failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
@@ -326,7 +323,7 @@ class RequestService:
         return self.admission.remaining_nusd(holds) if holds else None
 
     async def _relay(self, exchange: UpstreamAnswer) -> AsyncGenerator[bytes, None]:
-        """Pass the stream on as it comes. However it ends, it is settled here."""
+        """Relay the stream as it arrives, and settle it however it ends."""
         attempt, has_begun = exchange.attempt, False
         try:
             piece = await exchange.piece()
@@ -342,7 +339,7 @@ class RequestService:
                 exchange, Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK
             )
         except (RequestError, EventTooLarge) as problem:
-            # "Done" and "failed" are two facts: `response.failed` is both.
+            # Completion and failure are two facts: `response.failed` is both.
             is_whole = (
                 attempt.observed.is_done and not attempt.observed.is_error
             )  # only its connection ended badly
@@ -353,16 +350,15 @@ class RequestService:
             if not has_begun:
                 error.is_final = (
                     error.is_final or is_whole
-                )  # it was lost behind an event that is too large
+                )  # the usage was lost behind an event that is too large
                 raise error from None
             self._note_failure(attempt, error)
             self.abandoned.done(exchange, _outcome(error, exchange))
-            # Official SDKs take a clean close for success, so a cut stream ends with an error
+            # Official SDKs treat a clean close as success, so a cut stream ends with an error
             # event.
             yield exchange.provider.error_event(attempt.request.body, error)
         except (asyncio.CancelledError, GeneratorExit):
-            # SDKs hang up as soon as they have read `[DONE]` or an error: that caller got all of
-            # its answer.
+            # SDKs hang up after `[DONE]` or an error, so this caller received the whole answer.
             if attempt.observed.is_error:
                 self.abandoned.done(exchange, Outcome.UPSTREAM_ERROR)
             elif attempt.observed.is_done:
@@ -376,8 +372,8 @@ class RequestService:
 
 
 def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:
-    """How a failed attempt ended: an answer that had begun was cut, unless its upstream said what
-    was wrong.
+    """Return a failed attempt's outcome: cut after its answer began, unless the upstream sent an
+    error.
     """
     observed = None if exchange is None or not exchange.has_begun else exchange.attempt.observed
     is_cut = observed is not None and not (observed.is_error or observed.is_whole)
@@ -387,9 +383,9 @@ def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:
 def _as_error(
     problem: RequestError | EventTooLarge, exchange: UpstreamAnswer | None
 ) -> RequestError:
-    """What the caller hears.
+    """Return the caller's error.
 
-    Without its frames: they keep the request, and are kept by what they hold.
+    It has no traceback: its frames would keep the request and form a reference cycle.
     """
     if isinstance(problem, RequestError):
         return problem.with_traceback(None)

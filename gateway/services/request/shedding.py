@@ -1,7 +1,7 @@
-"""Says no early: what this replica cannot do well it refuses before it has read the request.
+"""Refuses requests early, before they are read, if this replica cannot serve them well.
 
-A gateway that takes everything answers everything late; one that refuses a part of it answers the
-rest in time.
+A gateway that accepts everything answers everything late; one that refuses a part answers the rest
+in time.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from gateway.domain.policy.policy import Priority
 from gateway.errors import Overloaded
 
 TICK_S = 0.05
-# One late turn is a pause of the collector or of the machine. What is late at each of so many is
-# overloaded.
+# One late turn is a pause of the garbage collector or the machine. Several late turns in a row are
+# overload.
 TURNS = 3
 JOURNAL_SHARE = 0.9
 RETRY_AFTER_S = 2.0
-# From which part of these limits on each priority is refused; the streams' last twentieth is for
-# `high` alone.
+# The part of these limits at which each priority is refused; the last twentieth of streams is for
+# `high` only.
 FROM: dict[Priority, float] = {Priority.LOW: 0.5, Priority.NORMAL: 1.0, Priority.HIGH: 2.0}
 STREAMS_SHARE = 0.95
 
 
 class Shedding:
-    """Measures how much this worker has to do.
+    """Measures the load of this worker.
 
-    `run` must be running; until it has, nothing is refused.
+    `run` must be running; before it has measured, nothing is refused.
 
-    `journal_share` is the used part of the journal, `streams` how many requests are in flight of
-    `max_streams`, `lag_s` how late the loop may be at everything.
+    `journal_share` returns the used part of the journal, `streams` the requests in flight of
+    `max_streams`. `lag_s` is the tolerated delay of the event loop.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class Shedding:
         self._journal_share, self._streams, self._max_streams = journal_share, streams, max_streams
         self._most_lag_s, self._on_shed = lag_s, on_shed
         self._late_s = [0.0] * TURNS
-        self.pressure = 0.0  # 1 where a team of normal priority is refused
+        self.pressure = 0.0  # 1 if a team of normal priority is refused
 
     @property
     def lag_s(self) -> float:
-        """How late the loop is at its turns lately, at the least late of them."""
+        """The least delay of the event loop's recent turns."""
         return min(self._late_s)
 
     def check(self, priority: Priority) -> None:
-        """Raise `Overloaded` for a request that should not be taken now."""
+        """Raise `Overloaded` for a request that should be refused now."""
         if self.pressure < FROM[priority]:
             return
         self._on_shed(priority.value)
@@ -65,11 +65,11 @@ class Shedding:
         )
 
     def note_turn(self, late_s: float) -> None:
-        """The loop came to its turn so late."""
+        """Record the delay of one turn of the event loop."""
         self._late_s = [*self._late_s[1:], late_s]
         streams = self._streams() / max(self._max_streams * STREAMS_SHARE, 1.0)
-        # High teams go up to the hard limits, which stand elsewhere: the journal's end and the cap
-        # on streams.
+        # High-priority teams go up to the hard limits, which are elsewhere: the journal's end and
+        # the cap on streams.
         self.pressure = max(
             self.lag_s / self._most_lag_s,
             min(self._journal_share() / JOURNAL_SHARE, 1.5),

@@ -1,4 +1,4 @@
-"""The attempts of one request, added up for those who must know when all of it is over."""
+"""The sum of one request's attempts, for listeners that need the request's end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RequestTotals:
     """Adds up a request's attempts, and calls the listeners in `on_end` once, when nothing more can
     come.
 
-    An answer may go on long after its request, so the last attempt may be settled after `close`.
+    An answer may continue long after its request, so the last attempt may be settled after `close`.
     """
 
     __slots__ = ("_in_flight", "_is_closed", "on_end", "used_tokens", "was_charged")
@@ -27,11 +27,11 @@ class RequestTotals:
         self._is_closed = False
 
     def note_started(self) -> None:
-        """Another attempt is in flight."""
+        """Count another attempt in flight."""
         self._in_flight += 1
 
     def note_settled(self, event: UsageEvent | None) -> None:
-        """An attempt is over; None if it was never sent."""
+        """Count an ended attempt; None if it was never sent."""
         self._in_flight -= 1
         if event is not None:
             self.was_charged = self.was_charged or event.cost_nusd != 0
@@ -43,7 +43,7 @@ class RequestTotals:
         self._end_if_over()
 
     def close(self) -> None:
-        """No further attempt will start."""
+        """Record that no further attempt will start."""
         self._is_closed = True
         self._end_if_over()
 

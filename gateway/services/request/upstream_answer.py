@@ -1,6 +1,4 @@
-"""One upstream call under way: read on from wherever it stands, by the request or, once its caller
-left, by a drain.
-"""
+"""One upstream answer under way: read by the request or, after its caller left, by a drain."""
 
 from __future__ import annotations
 
@@ -26,22 +24,22 @@ from gateway.wire.openai.vectors import LARGE_BYTES, TooManyVectors, without_vec
 from gateway.wire.upstream_request import UpstreamRequest
 from gateway.wire.vllm_load import LOAD_HEADER
 
-# A plain answer is held whole: usage and model are spliced into it. The largest request for
-# embeddings, 2,048 inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
-MAX_ANSWER_BYTES = 32 * 2**20  # to look through one takes up to 3 ms for each MiB
+# A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
+# 2,048 inputs of 3,072 dimensions as decimals, gets an answer of about 130 MB.
+MAX_ANSWER_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
 MAX_ERROR_BYTES = 2**20
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
-ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
-# One thread for all large answers: several would hold the interpreter for longer, and what else
-# needs a thread (bodies of callers, the loops in the background) does not wait for answers.
+ARRIVED_WAIT_S = 0.05  # seconds for bytes that the kernel has already acknowledged
+# One thread for all large answers: several would hold the interpreter for longer. Other work that
+# needs a thread (callers' bodies, background loops) does not wait behind answers.
 _LARGE_ANSWERS = ThreadPoolExecutor(1, "large-answers")
 
 T = TypeVar("T")
 
 
 class UpstreamAnswer(Struct, kw_only=True):
-    """A request that was sent and the answer that comes. No method here settles."""
+    """A request that was sent, with its incoming answer. No method here settles."""
 
     attempt: Attempt
     request: Request
@@ -49,22 +47,22 @@ class UpstreamAnswer(Struct, kw_only=True):
     call: UpstreamRequest
     upstream: Upstream
     content_type: str = ""
-    has_begun: bool = False  # a head with a success status came
-    said_load: str | None = None  # how busy an engine says that it is
-    is_ended: bool = False  # whether someone sees to its settlement already
-    has_content: bool = False  # its upstream was told so
-    _unfed: bytes = b""  # of a stream, what came and was not read yet
-    _fed_bytes: int = 0  # since the event loop had its turn
-    _whole: bytes | None = None  # a plain answer that came whole, from then until it was read
+    has_begun: bool = False  # a head with a success status arrived
+    said_load: str | None = None  # the load that an engine reported
+    is_ended: bool = False  # True if its settlement is already under way
+    has_content: bool = False  # True once the upstream was notified of the first content
+    _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
+    _fed_bytes: int = 0  # since the last turn of the event loop
+    _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _stream: AnswerStream | None = None
     _assembler: Assembler | None = None
 
     @property
     def is_read_to_its_end(self) -> bool:
-        """Whether it is read on after its caller left: where that is billed anyway, or tells the
-        only usage there is.
+        """Return True if it is read on after its caller left: it is billed anyway, or has the only
+        usage.
 
-        An engine of one's own that says on the way what it has made is stopped at once instead.
+        A self-hosted engine that reports running usage is stopped at once instead.
         """
         says_on_the_way = self.call.asks_running_usage and (
             self.request.body.facts.is_stream or self.call.is_assembled
@@ -73,15 +71,13 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """True where the upstream answered with an error status."""
+        """Return True if the upstream answered with an error status."""
         status = self.attempt.http_status
         return status is not None and not _is_success(status)
 
     @property
     def needs_counting(self) -> bool:
-        """True where something was answered, to its end or not, and the upstream has not said its
-        usage.
-        """
+        """Return True if there is an answer, complete or not, without usage from the upstream."""
         observed = self.attempt.observed
         has_answered = observed.has_content or observed.is_whole or observed.is_done
         if not has_answered or observed.is_unfinished or self.is_only_an_error:
@@ -91,9 +87,7 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def has_more(self) -> bool:
-        """True where there is something to read on for: the rest of the answer, or what has arrived
-        of it.
-        """
+        """Return True if there is more to read: the rest of the answer, or its arrived part."""
         observed = self.attempt.observed
         if self.has_all:
             return True
@@ -107,9 +101,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def was_served(self) -> bool:
-        """False where the upstream provably generated nothing, or bills nothing for it.
+        """Return False if the upstream certainly generated nothing, or does not bill it.
 
-        408, 504 and the like come from whoever lost patience with the upstream, which may go on and
+        408, 504 and similar statuses come from a proxy that gave up; the upstream may continue and
         bill.
         """
         if self.is_refused:
@@ -144,12 +138,12 @@ class UpstreamAnswer(Struct, kw_only=True):
             self.attempt.observed = self._stream.observed
 
     async def body(self) -> bytes:
-        """The whole plain answer, for the caller.
+        """Return the complete plain answer for the caller.
 
-        Raises `UpstreamError` where it is none, is cut or is an error.
+        Raises `UpstreamError` if it is not an answer, is cut or is an error.
 
-        An answer that came whole was bought: what cannot be read of it is refused, and never tried
-        again. Cancelling it loses nothing: the next call goes on from the bytes that this one had.
+        A complete answer is paid for: an unreadable one is refused and never tried again. A
+        cancellation loses nothing: the next call continues with the same bytes.
         """
         if self.call.is_assembled:
             self.content_type = "application/json"
@@ -173,8 +167,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         if len(body) < LARGE_BYTES:
             self._whole = None
             return self._read_whole(body, self.attempt.observed)
-        # Cancelled, it is read once more from the start, after the thread has ended what it does
-        # now.
+        # After a cancellation it is read again from the start, once the thread has finished.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
             rewritten = await _aside(self._read_large, body, observed)
@@ -185,7 +178,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return rewritten
 
     def _read_large(self, body: bytes, observed: Observed) -> bytes:
-        """As `_read_whole`, but for the vectors of embeddings, in the thread for large answers."""
+        """Do the same as `_read_whole` in the thread for large answers, without the vectors of
+        embeddings.
+        """
         if self.request.body.facts.operation is not Operation.EMBEDDINGS:
             return self._read_whole(body, observed)
         try:
@@ -195,15 +190,15 @@ class UpstreamAnswer(Struct, kw_only=True):
         text = body if short is None else short.text
         if (
             len(text) > MAX_ANSWER_BYTES
-        ):  # its vectors are of no known form: estimated by the input alone
+        ):  # its vectors have an unknown form; the estimate uses only the input
             return body
         rewritten = self._read_whole(text, observed)
         return rewritten if short is None else short.restored(rewritten)
 
     def _read_whole(self, body: bytes, observed: Observed) -> bytes:
-        """Note what a whole answer says, and return it for the caller.
+        """Record a complete answer's metadata and return it for the caller.
 
-        Raises `UpstreamError` for what is no JSON.
+        Raises `UpstreamError` if it is not JSON.
         """
         rewritten = self.provider.rewrite(
             self.request.body, body, observed, cost=self.attempt.cost_text
@@ -212,7 +207,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             text = inflated(body)
             if (
                 self.request.body.facts.operation is not Operation.EMBEDDINGS
-            ):  # they have no output, however large
+            ):  # embeddings have no output tokens, however large they are
                 observed.note_unread(len(text))
             if text is not body and (usage := self.provider.usage_in(text)) is not None:
                 observed.note_final(usage)
@@ -222,11 +217,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         return rewritten
 
     async def piece(self) -> bytes:
-        """The next piece of the stream, for the caller, empty at its end.
+        """Return the next piece of the stream for the caller, empty at its end.
 
-        Raises `UpstreamError` if cut before that.
+        Raises `UpstreamError` if it is cut before its end.
 
-        Cancelling it loses nothing: the next call goes on where this one waited.
+        A cancellation loses nothing: the next call continues from there.
         """
         stream = self._stream
         assert stream is not None, "a stream has begun"
@@ -245,10 +240,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return b""
 
     async def _chunk(self) -> bytes:
-        """The next piece of a stream; after a large one the event loop has its turn, even if more
-        is there already.
+        """Return the stream's next piece; after a large one, yield to the event loop first.
 
-        Cancelling it loses nothing.
+        A cancellation loses nothing.
         """
         if self._fed_bytes >= MAX_FED_BYTES:
             self._fed_bytes = 0
@@ -299,8 +293,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         return self.provider.error(deployment, status, headers, body=body)
 
     def _require_json(self, body: bytes) -> None:
-        """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer
-        under status 200.
+        """Accept an answer of an unknown shape, but not a proxy's page or half an answer with
+        status 200.
         """
         try:
             require_object(body)
@@ -316,7 +310,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         return error
 
     async def read_on(self, *, max_events: int) -> None:
-        """Read what is left for the sake of its usage, at most about `max_events` more events."""
+        """Read the rest for its usage, at most about `max_events` more events."""
         await self.head()
         if self._stream is None:
             await self.body()
@@ -326,11 +320,11 @@ class UpstreamAnswer(Struct, kw_only=True):
             events += piece.count(b"\ndata:") + 1
 
     async def read_arrived(self) -> None:
-        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing
-        else.
+        """Read the bytes that the kernel has received by now, for their usage, without waiting for
+        more.
 
-        An engine goes on writing meanwhile: what comes later is not waited for, and at most as much
-        is read as was there, framing included.
+        An engine continues to write meanwhile. Later bytes are ignored, and at most as much is read
+        as had arrived, framing included.
         """
         left_bytes = self._arrived_bytes
         if not self.has_begun:
@@ -341,7 +335,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         while left_bytes > 0 and not self.attempt.observed.is_done:
             is_last = (
                 not self._arrived_bytes
-            )  # of TLS a part may be decrypted and not yet handed over
+            )  # with TLS, a part may be decrypted and not handed over yet
             async with asyncio.timeout(ARRIVED_WAIT_S):
                 chunk, self._unfed = self._unfed or await self.upstream.chunk(), b""
             if not chunk:
@@ -357,22 +351,22 @@ class UpstreamAnswer(Struct, kw_only=True):
         return assembler
 
     def note_chunk(self, chunk: bytes) -> None:
-        """Note what a piece of the answer says of itself; nobody reads it."""
+        """Record the metadata in a piece of an answer without a reader."""
         reader = self._stream if self._stream is not None else self._assembler
         if reader is not None:
             reader.feed(chunk)
 
     @property
     def is_only_an_error(self) -> bool:
-        """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its
-        engine is gone.
+        """Return True if only an error arrived: a vLLM whose engine died sends 200, an error,
+        then `[DONE]`.
         """
         observed = self.attempt.observed
         return observed.is_error and not observed.has_content
 
     @property
     def cut_message(self) -> str:
-        """What the caller of a cut answer is told."""
+        """Return the message for the caller of a cut answer."""
         return (
             f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. "
             "What was generated is "
@@ -380,16 +374,18 @@ class UpstreamAnswer(Struct, kw_only=True):
         )
 
 
-# Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5,
-# nginx's 499, Cloudflare's 524.
+# Statuses with which a proxy gives up on an upstream that may continue: RFC 9110 §15.5.9 and
+# §15.6.5, nginx's 499, Cloudflare's 524.
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
 async def _aside(work: Callable[..., T], *content: object) -> T:
-    """Do what takes long with a large answer in the thread for such."""
+    """Run slow work on a large answer in its own thread."""
     return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
 
 
 def _is_success(status: int) -> bool:
-    """A redirect is none: it is not followed, and where it points to was never decided on."""
+    """Return True for 2xx. A redirect is no success: it is not followed, and no decision allowed
+    its target.
+    """
     return 200 <= status < 300
