@@ -1,9 +1,9 @@
 """Every error Tollgate raises on purpose. The message tells the reader what to do next.
 
     TollgateError
-    ├── RequestError                 the caller hears of it, in the caller's dialect
+    ├── RequestError                 answered to the caller, in the caller's dialect
     │   ├── InvalidApiKey            invalid_api_key
-    │   │   └── KeyNotSeen           invalid_api_key: unless it was made since Postgres was asked for all keys
+    │   │   └── KeyNotSeen           invalid_api_key: unless it is newer than the snapshot
     │   ├── UnpricedModel            unpriced_model
     │   ├── BudgetExhausted          budget_exhausted
     │   ├── RouteNotAllowed          route_not_allowed
@@ -20,17 +20,17 @@
     │   ├── UnsupportedMediaType     unsupported_media_type
     │   ├── RequestTimeout           request_timeout: the caller was too slow
     │   ├── RateLimited              rate_limited
-    │   │   └── QuotaExhausted       rate_limited: what the gateway's own account may spend upstream is used up
+    │   │   └── QuotaExhausted       rate_limited: the gateway's own account upstream is used up
     │   ├── ConcurrencyLimited       concurrency_limited
     │   ├── Overloaded               overloaded
-    │   │   └── JournalFull          overloaded: nothing more can be written down on this machine
+    │   │   └── JournalFull          overloaded: this machine's journal is full
     │   ├── Unavailable              unavailable
     │   ├── UpstreamUnreachable      upstream_unreachable
-    │   │   └── UpstreamNotCalled    upstream_unreachable: the gateway had no connection to spare for it
+    │   │   └── UpstreamNotCalled    upstream_unreachable: the gateway had no free connection
     │   ├── UpstreamError            upstream_error
     │   ├── UpstreamAuth             upstream_auth
     │   └── UpstreamTimeout          upstream_timeout
-    └── OperatorError                whoever runs a command hears of it
+    └── OperatorError                printed by the command that failed
         ├── PolicyRejected           a document with findings (exit 1)
         │   └── CasesRejected        a file of cases with findings
         ├── NothingFound             a name that does not exist (exit 1)
@@ -59,9 +59,9 @@ class TollgateError(Exception):
 class RequestError(TollgateError):
     """A request that gets an error answer. `code` is stable; `param` names the field at fault.
 
-    `asked_wait_s` is how long an upstream asked to be left alone. `is_same_again`: the same
-    deployment would say it again. `is_retry_useless`: whoever sends the request again only adds to
-    what is wrong. `is_final`: an upstream did the work and bills it, so no other attempt is made.
+    `asked_wait_s` is the pause that an upstream requested. `is_same_again`: the same deployment
+    would return the error again. `is_retry_useless`: a retry by the caller would only make the
+    problem worse. `is_final`: an upstream did the work and bills it, so no other attempt is made.
     """
 
     code: ClassVar[str]
@@ -76,7 +76,7 @@ class RequestError(TollgateError):
         super().__init__(message)
         self.param = param
         self.retry_after_s = retry_after_s
-        self.attempts = 0  # upstream attempts that were made before giving up
+        self.attempts = 0  # upstream attempts before the request failed
 
 
 class InvalidApiKey(RequestError):
@@ -116,7 +116,7 @@ class IdempotencyMismatch(RequestError):
 
 
 class IdempotencyConflict(RequestError):
-    """The key's request is under way (then `retry_after_s` is set) or has finished.
+    """The key's request is in flight (then `retry_after_s` is set) or has finished.
 
     `request_id` names it.
     """
@@ -170,7 +170,9 @@ class RateLimited(RequestError):
 
 
 class QuotaExhausted(RateLimited):
-    """The account at a provider is used up: no pause helps, only an admin or another deployment."""
+    """The gateway's account at a provider is used up: only an admin or another deployment helps,
+    not a pause.
+    """
 
     is_same_again = True
 
@@ -196,7 +198,7 @@ class UpstreamUnreachable(RequestError):
 
 
 class UpstreamNotCalled(UpstreamUnreachable):
-    """All connections that it may have are in use. Says nothing of the upstream."""
+    """All allowed connections are in use. This is no evidence against the upstream."""
 
 
 class UpstreamError(RequestError):
@@ -204,7 +206,9 @@ class UpstreamError(RequestError):
 
 
 class UpstreamAuth(RequestError):
-    """`may_be_this_request`: an HTTP 403, which a provider also sends for one prompt or one
+    """The upstream refused our credential.
+
+    `may_be_this_request`: an HTTP 403, which a provider also sends for one prompt or one
     permission.
     """
 
@@ -218,12 +222,12 @@ class UpstreamTimeout(RequestError):
 
 
 class OperatorError(TollgateError):
-    """An error of a command; printed to standard error without a traceback."""
+    """An error of a command, printed to standard error without a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong (or worth knowing) in a document: where, what, and what to write instead."""
+    """An error or a note about a document: its place, the problem, and the correction."""
 
     line: int
     field: str
@@ -245,7 +249,7 @@ class PolicyRejected(OperatorError):
 
 
 class CasesRejected(PolicyRejected):
-    """A file of cases with at least one error. Raised before anything was tested."""
+    """A file of cases with at least one error. Raised before any case ran."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         super().__init__(findings)
@@ -266,4 +270,4 @@ class DatabaseUnavailable(OperatorError):
 
 
 class DatabaseTooSlow(DatabaseUnavailable):
-    """Postgres was asked and did not answer within the time limit of a statement."""
+    """Postgres did not answer within a statement's time limit."""

@@ -1,6 +1,6 @@
-"""The composition root: reads the settings and hands the real parts to the commands.
+"""The composition root: reads the settings and hands the concrete parts to the commands.
 
-It and `gateway.serving`, which puts a serving process together, alone name adapters.
+Only this module and `gateway.serving`, which assembles a serving process, name adapters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 def run() -> None:
-    """The `tollgate` command."""
+    """Run the `tollgate` command."""
     from gateway.cli.app import run_cli
 
     sys.exit(run_cli(lambda: build_toolbox(_settings())))
@@ -50,7 +50,7 @@ def _settings() -> Settings:
 
 
 def build_toolbox(settings: Settings) -> Toolbox:
-    """Hand the commands what they need. Heavy parts are imported when they are opened."""
+    """Hand the commands their dependencies. Slow imports happen when a part is opened."""
     from gateway.cli.toolbox import Options, Toolbox
 
     options = Options(
@@ -89,7 +89,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
 
 
 def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
-    """Let the address on the command line win over the settings."""
+    """Let the address on the command line override the settings."""
     given = {"host": asked.host, "port": asked.port}
     return settings.model_copy(
         update={name: value for name, value in given.items() if value is not None}
@@ -98,7 +98,7 @@ def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
 
 @contextmanager
 def database_url(settings: Settings) -> Iterator[str]:
-    """The address of the database; the embedded one runs for as long as this is open."""
+    """Yield the database's address; the embedded database runs while this is open."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -113,8 +113,8 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def address_as(settings: Settings, purpose: As) -> Iterator[str]:
-    """The address for one purpose: the settings' own, else with the login that `db upgrade` made,
-    else the owner's.
+    """Yield the address for one purpose: from the settings, else `db upgrade`'s login, else the
+    owner's.
     """
     from gateway.domain.logins import As
     from gateway.storage.postgres.logins import address_as
@@ -133,7 +133,7 @@ def address_as(settings: Settings, purpose: As) -> Iterator[str]:
 
 @contextmanager
 def open_stores(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, as the login of the database's own URL: the owner, for migrations."""
+    """Open the stores with the login of the database's own URL: the owner, for migrations."""
     from gateway.cli.operator import operator_name
     from gateway.storage.postgres.database import Database
 
@@ -146,7 +146,7 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_administration(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, in the role of administration wherever the login may take it."""
+    """Open the stores in the administration role, if the login may use it."""
     from gateway.cli.operator import operator_name
     from gateway.domain.logins import As
     from gateway.storage.postgres.database import Database
@@ -159,8 +159,8 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_booking(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, in the gateway's role wherever the login may take it: for commands that
-    write events.
+    """Open the stores in the gateway's role, if the login may use it, for commands that write
+    events.
     """
     from gateway.cli.operator import operator_name
     from gateway.domain.logins import As
@@ -174,8 +174,8 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_serving(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at
-    most.
+    """Open the stores in the gateway's role, with a limit on each transaction's wait for
+    Postgres.
     """
     from gateway.domain.logins import As
     from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
@@ -222,7 +222,7 @@ def _stores(url: str, database: Database) -> Iterator[Stores]:
 
 @contextmanager
 def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
-    """The reports, in the read-only role."""
+    """Open the reports in the read-only role."""
     from gateway import reports
     from gateway.domain.logins import As
     from gateway.storage.postgres.logins import renewed
@@ -238,7 +238,7 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
 
 
 def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
-    """Run the gateway until it is told to stop."""
+    """Run the gateway until it is asked to stop."""
     import uvloop
 
     from gateway.api.allocator import tune_allocator
@@ -253,7 +253,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
     from gateway.serving import (
         process,
-    )  # half a second of imports: a port that is taken is said before
+    )  # half a second of imports; a port in use is reported before
 
     with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
         uvloop.run(

@@ -1,6 +1,6 @@
 """Every setting, from `TOLLGATE_*` variables or the TOML file that `TOLLGATE_CONFIG` names.
 
-Read by `main` alone.
+Only `main` reads them.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _from_json(cls, value: object, field: ValidationInfo) -> object:
-        """Take a variable's JSON apart; a file has lists and tables of its own."""
+        """Parse a variable's JSON; a file has real lists and tables."""
         if not isinstance(value, str):
             return value
         kind, example = (
@@ -214,22 +214,22 @@ class Settings(BaseSettings):
 
     @property
     def home_path(self) -> Path:
-        """The home as an absolute path."""
+        """Return the home as an absolute path."""
         return self.home.expanduser().absolute()
 
     @property
     def pepper_path(self) -> Path:
-        """Where the pepper is."""
+        """Return the path of the pepper."""
         return (self.pepper_file or self.home_path / "pepper").expanduser().absolute()
 
     @property
     def journal_path(self) -> Path:
-        """Where the journals of this machine are."""
+        """Return the folder of this machine's journals."""
         return (self.journal_dir or self.home_path / "journal").expanduser().absolute()
 
     @property
     def engine_home_path(self) -> Path:
-        """Where the engine's environment and models are."""
+        """Return the folder of the engine's environment and models."""
         return (self.engine_home or self.home_path / "engine").expanduser().absolute()
 
     @classmethod
@@ -241,7 +241,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Variables win over the file."""
+        """Return the sources in order: variables override the file."""
         config = os.environ.get(PREFIX + "CONFIG")
         file = (
             (TomlConfigSettingsSource(settings_cls, Path(config).expanduser()),) if config else ()
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
 
 
 def read() -> Settings:
-    """Read the settings. Raises `BadUsage` naming the variable and what it takes."""
+    """Read the settings. Raises `BadUsage` with the variable and its accepted values."""
     config = os.environ.get(PREFIX + "CONFIG")
     if config and not Path(config).expanduser().is_file():
         raise BadUsage(f"TOLLGATE_CONFIG names {config}, which is not a file.")
@@ -266,7 +266,7 @@ def read() -> Settings:
 
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    """Say which variable is wrong, what it has and what it takes."""
+    """Return a sentence with the wrong variable, its value and its accepted values."""
     name, kind, given = str(error["loc"][0]), error["type"], repr(error["input"])
     default = Settings.model_fields[name].default
     example = f", for example {str(default).lower()}" if default not in (None, "") else ""
@@ -286,7 +286,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 
 def misspelt(environment: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each variable that is no setting and looks like one."""
+    """Yield a sentence for each variable that is no setting but resembles one."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     for variable in sorted(environment):
         if (

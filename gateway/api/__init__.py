@@ -1,1 +1,3 @@
-"""The HTTP edge: parse, authenticate, answer in the caller's dialect. No decisions."""
+"""The HTTP edge: it parses, authenticates and answers in the caller's dialect, and decides
+nothing.
+"""

@@ -1,4 +1,4 @@
-"""glibc's allocator, told how a server uses memory. Nothing happens where there is no glibc."""
+"""Settings of glibc's allocator for a server's use of memory. They do nothing without glibc."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import asyncio
 import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
-KEPT_BYTES = 8 * 2**20  # what is free at the end of the pool, for the next batch of events
-MAPPED_BYTES = 4 * 2**20  # a block that is larger is one of its own, and goes back at once
-LARGE_BYTES = 2**20  # an answer of so much leaves memory behind that nobody may need again
+KEPT_BYTES = 8 * 2**20  # free memory kept at the end of the pool for the next batch of events
+MAPPED_BYTES = 4 * 2**20  # a larger block is mapped separately and returned at once
+LARGE_BYTES = 2**20  # an answer of this size leaves free memory that may never be reused
 TRIM_AFTER_S = 1.0
 
 
 def tune_allocator() -> None:
-    """Have all threads share one pool of memory.
+    """Make all threads share one memory pool.
 
-    Before the first of them starts; nothing where there is no glibc.
+    Call it before the first thread starts; it does nothing without glibc.
 
-    By itself glibc gives each thread a pool, where it keeps what that thread once needed, and lets
-    the size from which a block goes back to the kernel grow with use. Measured with 20 paced
-    streams: no growth in 8 minutes instead of half a MiB, 4 MiB less from the start (Python's own
-    lock lets one thread allocate anyway).
+    By default glibc gives each thread a pool that keeps the thread's largest use. It also raises
+    the size from which a block returns to the kernel. Measured with 20 paced streams: no growth in
+    8 minutes instead of half a MiB, and 4 MiB less from the start. Python's own lock lets one
+    thread allocate at a time anyway.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)  # setting one of these two also ends their growth
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)  # setting either of the two also stops their growth
         mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 class Trimmer:
-    """Hands memory back to the kernel after large answers. Used on the event loop.
+    """Returns memory to the kernel after large answers. Used on the event loop.
 
-    Pieces of an answer lie between others that live longer, so what was free stayed with the
-    process: 350 MB after twelve answers of 31 MB.
+    Pieces of an answer lie between longer-lived ones, so freed memory stayed with the process: 350
+    MB after twelve answers of 31 MB.
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Trimmer:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def after(self, size_bytes: int) -> None:
-        """Note that so much was sent.
+        """Note an answer of this size.
 
-        It is handed back a second later, for all answers of that second at once.
+        Memory is returned one second later, once for all answers of that second.
         """
         if size_bytes >= LARGE_BYTES and not self._is_due and self._trim is not None:
             self._is_due = True

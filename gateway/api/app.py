@@ -1,6 +1,6 @@
-"""Everything but forwarding: models, receipts, own usage, health.
+"""Every endpoint except forwarding: models, receipts, own usage, health.
 
-FastAPI, because it is not hot.
+On FastAPI, because this path is not hot.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
-PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
-SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
+PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way for this long
+SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainEndpoints:
-    """What the endpoints need.
+    """The dependencies of these endpoints.
 
-    `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send
-    traffic elsewhere, each with its remedy; `reads` runs what is read for a caller; `checks` is
-    what else readiness tells. `recent` finds events settled here that may not be in Postgres yet.
-    `is_lagging` is True while the journal of any worker may hold events older than a minute; it
-    runs in a thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs,
-    `estimates` what this worker has seen.
+    `standing` returns the use of limits from this worker's memory. `not_ready` returns the reasons
+    to send traffic elsewhere, each with its remedy. `reads` runs the reads of callers; `checks`
+    returns readiness's other checks. `recent` finds events settled here that may not be in Postgres
+    yet. `is_lagging` is True while any worker's journal may hold events older than a minute. It
+    runs in a thread and may raise `DatabaseUnavailable`. `region` is the gateway's own region,
+    `estimates` this worker's observations.
     """
 
     holder: SnapshotHolder
@@ -94,9 +94,9 @@ class PlainEndpoints:
     estimates: Estimates
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
-        """Read something of the caller's own in a thread, under its team's request limit.
+        """Read the caller's own data in a thread, under its team's request limit.
 
-        Raises as `OwnReads`.
+        Raises the errors of `OwnReads`.
         """
         snapshot = self.holder.require()
         team = snapshot.policy.policy.teams[caller.team]
@@ -104,7 +104,7 @@ class PlainEndpoints:
         return await self.reads.read(caller.team, terms.limits, work)
 
     async def caller(self, request: Request) -> Caller:
-        """Who asks. Raises as `caller_of`."""
+        """Return the authenticated caller. Raises the errors of `caller_of`."""
         return await caller_of(
             request.scope["headers"],
             self.holder,
@@ -114,8 +114,8 @@ class PlainEndpoints:
 
 
 def build_app(endpoints: PlainEndpoints) -> FastAPI:
-    """Return the FastAPI application, its OpenAPI description covering the forwarding endpoints
-    too.
+    """Return the FastAPI application; its OpenAPI description also covers the forwarding
+    endpoints.
     """
     app = FastAPI(
         title="Tollgate",
@@ -190,7 +190,7 @@ def _model(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _pricing(price: Price | None) -> dict[str, str] | None:
-    """USD per million tokens, by kind, at the lowest tier."""
+    """Return USD per million tokens, by kind, at the lowest tier."""
     if price is None:
         return None
     rates = {kind: price.rate(kind, input_tokens=0) for kind in TokenKind}
@@ -227,7 +227,7 @@ async def _receipt(request: Request, request_id: str) -> Response:
 
 
 def _request_id(text: str) -> UUID:
-    """Raises `InvalidRequest` for what cannot be an id of ours."""
+    """Parse one of our request ids. Raises `InvalidRequest` if it is not one."""
     try:
         wanted = UUID(text)
     except ValueError:
@@ -243,14 +243,14 @@ def _request_id(text: str) -> UUID:
 def _looked_up(
     endpoints: PlainEndpoints, wanted: UUID, team: str, recent: Sequence[UsageEvent]
 ) -> tuple[Receipt | None, bool]:
-    """A receipt, and whether one that is nowhere yet may still come. In a thread."""
+    """Return a receipt, and whether a missing one may still come. Runs in a thread."""
     found = endpoints.reports.receipt(wanted, team=team, recent=recent)
     return found, found is None and _may_come(endpoints, wanted)
 
 
 def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
-    """Whether a receipt that is nowhere yet may still come: told by the id alone, so another team
-    learns nothing.
+    """Return True if a missing receipt may still come. Uses the id alone, so other teams learn
+    nothing.
     """
     if occurred_at(wanted) > endpoints.clock.now() + SKEW:
         return False
@@ -262,7 +262,7 @@ def _is_young(endpoints: PlainEndpoints, wanted: UUID) -> bool:
 
 
 def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) -> Receipt | None:
-    """What this worker settled itself, while Postgres cannot be asked."""
+    """Return the receipt of events settled by this worker, while Postgres cannot be asked."""
     prices = endpoints.holder.require().prices.values()
     facts = {price.price_id: PriceFact(source=price.source) for price in prices}
     return receipt_of_events(endpoints.recent(wanted), team=team, prices=facts)
@@ -315,9 +315,9 @@ async def _route_explain(request: Request) -> Response:
 
 
 def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
-    """One limit as this worker last heard of it.
+    """Return one limit with its last known use.
 
-    How many requests run at once elsewhere it does not hear.
+    The concurrency of other workers is not included.
     """
     return {
         "limit": standing.limit_id,
@@ -347,7 +347,7 @@ async def _readyz(request: Request) -> Response:
         checks = endpoints.checks()
     except (
         Exception
-    ) as broken:  # who asks for readiness must hear of the failure, and is no caller of a model
+    ) as broken:  # the caller of readiness must see the failure, and is not a model's caller
         log.exception("checks_failed")
         checks = (Check("checks", Status.FAIL, f"failed: {broken!r}", "look at the gateway's log"),)
     warnings = [
@@ -379,7 +379,7 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405, in the caller's dialect."""
+    """Return Starlette's own 404 and 405 in the caller's dialect."""
     return await _on_request_error(
         request,
         NotSupported(f"{request.method} {request.url.path} is not offered. Offered: {OFFERED}."),
@@ -394,11 +394,13 @@ async def _on_database(request: Request, error: Exception) -> Response:
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody receives it
+    return Response(status_code=499)  # the caller has left; not sent
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:
-    """Our own mistake. Starlette raises it again after this answer, so that the server logs it."""
+    """Answer an internal error. Starlette raises it again after this answer, so that the server
+    logs it.
+    """
     return await _on_request_error(
         request, UpstreamError("The gateway failed on this request. Tell an admin.")
     )

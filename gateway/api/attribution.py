@@ -1,4 +1,4 @@
-"""What request headers say about a request: project, tags, data labels, ids, its key.
+"""Reads attribution from request headers: project, tags, data labels, ids and the idempotency key.
 
 Bad values get a clear error.
 """
@@ -13,9 +13,9 @@ from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
-MOST_NAMES = 10  # shown of a team's projects
+MOST_NAMES = 10  # names of a team's projects in a message
 DATA_CLASS = b"x-tollgate-data-class"
-# All that is read here.
+# Every header that is read here.
 HEADERS = frozenset(
     {
         b"x-tollgate-project",
@@ -29,8 +29,7 @@ HEADERS = frozenset(
     }
 )
 LISTS = frozenset({DATA_CLASS, b"content-type", b"content-encoding"})
-# Said twice, a proxy that sets one and a caller that adds another would disagree about which one
-# counts.
+# If one of these came twice, a proxy and a caller could disagree about which one counts.
 ONCE = frozenset({b"x-tollgate-project", b"x-tollgate-tags", b"idempotency-key"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
@@ -39,10 +38,10 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> dict[str, str]:
-    """The named headers as text. Raises `InvalidRequest` for one of `ONCE` that is sent twice.
+    """Return the named headers as text. Raises `InvalidRequest` if one of `ONCE` is sent twice.
 
-    One of `LISTS` that is sent twice is one list: neither may hide what the other says. Of others
-    the last counts.
+    A header of `LISTS` that is sent twice forms one list, so neither can hide the other. Of other
+    headers the last one counts.
     """
     headers: dict[str, str] = {}
     for field, value in fields:
@@ -62,11 +61,11 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
 
 
 def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = None) -> str | None:
-    """The project of a request: the header, else the key's.
+    """Return the request's project: from the header, else from the key.
 
     A key bound to a project cannot leave it.
 
-    Where the team has a hard project budget, the header may name its declared projects alone.
+    If the team has a hard project budget, the header may name only its declared projects.
     """
     sent = headers.get("x-tollgate-project")
     if sent is None or sent == of_key:
@@ -93,7 +92,7 @@ def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = 
 
 
 def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The pairs of `x-tollgate-tags: a=b,c=d`."""
+    """Return the pairs of `x-tollgate-tags: a=b,c=d`."""
     sent = headers.get("x-tollgate-tags")
     if sent is None:
         return ()
@@ -115,11 +114,11 @@ def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def data_labels(
     headers: Mapping[str, str], team: Team, *, declared_tags: Collection[str]
 ) -> tuple[DataClass, str, frozenset[str]]:
-    """The request's class, where that comes from, and its data tags, from `x-tollgate-data-class:
+    """Return the request's class, its source, and its data tags, from `x-tollgate-data-class:
     restricted, phi`.
 
-    A header may raise the team's class, never lower it, and add tags to the team's, never take one
-    away.
+    A header may raise the team's class, never lower it. It may add tags to the team's, never remove
+    one.
     """
     sent = headers.get("x-tollgate-data-class")
     if sent is None:
@@ -148,17 +147,16 @@ def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
 
 
 def client_request_id(headers: Mapping[str, str]) -> str | None:
-    """The caller's own id, kept beside ours if it is short and printable."""
+    """Return the caller's own id, kept beside ours if it is short and printable."""
     sent = headers.get("x-request-id") or headers.get("x-client-request-id")
     return sent if sent and _CLIENT_ID.fullmatch(sent) else None
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
-    """What names this request among its team's, so that it is not sent twice; None where the caller
-    did not say.
+    """Return the caller's idempotency key, None if it sent none.
 
-    As it came, not cut or trimmed: two keys that differ are two keys. Raises `InvalidRequest`
-    without repeating it.
+    The key is taken exactly as sent, because two different keys must stay different. Raises
+    `InvalidRequest` without repeating the key.
     """
     sent = headers.get("idempotency-key")
     if sent is not None and not _IDEMPOTENCY_KEY.fullmatch(sent):
@@ -171,17 +169,17 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
 
 
 def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
-    """What the caller calls its session: `x-session-id`, else the body's `prompt_cache_key` or
-    user; None for nothing.
+    """Return the caller's session: `x-session-id`, else the body's `prompt_cache_key` or user; None
+    if none.
 
-    Nothing is refused for it: clients send that header to others too. `affinity.session_of` makes a
-    short name of it.
+    A bad value is not refused, because clients send that header to other services too.
+    `affinity.session_of` makes a short name of it.
     """
     return headers.get("x-session-id") or facts.cache_key or facts.end_user
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:
-    """The W3C trace context, if well formed."""
+    """Return the W3C trace context if it is well formed."""
     sent = headers.get("traceparent")
     return sent if sent and _TRACEPARENT.fullmatch(sent) else None
 

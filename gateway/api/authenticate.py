@@ -1,4 +1,6 @@
-"""Key → caller, from the snapshot in memory. The only place that reads credentials of callers."""
+"""Authenticates an api key against the snapshot in memory. Only this module reads callers'
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ async def caller_of(
     now: Callable[[], datetime],
     allows_demo: bool,
 ) -> Caller:
-    """Return who calls, as `authenticate`; of a key that may be a new one Postgres is asked before
-    it is refused.
+    """Authenticate the caller like `authenticate`, but ask Postgres before a possibly new key is
+    refused.
     """
     try:
         return authenticate(headers, holder, now=now, allows_demo=allows_demo)
@@ -44,18 +46,18 @@ def authenticate(
     now: Callable[[], datetime],
     allows_demo: bool,
 ) -> Caller:
-    """Return who calls, by what is known here.
+    """Authenticate the caller by the snapshot alone.
 
-    Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
+    Raises `InvalidApiKey`, or `Unavailable` if the validity cannot be known.
 
-    `KeyNotSeen` is raised for a key that may have been made since Postgres was asked last. One
-    answer for every wrong key: what is wrong with it is nobody's business who does not hold it.
+    Raises `KeyNotSeen` for a key that may be newer than the snapshot. Every wrong key gets the same
+    answer, so that it reveals nothing to a person without the key.
     """
     key = _presented(headers)
     if key is None:
         raise InvalidApiKey(f"No API key was sent. {_HOW}")
     snapshot = holder.require()
-    fingerprint = blake2b(key.encode(), digest_size=32).digest()  # the key itself is kept nowhere
+    fingerprint = blake2b(key.encode(), digest_size=32).digest()  # the key itself is never stored
     record = snapshot.checked.get(fingerprint)
     if record is None:
         record = snapshot.checked[fingerprint] = _checked(key, snapshot, holder)
@@ -74,7 +76,7 @@ def authenticate(
 
 
 def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
-    """The record of a key that is right. Raises as `authenticate`."""
+    """Return the record of a valid key. Raises the errors of `authenticate`."""
     named = PATTERN.fullmatch(key)
     record = snapshot.keys.get(named[1]) if named else None
     pepper = snapshot.peppers.get(record.pepper_id) if record else None
@@ -82,8 +84,8 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
     is_right = hmac.compare_digest(digest, record.digest if record else bytes(32))
     if record is not None and pepper is not None and is_right:
         return record
-    # The checksum only tells a typo from a key that may be new: a key whose digest is right is
-    # right.
+    # The checksum only separates a typo from a possibly new key. A key with the right digest is
+    # valid in any case.
     if key_id_of(key) is not None and record is None:
         if holder.is_stale:
             raise Unavailable(_UNCHECKED, retry_after_s=5)
@@ -93,8 +95,8 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The key that is sent. Raises `InvalidRequest` for a header that is sent twice."""
-    found, seen = None, []  # a proxy in front may have checked the other one
+    """Return the presented key. Raises `InvalidRequest` for a header that is sent twice."""
+    found, seen = None, []  # a proxy in front may have checked the other header
     for name, value in headers:
         if name in _HEADERS:
             if name in seen:

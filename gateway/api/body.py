@@ -1,4 +1,4 @@
-"""What a body may be, for the endpoints that read one."""
+"""Checks on request bodies, for the endpoints that read one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from gateway.api.http.exchange import ClientGone, too_large
 from gateway.errors import UnsupportedMediaType
 
-# What `check_declared` looks at.
+# The headers that `check_declared` reads.
 HEADERS = (b"content-type", b"content-encoding", b"content-length")
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
-    """Refuse by its headers a body that is not worth reading.
+    """Refuse a body by its headers before reading it.
 
     Raises `UnsupportedMediaType` or `RequestTooLarge`.
     """
@@ -37,7 +37,9 @@ def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
 
 
 async def read_body(receive: Receive, *, limit_bytes: int) -> bytes:
-    """Return the whole body of an ASGI request. Raises `RequestTooLarge` as soon as it is."""
+    """Return the complete body of an ASGI request. Raises `RequestTooLarge` as soon as it
+    exceeds the limit.
+    """
     parts: list[bytes] = []
     size = 0
     while True:

@@ -1,6 +1,4 @@
-"""The outermost layer: Host check, drain, dispatch, and an error in the caller's dialect for
-anything else.
-"""
+"""The outermost layer: Host check, drain, dispatch, and errors in the caller's dialect."""
 
 from __future__ import annotations
 
@@ -40,21 +38,21 @@ _PLAIN_POSTS = frozenset(
 
 @dataclass(slots=True)
 class Drain:
-    """Whether new requests are still taken, and which are in flight."""
+    """The drain: whether new requests are accepted, and which ones are in flight."""
 
     is_draining: bool = False
-    is_over: bool = False  # those still in flight get no more time
-    asked_s: float | None = None  # when the stop was asked for, by the monotonic clock
+    is_over: bool = False  # True once requests in flight get no more time
+    asked_s: float | None = None  # when the stop was requested, by the monotonic clock
     in_flight: set[asyncio.Task[object]] = field(default_factory=set)
     is_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def ask(self) -> None:
-        """Take nothing new from now on. Safe in a signal handler."""
+        """Accept no new requests from now on. Safe in a signal handler."""
         self.is_draining = True
         self.asked_s = self.asked_s or time.monotonic()
 
     async def run(self, drain_s: float) -> None:
-        """Cut off what is still in flight `drain_s` after the stop was asked for; until
+        """Cut off the requests in flight `drain_s` after the stop was requested; runs until
         cancelled.
         """
         await self.is_asked.wait()
@@ -64,7 +62,7 @@ class Drain:
         await asyncio.Event().wait()
 
     def end(self) -> None:
-        """Cut off what is in flight: each stream ends with an error event, each attempt is
+        """Cut off the requests in flight: each stream ends with an error event, each attempt is
         settled.
         """
         self.is_over = True
@@ -74,7 +72,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """What the server runs. `plain` is FastAPI with everything but forwarding."""
+    """The server's application. `plain` is FastAPI with every endpoint except forwarding."""
 
     forward: Forwarder
     plain: object
@@ -85,7 +83,7 @@ class Edge:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what is not forwarded, as ASGI. Nothing is decided from a reconstructed URL."""
+        """Answer non-forwarding paths as ASGI. No decision uses a reconstructed URL."""
         if scope["type"] == "http":
             send = self._with_id(send)
             refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
@@ -106,7 +104,7 @@ class Edge:
             return
         task = asyncio.current_task(
             self.loop
-        )  # to look for the loop is a system call before Python 3.12
+        )  # before Python 3.12, looking up the loop is a system call
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:
@@ -115,11 +113,11 @@ class Edge:
             self.drain.in_flight.discard(task)
 
     def new_request_id(self) -> bytes:
-        """An `x-request-id` for an answer that no forwarding made."""
+        """Return an `x-request-id` for an answer made outside of forwarding."""
         return str(self.forward.new_id()).encode()
 
     def _with_id(self, send: Send) -> Send:
-        """Every answer has an `x-request-id`, also those that no forwarding made."""
+        """Add an `x-request-id` to every answer made outside of forwarding."""
         header = (b"x-request-id", self.new_request_id())
 
         async def send_with_id(message: Message) -> None:
@@ -185,15 +183,17 @@ def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
     )
 
 
-@lru_cache(maxsize=64)  # the few names that a gateway is called by
+@lru_cache(maxsize=64)  # a gateway has few names
 def _host_name(host: bytes) -> str | None:
-    """The name in a Host header, without its port and in lower case; None where it is no name."""
+    """Return the name of a Host header in lower case without its port; None if it is no name."""
     match = _HOST.fullmatch(host)
     return match[1].decode().lower() if match else None
 
 
 def _base_url_hint(path: str) -> str:
-    """The usual slip of a client's settings: an address without its /v1, or with two."""
+    """Return a hint for the usual error in a client's settings: a base URL without /v1, or with
+    two.
+    """
     if path.startswith("/v1/v1/"):
         return f" Your base_url ends in /v1 twice; {_shown(path.removeprefix('/v1'))} is meant."
     versioned = f"/v1{path}"

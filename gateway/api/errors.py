@@ -1,4 +1,4 @@
-"""HTTP statuses of the error tree, and the one writer of error bodies."""
+"""HTTP statuses of the error tree, and the only writer of error bodies."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.UpstreamAuth: 502,
     errors.UpstreamTimeout: 504,
 }
-# Official SDKs retry these by themselves; a second try of anything else only costs time.
+# Official SDKs retry these by themselves; retrying anything else only costs time.
 RETRYING_HELPS = frozenset({408, 429, 502, 503, 504})
-MOST_RETRY_AFTER_S = 120  # told to wait longer, official SDKs give up at once
+MOST_RETRY_AFTER_S = 120  # with a longer wait, official SDKs give up at once
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -48,8 +48,7 @@ def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
     """Return status, headers and body of an error answer."""
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
-    # Of a limit that the request will never fit under, and of a twin that has ended, nobody knows a
-    # better moment.
+    # No time helps a request that exceeds a limit by itself, or one whose twin has ended.
     is_worth_it = (
         error.retry_after_s is not None if status in (409, 429) else status in RETRYING_HELPS
     )

@@ -1,7 +1,7 @@
 """The forwarding endpoints, on an exchange of our own server.
 
-A FastAPI route costs about twice the CPU of this (docs/decisions/0002), and a streaming response
-class would hide when the caller leaves. Here each step of a request is one line.
+A FastAPI route costs about twice the CPU of this (docs/decisions/0002). A streaming response class
+would also hide that the caller left. Here each step of a request is one line.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from gateway.wire.openai.request import read_request
 
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
-CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
+CLIENT_CLOSED = 499  # never sent, because the caller has left: for the log and the metrics
 ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarder:
-    """Takes a request apart, hands it to the service and writes the answer out."""
+    """Takes a request apart, passes it to the service and writes the answer."""
 
     requests: RequestService
     limiter: Limiter
@@ -82,13 +82,13 @@ class Forwarder:
         try:
             await self._serve(call, exchange)
         except RequestError as error:
-            # It was raised on purpose: nobody reads its frames, and each holds the request or what
-            # holds the error.
+            # A deliberate error needs no frames, and they would hold the request or the holder of
+            # the error.
             await call.refuse(error.with_traceback(None))
         except (ClientGone, asyncio.CancelledError) as gone:
             call.status = CLIENT_CLOSED
             if isinstance(gone, asyncio.CancelledError) and not call.client_left:
-                raise  # not the caller: the server is stopping
+                raise  # the server is stopping; the caller did not cause it
             call.stay()
         except Exception:
             log.exception("request_failed", request_id=str(call.request_id))
@@ -103,13 +103,13 @@ class Forwarder:
         caller = await caller_of(
             exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
         )
-        # The same snapshot to the end, however long the body takes: no await since the key was
-        # checked.
+        # Keep this snapshot to the end, however long the body takes. There was no await since the
+        # key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
         policy = call.snapshot.policy.policy
         team = policy.teams[caller.team]
         self.shedding.check(team.priority)  # before the body is read
-        if self.is_full():  # also said by the journal itself; here before the body is read
+        if self.is_full():  # the journal raises it too; here the body need not be read first
             raise JournalFull(
                 "The journal of this gateway takes nothing more, so nothing new is admitted.",
                 retry_after_s=5,
@@ -169,7 +169,7 @@ class Forwarder:
 
 
 class _Call:
-    """One exchange with a caller: what has been sent, and what the log line will say."""
+    """One exchange with a caller: the state of the answer and the fields of the log line."""
 
     def __init__(
         self,
@@ -191,22 +191,22 @@ class _Call:
         self.client_left = False
         self._attempt: Attempt | None = None
         self._refusal: tuple[str, int] | None = (
-            None  # code and attempts; the error itself would refer back to us
+            None  # code and attempts; the error itself would refer back to this call
         )
         metrics.counts.in_flight += 1
 
     def stay(self) -> None:
-        """The cancellation has done its work; the task goes on to its end."""
+        """Clear a handled cancellation; the task continues to its end."""
         if self._task.cancelling():
             self._task.uncancel()
 
     def leave(self) -> None:
-        """The caller has gone: cancel what is done for it."""
+        """Cancel the request's work, because its caller left."""
         self.client_left = True
         self._task.cancel()
 
     async def answer(self, answer: CallerAnswer) -> None:
-        """Write an answer out, piece by piece as the upstream gives it."""
+        """Write an answer, piece by piece as the upstream sends it."""
         self._attempt = answer.attempt
         headers = self._headers(answer)
         if answer.rest is None:
@@ -225,7 +225,7 @@ class _Call:
             except asyncio.CancelledError:
                 if (
                     not self.client_left
-                ):  # the server is stopping: a clean close would look like the whole answer
+                ):  # the server is stopping: a clean close would look like a complete answer
                     is_responses = self.endpoint.operation is Operation.RESPONSES
                     last = error_event(
                         "unavailable", "This replica was stopped.", is_responses=is_responses
@@ -235,7 +235,9 @@ class _Call:
         await self._exchange.send(b"", is_last=True)
 
     async def refuse(self, error: RequestError) -> None:
-        """Write an error answer, unless an answer has already begun: then the relay has said it."""
+        """Write an error answer, unless an answer has begun: then the relay ends it with an
+        error event.
+        """
         self._refusal = (error.code, error.attempts)
         if self._exchange.has_begun:
             return
@@ -253,7 +255,7 @@ class _Call:
         await self._exchange.send(body, is_last=True)
 
     def log(self, lines: RequestLog) -> None:
-        """The canonical line of this request."""
+        """Write the canonical log line of this request."""
         self._metrics.counts.in_flight -= 1
         self._metrics.count_request(self.endpoint.path, self.status)
         if not lines.is_on:

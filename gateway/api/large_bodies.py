@@ -1,6 +1,4 @@
-"""Reading large bodies in one thread, so that neither the event loop nor another team waits for
-long.
-"""
+"""Parses large bodies in one thread, so that neither the event loop nor another team waits long."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import ParamSpec, TypeVar
 from gateway.wire.openai.request_shape import opens_in
 
 LARGE_BYTES = 128 * 1024
-# A smaller body takes long if it is made of objects: each is looked at. No body below the least
-# size has so many.
+# Even a smaller body is slow if it has many objects, because each one is checked. No body below the
+# minimum size has this many.
 MAX_OPENS = 5_000
 _LEAST_BYTES = 2 * MAX_OPENS
 
@@ -23,7 +21,7 @@ T = TypeVar("T")
 
 
 def is_large(body: bytes) -> bool:
-    """Return True for a body that could take more than about 20 ms to read."""
+    """Return True for a body that could take more than about 20 ms to parse."""
     size = len(body)
     return size >= LARGE_BYTES or (size > _LEAST_BYTES and opens_in(body) > MAX_OPENS)
 
@@ -31,8 +29,8 @@ def is_large(body: bytes) -> bool:
 class LargeBodies:
     """One thread for all large bodies; the teams take turns.
 
-    One body at a time: each running thread may hold the interpreter for a step of 20 ms. Turns by
-    team: however many bodies one team has sent, another team's body waits for one of them.
+    It runs one body at a time, because each running thread may hold the interpreter for a step of
+    20 ms. However many bodies one team sends, another team's body waits for only one of them.
     """
 
     def __init__(self) -> None:
@@ -43,10 +41,10 @@ class LargeBodies:
         ] = {}  # in the order of the teams' turns
 
     async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what `read` returns, or raise what it raises, when it is the team's turn."""
+        """Run `read` at the team's turn; return its result or raise its error."""
         await self._turn(team)
         try:
-            # The loop's executor knows only positional arguments; no caller here has others.
+            # The loop's executor passes only positional arguments, and no caller here has others.
             return await asyncio.get_running_loop().run_in_executor(
                 self.thread, lambda: read(*args, **kwargs)
             )
@@ -62,7 +60,7 @@ class LargeBodies:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # its turn had come when its caller left
+            if not turn.cancelled():  # its caller left when its turn had come
                 self._next()
             raise
 

@@ -1,4 +1,4 @@
-"""`x-ratelimit-*` as OpenAI sends them: where the tightest of a caller's limits stands."""
+"""`x-ratelimit-*` in OpenAI's form, for the tightest of a caller's limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.services.budgets.limiter import LimitStatus, LimitUsage
 
 
 def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
-    """The headers of an answer; of several limits those of the one with the smallest share left."""
+    """Return the headers of an answer; of several limits, the one with the smallest share left."""
     requests = [standing.requests for standing in standings if standing.requests is not None]
     tokens = [standing.tokens for standing in standings if standing.tokens is not None]
     return [*_headers(b"requests", requests), *_headers(b"tokens", tokens)]
@@ -28,7 +28,7 @@ def _headers(measure: bytes, figures: Sequence[LimitUsage]) -> Headers:
 
 
 def duration(seconds: float) -> str:
-    """A time as OpenAI writes it, rounded up: `350ms`, `12s`, `1m0s`."""
+    """Return a time in OpenAI's form, rounded up: `350ms`, `12s`, `1m0s`."""
     if seconds < 1:
         return f"{ceil(seconds * 1000)}ms"
     minutes, rest = divmod(ceil(seconds), 60)

@@ -1,4 +1,4 @@
-"""`POST /v1/route/explain`: where a request would go, and why nowhere else.
+"""`POST /v1/route/explain`: the deployments that a request would use, and why not the others.
 
 Sends nothing and meters nothing.
 """
@@ -25,7 +25,7 @@ from gateway.services.snapshot.snapshot import Snapshot
 from gateway.wire.openai import request_shape
 from gateway.wire.openai.request import read_request
 
-# What only a body that could be sent has, and the endpoint that it would be sent to.
+# Members that only a sendable body has, with its endpoint.
 _SENT_TO = {
     "messages": Operation.CHAT,
     "prompt": Operation.COMPLETIONS,
@@ -46,7 +46,7 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Sent(msgspec.Struct):
-    """What is looked at of a body that could be sent, besides what every endpoint reads of it."""
+    """The members of a sendable body that are read besides those of every endpoint."""
 
     operation: Operation | None = None
 
@@ -54,7 +54,7 @@ class _Sent(msgspec.Struct):
 class ImaginedRequest(msgspec.Struct, frozen=True):
     """A request that is not sent.
 
-    `tokens` is None for a body that could be sent: its bytes say how long the prompt is.
+    `tokens` is None for a sendable body: its bytes determine the prompt's length.
     """
 
     facts: RequestFacts
@@ -75,10 +75,9 @@ def explained(
 ) -> bytes:
     """Return the caller's own decision as JSON.
 
-    Raises what the request itself would be refused with before that.
+    Raises the error that the request itself would get before the decision.
 
-    `estimates` is what this worker has seen; without it expectations are those that the policy
-    declares.
+    `estimates` are this worker's observations; without them the policy's declarations are used.
     """
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
@@ -125,7 +124,7 @@ def explained(
 
 
 def read_question(body: bytes) -> ImaginedRequest:
-    """Read either form of a question. Raises `InvalidRequest`."""
+    """Parse either form of a question. Raises `InvalidRequest`."""
     request_shape.check_large(body)
     members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
@@ -172,7 +171,7 @@ def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, froze
 
 
 def _told(explanation: Explanation) -> dict[str, Any]:
-    """As `tollgate policy explain --format json` says it."""
+    """Return the same fields as `tollgate policy explain --format json`."""
     return explanation.record() | {
         "candidates": [_candidate(verdict) for verdict in explanation.verdicts]
     }

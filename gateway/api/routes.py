@@ -11,7 +11,9 @@ from gateway.domain.policy.policy import Operation
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`operation` is set for the forwarding endpoints: those are metered and bypass FastAPI."""
+    """One endpoint. `operation` is set for the forwarding ones: they are metered and bypass
+    FastAPI.
+    """
 
     path: str
     method: str
@@ -20,7 +22,7 @@ class Endpoint:
 
     @property
     def is_metered(self) -> bool:
-        """True where a request can cost money."""
+        """Return True if a request can cost money."""
         return self.operation is not None
 
 

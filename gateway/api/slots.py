@@ -1,18 +1,16 @@
-"""Which team has how many of the places for requests in flight, so that no team takes the others'
-places.
-"""
+"""The slots for requests in flight, shared fairly between teams."""
 
 from __future__ import annotations
 
 from gateway.errors import Overloaded
 
-# A team may hold this many times what is still free: alone 4/5 of all places, with a second one as
-# busy 4/9 each. So there is always a place for one more team, and a team alone is hardly limited.
+# A team may hold this many times the free slots: alone 4/5 of all, beside an equally busy team 4/9
+# each. So there is always a slot for one more team, and a team alone is hardly limited.
 TIMES_FREE = 4
 
 
 class RequestSlots:
-    """The places of one process, taken before a request's body is read."""
+    """The slots of one process, taken before a request's body is read."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -20,7 +18,7 @@ class RequestSlots:
         self._taken: dict[str, int] = {}
 
     def take(self, team: str, *, is_only_team: bool) -> None:
-        """Take one place. Raises `Overloaded` where the team has its share."""
+        """Take one slot. Raises `Overloaded` if the team has its share."""
         taken = self._taken.get(team, 0)
         if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
             raise Overloaded(
@@ -33,7 +31,7 @@ class RequestSlots:
         self._total += 1
 
     def leave(self, team: str) -> None:
-        """Give one place back."""
+        """Return one slot."""
         taken = self._taken[team] - 1
         assert taken >= 0, "each place is given back once"
         if taken:

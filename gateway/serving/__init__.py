@@ -1,6 +1,5 @@
-"""One serving process, put together from its sides: the part of the composition root that is heavy
-to import.
+"""One serving process, assembled from its sides: the part of the composition root with slow
+imports.
 
-`main` imports it when it serves; no other command has to. It and `main` alone name concrete
-adapters.
+`main` imports it only for serving. It and `main` alone name concrete adapters.
 """

@@ -1,4 +1,4 @@
-"""The side of what requests may take: money, units of limits, claims on keys."""
+"""The admission side of a process: budgets, limits and idempotency claims."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gateway.storage.budgets.refusals import RefusalStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowances:
-    """What this worker has at hand of each, shared with the others by Postgres, and the gate that
-    requests pass.
+    """This worker's shares of each, which Postgres divides between workers, and the admission of
+    requests.
     """
 
     budget_leases: BudgetLeases
@@ -32,8 +32,9 @@ class Allowances:
 
 
 def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
-    """`worker` is the journal's id: what is at hand hangs on it and comes back when that is
-    adopted.
+    """Build the admission side.
+
+    `worker` is the journal's id: leases belong to it and return when the journal is adopted.
     """
     settings, database, clock = context.settings, context.stores.database, context.clock
     budget_leases = BudgetLeases(

@@ -1,4 +1,4 @@
-"""What every side of a serving process stands on."""
+"""The values that every side of a serving process shares."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gateway.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessContext:
-    """What is given, and what is there before anything else.
+    """The given values, and the objects that are made first.
 
-    `drain` says whether the process is stopping.
+    `drain` reports whether the process is stopping.
     """
 
     settings: Settings
@@ -38,14 +38,14 @@ class ProcessContext:
     new_id: Callable[[], UUID]
 
     def policy(self) -> PolicyVersion | None:
-        """The one in force, None before the first."""
+        """Return the policy in force, None before the first."""
         return None if self.holder.current is None else self.holder.current.policy
 
 
 def request_ids(clock: Clock) -> Callable[[], UUID]:
-    """Return what makes a UUIDv7 of each moment it is called in.
+    """Return a function that makes a UUIDv7 of the current time.
 
-    The kernel is asked for randomness now and then.
+    It asks the kernel for randomness only now and then.
     """
 
     def draw() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The side of the upstreams: what this worker knows of deployments, and the way out to them."""
+"""The upstream side of a process: the state of deployments, and the path to them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
 
 CACHE_SALTS = (
-    b"tollgate cache salts v1"  # another use of the pepper has another label, so no key serves two
+    # each use of the pepper has another label, so no derived key serves two
+    b"tollgate cache salts v1"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployments:
-    """What is known of deployments: which are out of use, what engines say, what to expect, and how
-    they fare.
-    """
+    """The knowledge about deployments: ejections, engine loads, estimates and state."""
 
     ejections: Ejections
     loads: EngineLoads
@@ -42,9 +41,7 @@ class Deployments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The way out: who sends, who translates, and what becomes of an answer that does not end
-    well.
-    """
+    """The path to upstreams: transport, providers, and the settlement of abandoned answers."""
 
     transport: Http1Transport
     counter: OfflineTokenCounter
@@ -54,7 +51,7 @@ class Dispatch:
 
 
 def build_deployments(context: ProcessContext) -> Deployments:
-    """Nothing is known of any yet."""
+    """Build them without any observations."""
     clock, metrics = context.clock, context.metrics
     ejections = Ejections(
         EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection
@@ -74,8 +71,8 @@ def build_deployments(context: ProcessContext) -> Deployments:
 
 
 def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatch:
-    """A tokenizer that cannot be used is said now, not when the first cut stream has to be
-    counted.
+    """Build the path to upstreams. A broken tokenizer is reported now, not at the first cut
+    stream.
     """
     settings = context.settings
     transport = open_transport(settings.max_streams)

@@ -1,4 +1,4 @@
-"""The side of the callers: what answers them over HTTP, and what readiness and `/metrics` say."""
+"""The caller side of a process: the HTTP application, readiness and `/metrics`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 def build_edge(parts: Worker) -> Edge:
-    """The application that the server runs."""
+    """Return the application that the server runs."""
     settings = parts.context.settings
     slots, large_bodies = RequestSlots(settings.max_streams), LargeBodies()
     return Edge(
@@ -50,10 +50,10 @@ def build_edge(parts: Worker) -> Edge:
 
 
 def build_connections(context: ProcessContext) -> ConnectionTable:
-    """The callers' connections: as many as the process has descriptors for, less those that it
-    needs itself.
+    """Build the table of callers' connections, sized by the process's descriptors without its own
+    needs.
 
-    Raises `BadUsage` where that leaves too few to serve anybody.
+    Raises `BadUsage` if that leaves too few to serve at all.
     """
     settings = context.settings
     descriptors = raise_descriptor_limit(settings.max_connections)
@@ -83,7 +83,7 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
 
 
 def show_in_metrics(parts: Worker) -> None:
-    """Have `/metrics` look up, whenever it is read, what nobody counts."""
+    """Register the gauges that `/metrics` computes at each read."""
     metrics, holder, allowances = parts.context.metrics, parts.context.holder, parts.allowances
     budget_leases, limiter, ejections = (
         allowances.budget_leases,
@@ -177,7 +177,7 @@ def _plain_endpoints(
 
 
 def _checks(parts: Worker) -> Sequence[Check]:
-    """What readiness tells besides its reasons to send traffic elsewhere."""
+    """Return readiness's checks besides its reasons to send traffic elsewhere."""
     context, ledger = parts.context, parts.ledger
     budget_leases, limiter = parts.allowances.budget_leases, parts.allowances.limiter
     return (

@@ -1,6 +1,4 @@
-"""The side of the ledger: an event is metered, lies in this worker's journal, and is written to
-Postgres.
-"""
+"""The ledger side of a process: the meter, this worker's journal, and the writer to Postgres."""
 
 from __future__ import annotations
 
@@ -27,7 +25,9 @@ from gateway.storage.ledger.state import read_state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerParts:
-    """The journal and what stands before and behind it. `watch` looks at the ledger in Postgres."""
+    """The journal with the parts before and behind it. `watch` reads the ledger's state in
+    Postgres.
+    """
 
     own: OwnJournal
     journals: JournalTable
@@ -36,15 +36,15 @@ class LedgerParts:
     watch: LedgerWatch
 
     def health(self) -> LedgerHealth:
-        """How the ledger is, from memory."""
+        """Return the ledger's health, from memory."""
         return ledger_health(self.own, self.writer, self.meter)
 
 
 def open_journal(context: ProcessContext) -> OwnJournal:
-    """This worker's journal; a failed sync of it ends the process. Raises `BadUsage`.
+    """Open this worker's journal; a failed sync of it ends the process. Raises `BadUsage`.
 
-    Where left journals fill the disk they are written first: after a crash there may be room for no
-    other one.
+    If left journals fill the disk, they are written first: after a crash there may be room for no
+    new one.
     """
     settings, stores = context.settings, context.stores
     open_journal_there = partial(
@@ -78,7 +78,9 @@ def build_ledger(
     budget_leases: BudgetLeases,
     deployments: Deployments,
 ) -> LedgerParts:
-    """Each settled event is also counted in the metrics and learnt from."""
+    """Build the ledger side. Each settled event is also counted in the metrics and feeds the
+    estimates.
+    """
     settings, metrics, database, clock = (
         context.settings,
         context.metrics,
@@ -115,9 +117,9 @@ def build_ledger(
 
 
 def _end_process(error: OSError) -> None:
-    """After a failed sync nobody knows what is on the disk.
+    """End the process: after a failed sync the state of the disk is unknown.
 
-    What is in the journal is found by the next start.
+    The next start recovers the journal's records.
     """
     os.write(2, f"The journal's disk failed ({error}): this process ends at once.\n".encode())
     os._exit(74)  # EX_IOERR

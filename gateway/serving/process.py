@@ -1,4 +1,4 @@
-"""How a serving process starts, what goes on in it, and in which order it stops."""
+"""Starts a serving process, runs its loops and stops it in order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gateway.settings import Settings
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, start_listener
 
-WRITER = "writer"  # not cancelled with the others: it has the last word
-# All that goes on in the background, by the names that logs, metrics and readiness use.
+WRITER = "writer"  # not cancelled with the others: it ends last
+# All background loops, by their names in logs, metrics and readiness.
 LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
     "drain": lambda parts: partial(parts.context.drain.run, parts.context.settings.drain_s),
     "policy_and_keys": lambda parts: parts.refresher.loops()["policy_and_keys"],
@@ -47,8 +47,8 @@ LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
     "budget_alerts": lambda parts: parts.shared.alerts.run,
     WRITER: lambda parts: parts.ledger.writer.run,
 }
-# What is left to do after the drain. Postgres is not waited for longer: the journal has what it did
-# not take.
+# The time for everything after the drain. Postgres gets no longer: the journal keeps unwritten
+# events.
 STOP_S = 7.0
 
 
@@ -62,7 +62,7 @@ async def serve(
     clock: Clock,
     allows_demo_keys: bool,
 ) -> None:
-    """Serve on a bound socket until the process is told to stop, then write what is left.
+    """Serve on a bound socket until the process is asked to stop, then write the rest.
 
     Raises `BadUsage`.
     """
@@ -91,7 +91,7 @@ async def serve(
     show_in_metrics(parts)
     edge = build_edge(parts)
     await parts.refresher.start()
-    await parts.allowances.limiter.exchange()  # until then a worker believes itself alone
+    await parts.allowances.limiter.exchange()  # until then a worker assumes that it is alone
     logs.say_serving(
         listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem
     )
@@ -106,16 +106,16 @@ async def serve(
 
 
 def start_loops(parts: Worker) -> None:
-    """Have the supervisor run all of them."""
+    """Start all loops in the supervisor."""
     parts.context.metrics.declare_loops(LOOPS)
     parts.supervisor.start({name: loop_of(parts) for name, loop_of in LOOPS.items()})
 
 
 async def stop(parts: Worker) -> None:
-    """Settle what is open, end the loops, give back what is leased, and write: each leaves work to
-    those after it.
+    """Settle open attempts, end the loops, return leases, and write; each step leaves work to the
+    next.
 
-    A step that fails skips none of the later ones; its error is raised when all are done.
+    A failing step skips none of the later ones; its error is raised at the end.
     """
     ledger, dispatch, allowances, supervisor = (
         parts.ledger,
@@ -129,7 +129,7 @@ async def stop(parts: Worker) -> None:
         steps.callback(dispatch.counter.close)
         steps.push_async_callback(supervisor.ended, WRITER)
         steps.callback(ledger.writer.stop)
-        steps.push_async_callback(ledger.own.flush)  # the writer reads what is durable
+        steps.push_async_callback(ledger.own.flush)  # the writer reads only durable records
         steps.push_async_callback(parts.deployments.loads.close)
         steps.push_async_callback(parts.refresher.close)
         steps.push_async_callback(parts.reads.close)

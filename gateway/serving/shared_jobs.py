@@ -1,5 +1,5 @@
-"""What Postgres needs done from time to time; every worker has these jobs, Postgres lets one at
-each at a time.
+"""Periodic jobs on Postgres; every worker has them, and Postgres lets one worker at a time run
+each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.storage.postgres.partitions import ensure_months
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedJobs:
-    """Months to come, sums and holds, engines' own figures, budget alerts."""
+    """Partitions, roll-ups and holds, engine samples, budget alerts."""
 
     months: MonthKeeper
     rollups: RollupKeeper
@@ -36,7 +36,7 @@ class SharedJobs:
 
 
 def build_shared_jobs(context: ProcessContext) -> SharedJobs:
-    """None of them runs yet."""
+    """Build the jobs without starting them."""
     database, metrics, clock = context.stores.database, context.metrics, context.clock
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=context.settings.journal_lost_after_s)

@@ -1,4 +1,4 @@
-"""All sides of a serving process but its edge, in the order in which they are made."""
+"""All sides of a serving process except its edge, in the order of their construction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gateway.storage.postgres.changes import ChangeFeed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The named parts.
+    """The parts by name.
 
-    `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
+    `refresher` loads policy, prices and keys; `shedding` detects overload.
 
-    `reads` looks up what callers ask of their own figures; `shared` are the jobs that one worker of
-    all does; `supervisor` runs what goes on in the background.
+    `reads` looks up callers' own figures; `shared` are the jobs that one worker does for all;
+    `supervisor` runs the background loops.
     """
 
     context: ProcessContext
@@ -47,7 +47,7 @@ class Worker:
 
 
 def build_parts(context: ProcessContext) -> Worker:
-    """The journal comes first: what this worker has at hand hangs on its id. Raises `BadUsage`."""
+    """Build the parts. The journal comes first: leases belong to its id. Raises `BadUsage`."""
     own = open_journal(context)
     allowances = build_allowances(context, own.journal_id)
     deployments = build_deployments(context)

@@ -1,1 +1,1 @@
-"""Logs and metrics: how the product tells what it does, without prompts, completions or keys."""
+"""Logs and metrics, without prompts, completions or keys."""

@@ -1,9 +1,8 @@
-"""What is counted with every request: plain numbers here, made into metrics when somebody reads
-them.
+"""Counters of every request: plain numbers here, converted to metrics when they are read.
 
-The metrics library takes a lock and checks labels for each number, and a request has a dozen of
-them. These are changed on the event loop alone and read in the listener's thread, which may see a
-count without its sum: as ever with metrics, the next reading has both.
+The metrics library takes a lock and checks labels for each number, and a request has a dozen. These
+counters change on the event loop only and are read in the listener's thread. A reading may see a
+count without its sum; as usual with metrics, the next reading has both.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _WHERE = ("route", "deployment")
 
 
 class Seconds:
-    """A histogram. `bounds` are the upper ends of its buckets, themselves included."""
+    """A histogram. `bounds` are the inclusive upper ends of its buckets."""
 
     __slots__ = ("_bounds", "_counts", "_sum_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)  # the last one for all that is longer
+        self._counts = [0] * (len(bounds) + 1)  # the last bucket is for longer times
         self._sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
@@ -48,7 +47,7 @@ class Seconds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was observed yet."""
+        """Return True if nothing was observed yet."""
         return not any(self._counts)
 
     def write(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
@@ -126,8 +125,8 @@ class _Place:
 
 
 class RequestCounts(Collector):
-    """Requests and their attempts, by endpoint and by route and deployment: a policy and the API
-    bound how many.
+    """Requests and attempts, by endpoint and by route and deployment; policy and API bound their
+    number.
     """
 
     def __init__(self) -> None:
@@ -149,7 +148,7 @@ class RequestCounts(Collector):
         self._answers[key] = self._answers.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics as they stand. Called in the listener's thread."""
+        """Return the current metrics. Called in the listener's thread."""
         yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
         answers = CounterMetricFamily(
             "tollgate_requests_total", "Requests answered.", labels=("endpoint", "status")
@@ -195,7 +194,7 @@ def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
     return (attempts, tokens, cost, unknown, degraded)
 
 
-# By what of a place they show.
+# The histograms, by their attribute.
 _HISTOGRAMS = {
     "ttft": ("tollgate_ttft_seconds", "Time to first token."),
     "tpot": ("tollgate_tpot_seconds", "Time per output token after the first."),

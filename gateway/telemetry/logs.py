@@ -34,7 +34,7 @@ MOST_BYTES = select.PIPE_BUF
 
 
 def configure(level: str) -> None:
-    """Set structlog up for the process. Call once, from `main`."""
+    """Configure structlog for the process. Call it once, from `main`."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -50,7 +50,7 @@ def configure(level: str) -> None:
 
 
 def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:
-    """The first line of a gateway: where it listens, and what is still missing."""
+    """Log a gateway's first line: its addresses, and its missing parts."""
     address = f"http://{listening_on[0]}:{listening_on[1]}/v1"
     structlog.get_logger().info(
         "serving", address=address, metrics=f"http://{metrics_at}/metrics", problem=problem
@@ -58,9 +58,9 @@ def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | 
 
 
 class RequestLine(Struct, kw_only=True, gc=False):
-    """What the canonical line of a request says.
+    """The fields of a request's canonical line.
 
-    What is not set is not written; None is written as null.
+    An unset field is not written; None is written as null.
     """
 
     endpoint: str
@@ -91,12 +91,11 @@ class RequestLine(Struct, kw_only=True, gc=False):
 
 
 class RequestLog:
-    """Writes the canonical lines of requests: a quarter of the time that the general logger takes
-    for them.
+    """Writes the canonical lines of requests, in a quarter of the general logger's time.
 
-    What is said within `GATHERED_S` is written together; at the end `close` writes the rest, and
-    what is said after it is written at once. A write is of whole lines and of no more bytes than a
-    pipe takes in one piece, so that lines of several workers on one pipe stay whole.
+    Lines within `GATHERED_S` are written together. At the end `close` writes the rest, and later
+    lines are written at once. A write has whole lines and at most as many bytes as a pipe takes in
+    one piece, so that the lines of several workers on one pipe stay whole.
     """
 
     def __init__(self, level: str, write: Callable[[bytes], object]) -> None:
@@ -105,7 +104,7 @@ class RequestLog:
         self._is_closed = False
 
     def say(self, line: RequestLine) -> None:
-        """Write one line, soon, if the log's level asks for it."""
+        """Write one line soon, if the log level allows it."""
         if not self.is_on:
             return
         self._lines.append(_json_bytes(line) + b"\n")
@@ -115,7 +114,7 @@ class RequestLog:
             asyncio.get_running_loop().call_later(GATHERED_S, self._flush)
 
     def close(self) -> None:
-        """Write what was said."""
+        """Write the gathered lines."""
         self._is_closed = True
         self._flush()
 
@@ -134,7 +133,7 @@ class RequestLog:
 
 
 def line_of(event: UsageEvent, endpoint: str, status: int) -> RequestLine:
-    """The canonical line of a request, from the event of its last attempt."""
+    """Return a request's canonical line, from the event of its last attempt."""
     usage = event.usage
     return RequestLine(
         endpoint=endpoint,
@@ -168,7 +167,7 @@ def _json(fields: Any, **_: object) -> str:
 
 def _json_bytes(fields: Any) -> bytes:
     try:
-        return _encode(fields)  # a fifth of what the standard library takes
+        return _encode(fields)  # a fifth of the standard library's time
     except UnicodeEncodeError:  # half a surrogate pair, which only the standard library writes
         if isinstance(fields, RequestLine):
             fields = {

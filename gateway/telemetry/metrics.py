@@ -26,10 +26,10 @@ _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 
 
 class Metrics:
-    """The registry behind `/metrics`. What every request changes is in `counts`."""
+    """The registry behind `/metrics`. The counters of every request are in `counts`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a twin of every series that nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # doubles every series without use
         self.registry = CollectorRegistry()
         self.counts = RequestCounts()
         self.registry.register(self.counts)
@@ -88,7 +88,7 @@ class Metrics:
         self._declare_budget_alerts()
 
     def _declare_connections(self) -> None:
-        """Callers' connections, and which of them the gateway ended."""
+        """Declare the metrics of callers' connections and of those that the gateway ended."""
         self.connections = Gauge(
             "tollgate_connections", "Connections of callers.", registry=self.registry
         )
@@ -107,7 +107,7 @@ class Metrics:
         self._closed_connections.labels(reason).inc()
 
     def _declare_dispatch(self) -> None:
-        """How deployments do, and what is not taken."""
+        """Declare the metrics of deployments and of refused requests."""
         self.open_breakers = Gauge(
             "tollgate_breaker_open",
             "1 while a deployment is passed over.",
@@ -145,9 +145,9 @@ class Metrics:
         )
 
     def _declare_ledger(self) -> None:
-        """What alerts watch (deploy/alerts).
+        """Declare the metrics that alerts watch (deploy/alerts).
 
-        Counters stand at 0 from the start: an increase from nothing is seen.
+        Counters start at 0, so that an alert sees the first increase.
         """
         self.journal_used = Gauge(
             "tollgate_journal_used_bytes", "Bytes of the journal in use.", registry=self.registry
@@ -193,8 +193,8 @@ class Metrics:
         )
 
     def _declare_budget_alerts(self) -> None:
-        """What the worker that raises alerts has done; a policy bounds how many thresholds there
-        are.
+        """Declare the metrics of the worker that raises alerts; a policy bounds the number of
+        thresholds.
         """
         self.budget_alerts = Counter(
             "tollgate_budget_alerts_total",
@@ -214,7 +214,7 @@ class Metrics:
         )
 
     def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
-        """Ask `read`, which must not block, whenever the metrics are read."""
+        """Call `read`, which must not block, at each read of the metrics."""
         self.journal_used.set_function(lambda: read().journal_used_bytes)
         self.journal_max.set_function(lambda: read().journal_max_bytes)
         self.oldest_unsettled.set_function(lambda: read().oldest_unsettled_s or 0.0)
@@ -224,64 +224,66 @@ class Metrics:
     def watch_allowances(
         self, *, budgets_away_s: Callable[[], float | None], is_alone: Callable[[], bool]
     ) -> None:
-        """Ask whether budgets and limits are kept with Postgres whenever the metrics are read."""
+        """Query at each read of the metrics if budgets and limits are synchronised with
+        Postgres.
+        """
         self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
         self.limits_alone.set_function(lambda: float(is_alone()))
 
     def declare_loops(self, names: Iterable[str]) -> None:
-        """Show each background loop's failures from the start: an increase from nothing would not
-        be seen.
+        """Show each background loop's failures from the start, so that an alert sees the first
+        one.
         """
         for name in names:
             self.background_failures.labels(name)
 
     def count_background_failure(self, loop: str) -> None:
-        """A background loop ended by itself."""
+        """Count a background loop that ended by itself."""
         self.background_failures.labels(loop).inc()
 
     def note_state(self, state: LedgerState) -> None:
-        """Postgres was asked how the ledger is."""
+        """Record the ledger's state, as read from Postgres."""
         self.default_partition_rows.set(state.default_partition_rows)
         self.missing_partitions.set(len(state.missing_partitions))
 
     def count_budget_alert(self, alert: BudgetAlert) -> None:
-        """A budget reached a threshold."""
+        """Count a budget that reached a threshold."""
         self.budget_alerts.labels(plain_share(alert.threshold)).inc()
 
     def note_opened(self, deployment: str, reason: str) -> None:
-        """A deployment is passed over from now on."""
+        """Record that a deployment is passed over from now on."""
         self.open_breakers.labels(deployment).set(1)
         self.opened_breakers.labels(deployment, reason).inc()
 
     def note_closed(self, deployment: str) -> None:
-        """It is used again."""
+        """Record that it is used again."""
         self.open_breakers.labels(deployment).set(0)
 
     def count_retry(self, deployment: str) -> None:
-        """One more attempt of a request."""
+        """Count one retry of a request."""
         self.retries.labels(deployment).inc()
 
     def count_refused_retry(self, deployment: str) -> None:
-        """One that no budget covered."""
+        """Count a retry without retry budget."""
         self.refused_retries.labels(deployment).inc()
 
     def count_shed(self, priority: str) -> None:
-        """A request was refused early."""
+        """Count an early refusal."""
         self.shed_requests.labels(priority).inc()
 
     def count_ejection(self, deployment: str) -> None:
-        """A deployment was taken out of use."""
+        """Count an ejection."""
         self.ejections.labels(deployment).inc()
 
     def note_written(self, written: Written) -> None:
-        """A batch was committed."""
+        """Count a committed batch."""
         self.written_events.inc(written.inserted)
         self.conflicting_events.inc(written.conflicts)
         self.dead_letters.inc(written.dead)
 
 
 def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[str] = ()) -> None:
-    """Serve `/metrics` on a listener of its own, in a thread: it has no key check, only one of the
+    """Serve `/metrics` on its own listener in a thread: without a key check, with a check of the
     Host header.
     """
     try:

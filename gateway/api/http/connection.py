@@ -21,36 +21,32 @@ from gateway.api.http.table import ConnectionTable
 from gateway.api.routes import FORWARDING
 from gateway.errors import InvalidRequest, RequestError, RequestTimeout
 
-MOST_PIPELINED = (
-    16  # requests that wait for the answers before theirs; no client of today sends one early
-)
+MOST_PIPELINED = 16  # requests that wait for earlier answers; current clients do not pipeline
 RATE_OVER_S = (
-    4.0  # a body's rate is looked at over so long, so that one lost packet is no stalled body
+    # seconds over which a body's rate is measured, so that one lost packet does not count as a
+    # stall
+    4.0
 )
-LINGER_S = 2.0  # for a caller to read a refusal before its unread request resets the connection
+# seconds for a caller to read a refusal before its unread request resets the connection
+LINGER_S = 2.0
 _ENDPOINTS = {path.encode(): endpoint for path, endpoint in FORWARDING.items()}
 
 
 class App(Protocol):
-    """What answers: the edge."""
+    """The application: the edge."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request to any path but the forwarding ones, as ASGI says."""
+        """Answer a request to any path except the forwarding ones, as ASGI."""
 
     async def forward_one(self, exchange: CallerExchange) -> None:
         """Answer a request to a forwarding endpoint."""
 
     def new_request_id(self) -> bytes:
-        """An `x-request-id` for an answer that is made here."""
+        """Return an `x-request-id` for an answer that is made here."""
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests, has them answered in their order, and ends what takes too long.
-
-    `_reading` is the request whose body comes in, `_answering` the one under way. They differ where
-    a caller sends the next request before it has its answer, and where an answer came before the
-    whole request.
-    """
+    """Reads a connection's requests, answers them in order, and ends those that take too long."""
 
     __slots__ = (
         "_answering",
@@ -86,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._answering: CallerExchange | PlainExchange | None = None
         self._waiting: deque[CallerExchange | PlainExchange] = deque()
         self._refusal: RequestError | None = None
-        # Moments in the loop's time; infinity where the state does not hold.
+        # Times of the event loop; infinity if the state does not apply.
         self._head_from_s = self._idle_from_s = self._body_from_s = self._paused_from_s = inf
         self._closes_by_s = inf
         self._rate_from_s, self._rate_bytes = 0.0, 0
@@ -107,7 +103,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         parser = self._parser
         if parser is None:
-            return  # what comes behind the last request is dropped
+            return  # bytes behind the last request are dropped
         try:
             parser.feed(data)
         except Fault as fault:
@@ -121,11 +117,11 @@ class Connection(asyncio.Protocol):
             self._table.deadlines.watch(self, self._head_from_s + self._limits.head_s)
 
     def eof_received(self) -> None:
-        """Close: a caller that only stopped sending cannot be told from one that left."""
+        """Close: a caller that only stopped sending looks the same as one that left."""
         self._close_by(self.loop.time() + self._limits.write_s)
 
     def connection_lost(self, broken: Exception | None) -> None:
-        """Tell the request under way, not the last one that came: that one may not have begun."""
+        """Notify the request under way, not the last one received: that one may not have begun."""
         self._table.forget(self)
         self._close_parser()
         under_way = [*([] if self._answering is None else [self._answering]), *self._waiting]
@@ -147,7 +143,7 @@ class Connection(asyncio.Protocol):
     # ---- called by the parser
 
     def on_head(self, head: RequestHead) -> bool:
-        """Begin with a request, or let it wait for those before it."""
+        """Begin a request, or queue it behind earlier ones."""
         if len(self._waiting) >= MOST_PIPELINED:
             self._waiting[-1].keeps_alive = False
             return False
@@ -162,12 +158,12 @@ class Connection(asyncio.Protocol):
         return True
 
     def on_body(self, piece: bytes) -> None:
-        """A part of the body of the request that is read."""
+        """Pass on a part of the current request's body."""
         assert self._reading is not None, "a body follows a head"
         self._reading.take(piece)
 
     def on_end(self) -> None:
-        """The request that is read is whole."""
+        """Pass on the end of the current request."""
         one, self._reading = self._reading, None
         assert one is not None, "an end follows a head"
         one.end()
@@ -178,11 +174,11 @@ class Connection(asyncio.Protocol):
     # ---- for exchanges
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
+        """Write bytes to the socket."""
         self.transport.write(data)
 
     def pause_reading(self) -> None:
-        """Leave the socket alone: who answers is slower than the caller."""
+        """Stop reading from the socket: the answering side is slower than the caller."""
         self.flow.pause_reading()
 
     def resume_reading(self) -> None:
@@ -192,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._time_body()
 
     def answered(self, one: CallerExchange | PlainExchange) -> None:
-        """The answer is whole: go on with the next request, or wait for one."""
+        """Continue with the next request, or wait for one, after a complete answer."""
         self._answering = None
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
             self._close(refusal=self._refusal if one.keeps_alive else None)
@@ -204,9 +200,7 @@ class Connection(asyncio.Protocol):
             self.resume_reading()
 
     def cut(self) -> None:
-        """The answer under way will not be whole: what is written of it goes out, and the
-        connection ends.
-        """
+        """End the connection after the written part of an incomplete answer."""
         if self._answering is not None:
             self._answering = None
             self._close_parser()
@@ -214,7 +208,7 @@ class Connection(asyncio.Protocol):
             self._close_by(self.loop.time() + self._limits.write_s)
 
     def shutdown(self) -> None:
-        """uvicorn's word for: the server is stopping. What is under way may end."""
+        """Stop after the requests under way. The name is uvicorn's."""
         if self._answering is None:
             self.transport.close()
             self._close_by(self.loop.time() + LINGER_S)
@@ -224,10 +218,10 @@ class Connection(asyncio.Protocol):
     # ---- deadlines
 
     def check(self, now_s: float) -> float:
-        """End what is late, and return when to look again."""
+        """End everything that is late, and return the time of the next check."""
         limits = self._limits
         if now_s >= self._closes_by_s:
-            self.abort()  # it was closed, and the caller still does not take what is left
+            self.abort()  # it was closed, and the caller still does not take the rest
             return inf
         again_s = self._closes_by_s
         if self._paused_from_s < inf:
@@ -237,7 +231,7 @@ class Connection(asyncio.Protocol):
                 return inf
             again_s = min(again_s, self._paused_from_s + limits.write_s)
         if self.flow.read_paused or (self._answering is not None and self._reading is None):
-            # We do not read: the caller is not late. Or nothing is to come yet.
+            # Reading is paused, so the caller is not late; or no bytes are expected yet.
             if self._head_from_s < inf:
                 self._head_from_s = now_s
                 again_s = min(again_s, now_s + limits.head_s)
@@ -258,7 +252,7 @@ class Connection(asyncio.Protocol):
             return min(again_s, by_s)
         self._table.count_closed("head_late")
         if self._parser is None or not self._parser.has_begun_head:
-            self.abort()  # it has asked nothing, so there is nothing to answer
+            self.abort()  # no request was sent, so there is no answer to send
             return inf
         self._stop_reading(
             RequestTimeout(
@@ -278,7 +272,7 @@ class Connection(asyncio.Protocol):
         if now_s < rated_from_s:
             rated_at_s = rated_from_s
         else:
-            if self._rate_from_s < rated_from_s:  # the first look after the grace
+            if self._rate_from_s < rated_from_s:  # the first check after the grace period
                 self._rate_from_s, self._rate_bytes = now_s, one.received_bytes
             if now_s >= self._rate_from_s + RATE_OVER_S:
                 came = one.received_bytes - self._rate_bytes
@@ -298,7 +292,7 @@ class Connection(asyncio.Protocol):
         return min(again_s, self._closes_by_s)
 
     def _time_body(self) -> None:
-        """Count a body's time from now."""
+        """Start the clock of a body."""
         if self._reading is not None:
             self._body_from_s = self.loop.time()
             self._rate_from_s = 0.0
@@ -307,14 +301,14 @@ class Connection(asyncio.Protocol):
     # ---- ends
 
     def abort(self) -> None:
-        """Close the socket at once. What answers the caller hears that it is gone."""
+        """Close the socket at once. The request under way learns that its caller left."""
         self.transport.abort()
-        self.connection_lost(None)  # the loop says so later: nothing may be written until then
+        self.connection_lost(None)  # the loop calls it later, and no write may happen before
 
     def _stop_reading(self, error: RequestError | None) -> None:
         """Read no further request.
 
-        `error` is told the caller after the answers that are still to come.
+        The caller gets `error` after the answers that are still to come.
         """
         self._close_parser()
         one, self._reading = self._reading, None
@@ -327,15 +321,13 @@ class Connection(asyncio.Protocol):
             else:
                 self._refusal = error
             return
-        if one.is_answered:  # the caller has its answer, and never sent the rest of what it asked
+        if one.is_answered:  # the caller has its answer, and never sent the rest of its request
             self.abort()
             return
         one.keeps_alive = False
         if one.fail(error) or one.has_begun:
             return
-        if (
-            one is not self._answering
-        ):  # it waits for its turn: drop it, its refusal comes in its place
+        if one is not self._answering:  # it is queued: drop it; its refusal takes its place
             self._waiting.remove(one)
             self._refusal = error
         elif isinstance(one, PlainExchange):
@@ -343,8 +335,8 @@ class Connection(asyncio.Protocol):
             self._close(refusal=error)
 
     def _close(self, *, refusal: RequestError | None = None) -> None:
-        """Close when all is sent; a caller that may still be sending gets time to read the answer
-        first.
+        """Close after everything is sent; a caller that may still be sending gets time to read
+        the answer.
         """
         is_whole = self._reading is None and refusal is None and self._parser is not None
         self._close_parser()
@@ -357,12 +349,12 @@ class Connection(asyncio.Protocol):
             self._close_by(self.loop.time() + self._limits.write_s)
         else:
             self._reading = None
-            self.flow.resume_reading()  # what comes is dropped
+            self.flow.resume_reading()  # further bytes are dropped
             self.transport.write_eof()
             self._close_by(self.loop.time() + LINGER_S)
 
     def _close_by(self, at_s: float) -> None:
-        """Give a connection that is closed so long to take what is left."""
+        """Give a closed connection until then to take the remaining bytes."""
         self._closes_by_s = min(self._closes_by_s, at_s)
         self._table.deadlines.watch(self, self._closes_by_s)
 
@@ -383,7 +375,10 @@ class Connection(asyncio.Protocol):
     # ---- requests
 
     def _exchange(self, head: RequestHead) -> CallerExchange | PlainExchange:
-        """Raises `InvalidRequest`, which stops the parser, for a target that is no address."""
+        """Make the exchange for a request.
+
+        Raises `InvalidRequest`, which stops the parser, if the target is no address.
+        """
         target = head.target
         endpoint = _ENDPOINTS.get(target)
         if endpoint is None:
@@ -400,7 +395,7 @@ class Connection(asyncio.Protocol):
         if isinstance(one, PlainExchange):
             self._table.keep(self.loop.create_task(one.run()))
         else:
-            self.loop.create_task(self._forward(one))  # the edge keeps it
+            self.loop.create_task(self._forward(one))  # the edge keeps a reference
 
     async def _forward(self, one: CallerExchange) -> None:
         try:
@@ -412,13 +407,13 @@ class Connection(asyncio.Protocol):
     def _rest(self) -> None:
         """Wait for the next request."""
         self._idle_from_s = self.loop.time()
-        if self._head_from_s < inf:  # it has begun to come before its turn
+        if self._head_from_s < inf:  # its head began before its turn
             self._head_from_s = self._idle_from_s
         self._table.deadlines.watch(self, self._idle_from_s + self._limits.keep_alive_s)
 
 
 def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
-    """Path and query of a target that is written in another way than ours.
+    """Return path and query of a target in another form than ours.
 
     Raises `InvalidRequest`.
     """
@@ -428,7 +423,7 @@ def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
         raise InvalidRequest(
             "The request's target is no address. Send a path, as in POST /v1/responses."
         ) from None
-    if url.host is not None:  # RFC 9112 §3.2.2: it wins over Host, so the two may not differ
+    if url.host is not None:  # RFC 9112 §3.2.2: it overrides Host, so the two must agree
         authority = url.host + (b":%d" % url.port if url.port else b"")
         hosts = [value.strip().lower() for name, value in head.fields if name == b"host"]
         if hosts != [authority.lower()]:
@@ -443,5 +438,5 @@ def _decoded(path: bytes) -> str:
 
 
 def _address(name: Any) -> tuple[str, int] | None:
-    """Host and port of a socket's name, without what IPv6 adds."""
+    """Return host and port of a socket's name, without IPv6's extra fields."""
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None

@@ -1,9 +1,9 @@
-"""One timer for all connections.
+"""One timer for the deadlines of all connections.
 
-Each stands in the slot of the earliest moment it asked for, and compares then.
+Each connection is kept in the slot of its earliest deadline and checked when the slot is due.
 
-A timer for each connection would be set and cancelled with every request; a slot is looked at twice
-a second.
+One timer per connection would be set and cancelled with every request. A slot is checked twice a
+second.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from math import inf
 from typing import Protocol
 
 TICK_S = 0.5
-# A tick that is so late says that the loop was held up: what has come meanwhile is read before
-# anybody is late.
+# A tick this late means that the event loop was blocked. Bytes that arrived meanwhile are read
+# before any connection counts as late.
 HELD_UP_S, ONE_TURN_S = 1.0, 0.001
 NEVER = 2**62
 
 
 class Timed(Protocol):
-    """Who has deadlines. `slot` belongs to `Deadlines`; NEVER at first."""
+    """An object with deadlines. `slot` belongs to `Deadlines`; NEVER at first."""
 
     slot: int
 
     def check(self, now_s: float) -> float:
-        """Act on what is late, and return when to look again, in the loop's time; infinity for
-        never.
-        """
+        """Act on passed deadlines; return the loop time of the next check, infinity for none."""
 
 
 class Deadlines:
-    """`watch` is cheap where an earlier moment is watched already, as with each request after the
-    first.
+    """The deadlines of all connections.
+
+    `watch` is cheap if an earlier time is already watched, as for each request after the first.
     """
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class Deadlines:
         self._due_s = inf
 
     def watch(self, who: Timed, at_s: float) -> None:
-        """Have `who` checked at `at_s` or half a second later."""
+        """Check `who` at `at_s` or up to half a second later."""
         slot = int(at_s / TICK_S) + 1
         if slot >= who.slot:
             return
@@ -52,7 +51,7 @@ class Deadlines:
             self._start(TICK_S)
 
     def forget(self, who: Timed) -> None:
-        """It has no deadlines any more."""
+        """Drop an object without further deadlines."""
         if who.slot != NEVER:
             waiting = self._slots.get(who.slot)
             if waiting is not None:
@@ -72,7 +71,7 @@ class Deadlines:
         self._timer = None
         try:
             self._check(now_s)
-        finally:  # also where a check fails: the others go on
+        finally:  # after a failed check the others continue
             if self._slots and self._timer is None:
                 self._start(TICK_S)
 

@@ -15,8 +15,8 @@ from gateway.errors import RequestError, RequestTooLarge
 if TYPE_CHECKING:
     from gateway.api.http.connection import Connection
 
-READ_AHEAD_BYTES = 64 * 1024  # of a body before anybody wants it
-LARGE_BYTES = 256 * 1024  # of a piece that is not copied behind its head
+READ_AHEAD_BYTES = 64 * 1024  # of a body before it is requested
+LARGE_BYTES = 256 * 1024  # a larger piece is not copied behind its head
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode())
@@ -25,13 +25,13 @@ STATUS_LINES = {
 
 
 class ClientGone(Exception):
-    """The caller left before its request was whole."""
+    """The caller left before its request was complete."""
 
 
 class CallerExchange:
-    """The caller's side of one forwarded request. `on_leaving` is called when the caller is gone.
+    """The caller's side of one forwarded request. `on_leaving` is called when the caller leaves.
 
-    The answer's head is written together with what follows it: one packet, and one write for a
+    The answer's head is written together with its first piece: one packet, and one write for a
     plain answer.
     """
 
@@ -72,12 +72,13 @@ class CallerExchange:
         self._head = b""
         self.on_leaving: Callable[[], None] | None = None
 
-    # ---- for who answers
+    # ---- for the answering side
 
     async def body(self, *, limit_bytes: int) -> bytes:
-        """The whole body.
+        """Return the complete body.
 
-        Raises `RequestTooLarge` as soon as it is, `ClientGone`, or what is wrong with it.
+        Raises `RequestTooLarge` as soon as it exceeds the limit, `ClientGone`, or the error of a
+        bad body.
         """
         self._is_wanted = True
         while not self.is_whole and self.received_bytes <= limit_bytes:
@@ -99,13 +100,13 @@ class CallerExchange:
         return body if isinstance(body, bytes) else bytes(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer: its head waits for the first piece.
+        """Begin the answer; its head waits for the first piece.
 
-        Without a content-length it comes in chunks.
+        Without a content-length the body is chunked.
         """
         assert not self.has_begun, "an answer begins once"
         self.has_begun = True
-        self._awaits_continue = False  # who gets an answer need not send the body
+        self._awaits_continue = False  # a caller that gets an answer need not send the body
         head = b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b""])
         expected = 1 + len(headers)
         if head.count(b"\n") != expected or head.count(b"\r") != expected or head.find(b"\0") >= 0:
@@ -113,21 +114,21 @@ class CallerExchange:
         if head.find(b"\ncontent-length: ") < 0:
             if self._is_http_1_0:
                 self.keeps_alive = (
-                    False  # it knows no chunks: the answer ends where the connection ends
+                    False  # HTTP/1.0 has no chunks: the connection's end ends the answer
                 )
             else:
                 self._is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"
-        if head.find(b"\nconnection: ") >= 0:  # only ever to say that it closes
+        if head.find(b"\nconnection: ") >= 0:  # we send this header only to close
             self.keeps_alive = False
         elif not self.keeps_alive:
             head += b"connection: close\r\n"
         self._head = head + b"\r\n"
 
     async def send(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Write a piece of the answer, when the caller has taken enough of those before.
+        """Write a piece of the answer, once the caller has taken enough of the earlier ones.
 
-        Nothing if it is gone.
+        Does nothing after the caller left.
         """
         connection = self._connection
         if connection.flow.write_paused and not self.is_gone:
@@ -152,13 +153,13 @@ class CallerExchange:
     # ---- for the connection
 
     def take(self, piece: bytes) -> None:
-        """A part of the body has come. What comes after the answer is dropped."""
+        """Add a part of the body. Parts after the answer are dropped."""
         self.received_bytes += len(piece)
         if self.is_answered:
             return
         if not self._body:
             self._body = piece
-        else:  # not a list of pieces: ten million chunks of a byte would take eight times the body
+        else:  # not a list of pieces: ten million one-byte chunks would take eight times the body's size
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += piece
@@ -166,17 +167,17 @@ class CallerExchange:
             if len(self._body) > READ_AHEAD_BYTES:
                 self._connection.pause_reading()
         elif self.received_bytes > READ_AHEAD_BYTES:
-            self._wake()  # it may be too large by now
+            self._wake()  # the body may be too large now
 
     def end(self) -> None:
-        """The body is whole."""
+        """Mark the body as complete."""
         self.is_whole = True
         self._wake()
 
     def fail(self, error: RequestError) -> bool:
-        """The body will never be whole.
+        """Fail the body, because it will never be complete.
 
-        False where nobody waits for it, so nobody would tell the caller.
+        Returns False if no reader waits for it, so the caller would get no error.
         """
         self._error = error
         if self._waiter is None:
@@ -185,7 +186,7 @@ class CallerExchange:
         return True
 
     def leave(self) -> None:
-        """The caller is gone."""
+        """Record that the caller left."""
         self.is_gone = True
         self._wake()
         on_leaving, self.on_leaving = self.on_leaving, None
@@ -201,7 +202,7 @@ class CallerExchange:
         try:
             raise error
         finally:
-            del error  # it keeps this frame: neither the frame nor we may keep it
+            del error  # it keeps this frame: neither the frame nor this object may keep it
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -209,7 +210,7 @@ class CallerExchange:
 
 
 def too_large(limit_bytes: int) -> RequestTooLarge:
-    """The refusal of a body over the limit."""
+    """Return the error for a body over the limit."""
     return RequestTooLarge(
         f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise "
         "TOLLGATE_MAX_BODY_BYTES."

@@ -1,4 +1,4 @@
-"""What one connection may take: bytes, fields and time. Each is a setting."""
+"""Limits on one connection: bytes, fields and time. Each is a setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HttpLimits:
     fields: int = 100
     target_bytes: int = 8 * 1024
     head_s: float = 10.0
-    body_grace_s: float = 10.0  # before the least rate is asked of a body
+    body_grace_s: float = 10.0  # before a body must keep the minimum rate
     body_bytes_per_s: int = 1024
     body_s: float = 120.0
     write_s: float = 60.0
@@ -35,7 +35,7 @@ class HttpLimits:
 
 
 def raise_descriptor_limit(connections: int) -> int:
-    """Raise the process's soft limit, as far as it may, to what so many connections need.
+    """Raise the process's soft limit, as far as allowed, to the need of that many connections.
 
     Return the limit in force.
     """
@@ -49,9 +49,9 @@ def raise_descriptor_limit(connections: int) -> int:
 
 
 def most_connections(descriptors: int, *, configured: int) -> int:
-    """How many callers may be connected: the rest of the descriptors is for Postgres and upstreams.
+    """Return the cap on callers' connections; Postgres and upstreams need the other descriptors.
 
-    Raises `BadUsage` where the process may open too few files to serve anybody.
+    Raises `BadUsage` if the process may open too few files to serve at all.
     """
     if descriptors < LEAST_DESCRIPTORS:
         raise BadUsage(

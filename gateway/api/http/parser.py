@@ -1,7 +1,7 @@
-"""Requests out of bytes that come in any pieces. No socket, no clock, no await.
+"""Parses requests from bytes in any pieces. No socket, no clock, no await.
 
-Strict where two readers could disagree: what is odd ends the connection. After `Fault` nothing more
-is read.
+Strict wherever two readers could disagree: an ambiguous request ends the connection. After `Fault`
+nothing more is read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from gateway.api.http.limits import HttpLimits
 from gateway.errors import HeadersTooLarge, InvalidRequest, RequestError, UriTooLong
 
-# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however
-# small, and clients that send chunks fill them.
+# Limits a body's chunk lines, extensions and trailers. Each chunk costs a call, however small, and
+# real clients fill their chunks.
 MAX_FRAMING_BYTES = 64 * 1024
 CONTENT_PER_FRAMING = (
-    16  # so many bytes of content make room for one more: chunks of 96 bytes for ever
+    16  # bytes of content per byte of new budget; chunks of 96 bytes can go on for ever
 )
 _VERSIONS = frozenset({"1.0", "1.1"})
 
@@ -48,22 +48,22 @@ class RequestHead:
 
 
 class RequestReceiver(Protocol):
-    """Who takes requests: the connection."""
+    """The receiver of requests: the connection."""
 
     def on_head(self, head: RequestHead) -> bool:
-        """A head is whole. False: take no further request, not even this one."""
+        """Take a complete head. Return False to receive no further request, not even this one."""
 
     def on_body(self, piece: bytes) -> None:
-        """A part of the body has come."""
+        """Take a part of the body."""
 
     def on_end(self) -> None:
-        """The request is whole."""
+        """Take the end of the request."""
 
 
 class Fault(Exception):
-    """The bytes cannot be read on.
+    """The bytes cannot be parsed further.
 
-    `error` is for the caller; None where the receiver wanted no more.
+    `error` is for the caller; None if the receiver wanted no more.
     """
 
     def __init__(self, error: RequestError | None) -> None:
@@ -72,7 +72,7 @@ class Fault(Exception):
 
 
 class RequestParser:
-    """Grows with `feed`. `has_begun_head` is True from a head's first byte to its last."""
+    """An incremental parser. `has_begun_head` is True from a head's first byte to its last."""
 
     __slots__ = (
         "_awaits_continue",
@@ -100,12 +100,12 @@ class RequestParser:
         self._wants_no_more = False
         self._in_body = False
         self._head_bytes = 0
-        self._framing_bytes = 0.0  # less the room that content made
-        self._body: list[bytes] = []  # what one piece of the connection's bytes holds of it
+        self._framing_bytes = 0.0  # framing bytes minus the budget that content added
+        self._body: list[bytes] = []  # the body's parts within one piece of the connection's bytes
         self._begin()
 
     def feed(self, data: bytes) -> None:
-        """Take in what was received. Raises `Fault`."""
+        """Parse received bytes. Raises `Fault`."""
         if self._in_body:
             self._parse(data)
             return
@@ -113,8 +113,8 @@ class RequestParser:
         if self._head_bytes <= self._limits.head_bytes:
             self._parse(data)
             return
-        # Cut where the head must have ended, so that the limit does not depend on how the bytes
-        # came.
+        # Cut at the end of the largest allowed head, so that the limit does not depend on the
+        # pieces.
         self._head_bytes -= len(data)
         while data:
             room = len(data) if self._in_body else self._limits.head_bytes - self._head_bytes
@@ -125,8 +125,8 @@ class RequestParser:
             self._parse(piece)
 
     def close(self) -> None:
-        """Let go of the parser: it refers to us, and without this only the cyclic garbage collector
-        would free both.
+        """Drop the parser: it refers to this object, so only the cyclic garbage collector would
+        free both.
         """
         self._parser = self._receiver = None
 
@@ -137,8 +137,8 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            # The parser cannot go on behind a head that asks for another protocol; we stay with
-            # this one.
+            # The parser cannot continue behind a head that asks for another protocol; this server
+            # keeps its own.
             raise self._fault(None) from None
         except HttpParserError as error:
             raise self._fault(
@@ -156,7 +156,7 @@ class RequestParser:
                 )
 
     def _hand_on(self) -> int:
-        """Give the receiver what came of the body, in one call; return how many bytes."""
+        """Pass the received parts of the body on in one call; return their number of bytes."""
         if not self._body:
             return 0
         content = b"".join(self._body)
@@ -170,9 +170,9 @@ class RequestParser:
         return Fault(error)
 
     def _refuse(self, error: RequestError) -> None:
-        """Stop the parser: what a callback raises ends `feed_data`.
+        """Stop the parser: an exception in a callback ends `feed_data`.
 
-        The error itself is not raised: it would keep the frames, and they us.
+        The error itself is not raised, because its frames would form a reference cycle.
         """
         self._error = error
         raise ValueError(error.code)
@@ -201,7 +201,7 @@ class RequestParser:
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # a trailer: RFC 9110 §6.5.1 lets a server drop it, and a proxy in front checked no trailer
+        # A trailer: RFC 9110 §6.5.1 lets a server drop it, and no proxy in front checked it.
         if self._in_body:
             self._trailers += 1
             self._trailer_bytes += len(name) + len(value)
@@ -212,7 +212,8 @@ class RequestParser:
                 self._refuse(_head_too_large(self._limits))
             return
         fields = self._fields
-        # RFC 9110 §5.5: blanks around a value are no part of it. The parser takes those before it.
+        # RFC 9110 §5.5: blanks around a value are not part of it. The parser removes those before
+        # it.
         fields.append((name.lower(), value.rstrip(b" \t")))
         if len(fields) > self._limits.fields:
             self._refuse(_head_too_large(self._limits))
@@ -263,16 +264,16 @@ class RequestParser:
         self._hand_on()
         self._in_body = False
         self._head_bytes = (
-            0  # the next head may have begun in the same piece: `_check_fields` counts that one
+            0  # the next head may have begun in the same piece; `_check_fields` counts it
         )
         self._begin()
         if self._receiver is not None:
             self._receiver.on_end()
 
     def _check_fields(self, *, is_http_1_0: bool) -> tuple[bool, bool]:
-        """Whether a body follows, and whether its sender waits for leave.
+        """Return whether a body follows, and whether its sender waits for permission.
 
-        Refuses what could be framed in two ways.
+        Refuses a request with ambiguous framing.
         """
         hosts, size, has_body, awaits_continue = 0, len(self._target), False, False
         for name, value in self._fields:

@@ -1,4 +1,4 @@
-"""One request to any other path: uvicorn's own cycle, which FastAPI runs on."""
+"""One request to any other path: uvicorn's own cycle, on which FastAPI runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("uvicorn.error")
 
 
 class PlainExchange:
-    """The same to its connection as an `Exchange`."""
+    """A request of another path, with the interface of `CallerExchange` for its connection."""
 
     __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
 
@@ -62,7 +62,7 @@ class PlainExchange:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the connection stays open behind the answer."""
+        """Return True if the connection stays open after the answer."""
         return self._cycle.keep_alive
 
     @keeps_alive.setter
@@ -71,22 +71,22 @@ class PlainExchange:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of the answer may have been written."""
+        """Return True if a part of the answer may have been written."""
         return self._cycle.response_started
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is whole."""
+        """Return True if the answer is complete."""
         return self._cycle.response_complete
 
     async def run(self) -> None:
-        """Answer."""
+        """Run the application's answer."""
         await self._cycle.run_asgi(self._app)
         if not self._cycle.response_complete:
             self._connection.cut()
 
     def take(self, piece: bytes) -> None:
-        """A part of the body has come."""
+        """Add a part of the body."""
         self.received_bytes += len(piece)
         if self._cycle.response_complete:
             return
@@ -96,25 +96,25 @@ class PlainExchange:
         self._cycle.message_event.set()
 
     def end(self) -> None:
-        """The body is whole."""
+        """Mark the body as complete."""
         self.is_whole = True
         self._cycle.more_body = False
         self._cycle.message_event.set()
 
     def fail(self, error: RequestError) -> bool:
-        """The body will never be whole: the application hears that its caller left, and we tell the
-        caller why.
+        """Fail the body: the application sees a disconnect, and the connection sends the caller
+        the error.
         """
         self._cycle.disconnected = True
         self._cycle.message_event.set()
         return False
 
     def leave(self) -> None:
-        """The caller is gone."""
+        """Record that the caller left."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True
         self._cycle.on_response = (
-            _nothing  # ours would keep us and the cycle alive if it never runs
+            _nothing  # our own callback would keep this object and the cycle alive if it never runs
         )
         self._cycle.message_event.set()
 

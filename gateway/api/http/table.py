@@ -1,4 +1,4 @@
-"""All connections of one process, and which of them makes room for a new one."""
+"""All connections of one process, and the choice of the one to close for a new one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ class TableEntry(Timed, Protocol):
 
 
 class ConnectionTable:
-    """`open` are all of them, `unserved` those that have not sent a whole head yet, the oldest
-    first.
+    """All connections. `unserved` are those that have not sent a complete head yet, oldest first.
 
-    A connection that has been served is never closed for a new one, so a flood of idle sockets only
-    displaces itself.
+    A served connection is never closed for a new one, so a flood of idle sockets only displaces
+    itself.
     """
 
     def __init__(
@@ -36,9 +35,9 @@ class ConnectionTable:
         self.count_closed = on_closed
 
     def admit(self, new: TableEntry) -> None:
-        """Take a connection in.
+        """Add a connection.
 
-        Above the cap the oldest unserved one is closed, which may be the new one.
+        Above the cap the oldest unserved one is closed; that may be the new one.
         """
         self.open.add(new)
         self._unserved[new] = None
@@ -47,16 +46,16 @@ class ConnectionTable:
             next(iter(self._unserved)).abort()
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Hold a task until it is done: the loop itself only refers to it weakly."""
+        """Keep a reference to a task until it is done: the loop itself has only a weak one."""
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def note_served(self, one: TableEntry) -> None:
-        """It has sent a whole head."""
+        """Record that a connection sent a complete head."""
         self._unserved.pop(one, None)
 
     def forget(self, one: TableEntry) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         self.open.discard(one)
         self._unserved.pop(one, None)
         self.deadlines.forget(one)
