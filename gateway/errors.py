@@ -39,7 +39,7 @@
             └── DatabaseTooSlow      could not find out in time (exit 3)
 
 HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

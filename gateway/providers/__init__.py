@@ -1,1 +1,1 @@
-"""One file per provider: where to call, how to translate, where usage is, how errors map."""
+"""One file per provider: address, translation, usage and error mapping."""

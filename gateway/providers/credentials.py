@@ -1,5 +1,5 @@
-"""Upstream credentials: references in the policy, secrets in the environment or in files, nothing
-kept.
+"""Upstream credentials: the policy has references, the environment or files have the secrets.
+Nothing is kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from gateway.errors import UpstreamAuth
 
 
 def resolve(deployment: Deployment) -> str | None:
-    """Return the deployment's secret, None where it declares none.
+    """Return the deployment's secret, None if it declares none.
 
-    Raises `UpstreamAuth` naming the reference, never the value. Files are read each time, so that a
+    Raises `UpstreamAuth` with the reference, never the value. Files are read each time, so a
     rotated secret needs no restart.
     """
     reference = deployment.api_key

@@ -1,5 +1,5 @@
-"""The OpenAI dialect: api.openai.com itself, and the base of every provider that speaks the
-same.
+"""The OpenAI dialect: api.openai.com itself, and the base of every provider with the same
+dialect.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PATHS = {
 }
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
 QUOTA_USED_UP = "insufficient_quota"
-# The least that each endpoint can be asked. Nothing in it comes from a request.
+# The smallest request for each endpoint. It contains nothing of any caller's request.
 PROBES: Mapping[Operation, Mapping[str, Any]] = {
     Operation.CHAT: {"messages": [{"role": "user", "content": "."}], "max_tokens": 1},
     Operation.COMPLETIONS: {"prompt": ".", "max_tokens": 1},
@@ -63,23 +63,22 @@ PROBES: Mapping[Operation, Mapping[str, Any]] = {
 
 
 class OpenAI:
-    """Calls and reads one upstream of the OpenAI dialect."""
+    """Calls one upstream of the OpenAI dialect and reads its answers."""
 
     asks_running_usage = False
     bills_errors = False
     stores_by_default = frozenset(
         {Operation.RESPONSES}
-    )  # `store` is true there unless the body says false
+    )  # `store` is true there unless the body sets it to false
 
     def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
         """Return the call.
 
-        Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
+        Changes `model`, `stream_options` and `store`; docs/decisions/0002 gives the reasons.
 
-        `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own
-        as it is.
+        `output_cap_tokens` is the maximum that is sent, None to keep the caller's own.
         """
         read = request.body
         is_assembled = self.assembles(deployment, read)
@@ -105,11 +104,11 @@ class OpenAI:
         )
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """What this dialect says in headers besides: nothing."""
+        """Add the dialect's headers: none here."""
 
     def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
-        """Return a call of fixed content, answered with one token at most: whether a model answers
-        at all.
+        """Return a call of fixed content with at most one output token. It tests if the model
+        answers at all.
         """
         operation = next(one for one in PROBES if one in deployment.operations)
         return UpstreamRequest(
@@ -119,17 +118,17 @@ class OpenAI:
         )
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
-        """True where a plain request is sent as a stream, so that it can be charged when its caller
-        leaves.
+        """Return True if a plain request is sent as a stream, so that it can be billed when its
+        caller leaves.
 
-        Only an engine of one's own says its usage on the way, so only there is anything won by it.
+        That helps only with self-hosted engines, because only they report running usage.
         """
         return False
 
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
-        """Return what puts such an answer together again.
+        """Return the assembler that makes a plain answer of the stream.
 
-        Raises `UpstreamError` when it is fed too much.
+        Raises `UpstreamError` if the stream is too large.
         """
         return Assembler(
             operation=read.facts.operation, choices=read.facts.choices, limit_bytes=limit_bytes
@@ -138,7 +137,7 @@ class OpenAI:
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """The members this dialect sets in a request."""
+        """Return the members that this dialect sets in a request."""
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
@@ -153,7 +152,7 @@ class OpenAI:
     ) -> AnswerStream:
         """Return the rewriter of a streamed answer.
 
-        It keeps the text where nobody counts on the way.
+        It keeps the text if the upstream reports no running usage.
         """
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, cost=cost, collects_text=True)
@@ -170,7 +169,7 @@ class OpenAI:
     def rewrite(
         self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText
     ) -> bytes:
-        """Return a whole answer for the caller."""
+        """Return a complete answer for the caller."""
         if read.facts.operation is Operation.RESPONSES:
             return rewrite_response(body, observed, model=read.facts.model, cost=cost)
         return rewrite_chat(
@@ -187,7 +186,7 @@ class OpenAI:
             error.asked_wait_s = asked_s
         if isinstance(error, RateLimited | Overloaded):
             error.retry_after_s = min(max(asked_s or 0.0, LEAST_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
-        # A redirect is not followed and a model does not appear: the same place would say the same
+        # Redirects are not followed and missing models do not appear: a retry there would fail
         # again.
         error.is_same_again = error.is_same_again or (
             status < 500 and isinstance(error, UpstreamError)
@@ -227,7 +226,7 @@ class OpenAI:
         return _refused(deployment, status, said)
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
-        """Return the usage that a whole answer or an error reports, None where it reports none."""
+        """Return the usage that a complete answer or an error reports, None if it reports none."""
         return usage_in(body)
 
     def error_event(self, read: RequestBody, error: RequestError) -> bytes:
@@ -247,7 +246,7 @@ class OpenAI:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if is_stream else "application/json",
-            "accept-encoding": "identity",  # bytes are read on the way
+            "accept-encoding": "identity",  # the gateway reads the bytes on the way
             "user-agent": "tollgate",
             "x-request-id": text_of(request_id),
         }
@@ -260,7 +259,9 @@ class OpenAI:
 
 
 def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
-    """A 4xx that the caller can fix: the upstream's own words help, so they are passed on."""
+    """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
+    message.
+    """
     if said.code == "context_length_exceeded" or said.param in ("input_tokens", "max_tokens"):
         return ContextLengthExceeded(
             f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a "
@@ -273,8 +274,8 @@ def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestErr
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """What `retry-after` asks for, in seconds: never negative; None where it asks for nothing that
-    can be read.
+    """Return the wait of `retry-after` in seconds, never negative; None if it is absent or
+    unreadable.
     """
     said = headers.get("retry-after")
     if said is None:
@@ -287,11 +288,12 @@ def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _seconds_until(moment: str, now: str | None) -> float:
-    """How far an HTTP date lies ahead, by the upstream's own clock: ours may go differently.
+    """Return the seconds until an HTTP date, by the upstream's own clock, which may differ from
+    ours.
 
-    NaN where that is open.
+    NaN if that is undefined.
     """
     try:
         return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
-    except (ValueError, TypeError):  # the latter: only one of them has a time zone
+    except (ValueError, TypeError):  # TypeError: only one of them has a time zone
         return float("nan")

@@ -1,4 +1,4 @@
-"""Providers that speak the OpenAI dialect, but for a few differences known by their host."""
+"""Providers of the OpenAI dialect, with a few differences known by their host."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.request.request import RequestBody
 from gateway.providers.openai import OpenAI
 
-# Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk
-# has usage anyway.
+# Mistral's chat request has no `stream_options` and refuses unknown members; its last chunk has
+# usage anyway.
 WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
 
 
 class OpenAICompatible(OpenAI):
-    """Calls and reads one upstream that is not OpenAI itself."""
+    """Calls one upstream that is not OpenAI itself, and reads its answers."""
 
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """As OpenAI, less what the host is known to refuse."""
+        """Return OpenAI's members without those that the host is known to refuse."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if (
             "stream_options" in values

@@ -1,7 +1,7 @@
-"""Asks self-hosted engines how they are, by a `GET` of their metrics page.
+"""Samples self-hosted engines by a `GET` of their metrics page.
 
-No content and no credential leaves here, so no permit. Not the HTTP client for content, and it
-follows no redirect: a probe goes to the declared address or nowhere.
+No content and no credential leaves here, so no permit is needed. It does not use the HTTP client
+for content and follows no redirect: a probe goes to the declared address or is not sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _STARTED = "process_start_time_seconds"
 
 
 def sample(deployment: Deployment, *, now: Callable[[], datetime]) -> EngineSample:
-    """Return what a deployment's engine says of itself.
+    """Return a sample of a deployment's engine.
 
     Takes a few seconds at most and raises nothing.
 
-    An engine that answers anything at all is up: its GPUs are taken, whatever else it lacks.
+    An engine that answers in any way is up: its GPUs are in use, even if something else is wrong.
     """
     page = metrics_page(deployment)
     at = now()
@@ -55,9 +55,7 @@ def sample(deployment: Deployment, *, now: Callable[[], datetime]) -> EngineSamp
 
 
 def _count(figures: dict[str, float], name: str) -> int | None:
-    """A whole number that Postgres can hold; None where the engine does not tell, or tells
-    nonsense.
-    """
+    """Return a whole number that Postgres can hold; None if the engine reports none or nonsense."""
     value = figures.get(name)
     return int(value) if value is not None and 0 <= value < 2**63 else None
 
@@ -68,7 +66,7 @@ def _started_at(started_s: float | None, at: datetime) -> datetime | None:
 
 
 def metrics_page(deployment: Deployment, path: str = METRICS) -> str | None:
-    """The text of an engine's metrics page, empty where it has none there; None where nothing
+    """Return the text of an engine's metrics page, empty if it has none there; None if nothing
     answered.
 
     Takes a few seconds at most and raises nothing.
@@ -88,7 +86,7 @@ def metrics_page(deployment: Deployment, path: str = METRICS) -> str | None:
 
 
 def _read(answer: HTTPResponse, *, until_s: float) -> bytes:
-    """What comes in time and in bounds: the socket's own limit begins anew with every byte of a
+    """Read within time and size limits: the socket's own timeout restarts with every byte of a
     slow answer.
     """
     parts: list[bytes] = []
@@ -100,10 +98,9 @@ def _read(answer: HTTPResponse, *, until_s: float) -> bytes:
 
 
 def _figures(page: str, *, model: str) -> dict[str, float]:
-    """The figures of a page: those of `model`, where the engine serves several, else summed over
-    all.
+    """Return a page's figures: those of `model` if the engine serves several, else sums over all.
 
-    A page that is cut or garbled gives what could be read of it.
+    A cut or garbled page yields its readable part.
     """
     sums: dict[str, dict[str, float]] = {}
     try:
@@ -120,7 +117,7 @@ def _figures(page: str, *, model: str) -> dict[str, float]:
 
 
 def _samples(page: str) -> Iterator[tuple[str, str, float]]:
-    """Name, model and value of each figure that is wanted.
+    """Yield name, model and value of each wanted figure.
 
     Raises `ValueError` at a line that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The providers by the name a deployment gives. A new provider is one file and one line here."""
+"""The providers by their name in a deployment. A new provider is one file and one line here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.providers.vllm import Vllm
 
 
 def build_providers(*, salt_key: bytes) -> Mapping[str, OpenAI]:
-    """Return one adapter a dialect. `salt_key` makes the per-team cache salts."""
+    """Return one adapter per dialect. `salt_key` makes the per-team cache salts."""
     return {
         "vllm": Vllm(salt_key, assembles_plain=True),
         "openai": OpenAI(),

@@ -1,11 +1,11 @@
-"""Counting tokens ourselves, for paid upstreams whose last word never came.
+"""Counts tokens locally, for paid upstreams that never reported usage.
 
 Offline, off the event loop, bounded.
 
-A model's own tokenizer is read from a `tokenizer.json` that an admin has put on this machine
-(nothing is ever downloaded) and needs the optional package `tokenizers`. Without one, or where
-counting is given up, sizes are turned into an estimate. Text is counted in memory and dropped; it
-is neither kept nor logged.
+A model's own tokenizer is read from a `tokenizer.json` that an admin put on this machine; nothing
+is ever downloaded. It needs the optional package `tokenizers`. Without a tokenizer, or if counting
+takes too long, sizes give an estimate. Text is counted in memory and dropped; it is neither kept
+nor logged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from gateway.wire.openai.observed import Observed
 
 MAX_INPUT_BYTES = (
     2**20
-)  # of a request body: more is estimated. A mebibyte takes half a second of one core
-MAX_WAITING = 64  # answers whose text waits for the one counting thread; the next is estimated
+)  # bytes of a request body; larger ones are estimated. A mebibyte takes half a second of one core
+MAX_WAITING = 64  # answers whose text waits for the one counting thread; further ones are estimated
 DEADLINE_S = 5.0
-# Around each message, chat templates put about three tokens: its role, where it starts and where it
-# ends.
+# Chat templates put about three tokens around each message: its role, its start and its end.
 TOKENS_PER_MESSAGE = 3
 _SAID_IN = (
     "messages",
@@ -46,7 +45,7 @@ _SAID_IN = (
 
 
 class Tokenizer(Protocol):
-    """Counts the tokens of texts; called in the counting thread, so it must let go of the
+    """Counts the tokens of texts; called in the counting thread, so it must release the
     interpreter's lock.
     """
 
@@ -68,7 +67,7 @@ def load_tokenizer(path: str) -> Tokenizer:
 
     def count(texts: Sequence[str]) -> int:
         # `encode` holds the interpreter's lock: 350 ms were measured for 160 KB. The batch calls
-        # let go of it.
+        # release it.
         return sum(
             len(each.ids) for each in file.encode_batch_fast(list(texts), add_special_tokens=False)
         )
@@ -78,7 +77,7 @@ def load_tokenizer(path: str) -> Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be counted."""
+    """The texts to count."""
 
     read: RequestBody
     texts: tuple[str, ...]
@@ -87,12 +86,11 @@ class _Work:
 
 
 class OfflineTokenCounter:
-    """Counts what was sent and received, with the model's own tokenizer where there is one.
+    """Counts sent and received text, with the model's own tokenizer if there is one.
 
-    `tokenizers` names a `tokenizer.json` by the upstream's model name. The port for services:
-    `async def count(model: str, read: RequestBody, seen: Seen) -> Counted`. It never raises and
-    takes at most `deadline_s`; `domain.request.token_estimate.estimate` is what an ending uses that
-    cannot wait at all.
+    `tokenizers` gives a `tokenizer.json` by the upstream's model name. It implements the port
+    `TokenCounter`. It never raises and takes at most `deadline_s`. An ending that cannot wait at
+    all uses `domain.request.token_estimate.estimate`.
     """
 
     def __init__(
@@ -104,14 +102,14 @@ class OfflineTokenCounter:
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._paths = tokenizers
-        self._load = cache(load)  # bounded by what the admin has named
+        self._load = cache(load)  # bounded by the admin's list
         self._deadline_s = deadline_s
         self._max_waiting = max_waiting
         self._waiting = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="token-counter")
 
     def check(self) -> Mapping[str, str]:
-        """Load every tokenizer; return by model what is wrong with it.
+        """Load every tokenizer; return the problems by model.
 
         Blocks: for start and `doctor`.
         """
@@ -119,12 +117,12 @@ class OfflineTokenCounter:
         for model, path in self._paths.items():
             try:
                 self._load(path)(["Hello"])
-            except Exception as broken:  # whatever a file can have wrong: the caller says it
+            except Exception as broken:  # any problem of a file; the caller reports it
                 problems[model] = f"{path}: {broken}"
         return problems
 
     async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
-        """Return the tokens of a request and of what came back for it. Never raises."""
+        """Return the tokens of a request and of its answer. Never raises."""
         path = self._paths.get(model)
         guess = estimate(
             read.facts,
@@ -139,26 +137,27 @@ class OfflineTokenCounter:
         future.add_done_callback(self._done)
         try:
             return await asyncio.wait_for(asyncio.shield(future), self._deadline_s)
-        # no package, a bad file, too slow: an estimate is marked as one, a lost count is not seen
+        # no package, a bad file or too slow: an estimate is marked as one, but a lost count would
+        # be invisible
         except Exception:
             return guess
 
     def close(self) -> None:
-        """Let the thread end; what still waits is not counted."""
+        """Stop the thread; waiting texts are not counted."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _done(self, future: asyncio.Future[Counted]) -> None:
         self._waiting -= 1
         if not future.cancelled():
-            future.exception()  # heard in `count`, unless that has given up: then nobody needs it
+            future.exception()  # `count` retrieves it, unless it timed out; then it is not needed
 
     def _count(self, path: str, work: _Work) -> Counted:
         tokenizer = self._load(path)
         kept_bytes = sum(len(text.encode()) for text in work.texts)
         output = tokenizer(work.texts) + tokens_in(work.output_bytes - kept_bytes)
         usage = TokenUsage(input_tokens=_input_tokens(work.read, tokenizer), output_tokens=output)
-        # Calls of tools are rewritten on their way to us: what the model wrote for them is not what
-        # we saw.
+        # Tool calls are rewritten on their way to us, so the model wrote other text than we
+        # received.
         is_exact = work.has_all_text and "tools" not in work.read.facts.capabilities
         return Counted(usage=usage, is_exact=is_exact)
 
@@ -172,12 +171,12 @@ def _input_tokens(read: RequestBody, tokenizer: Tokenizer) -> int | None:
     messages = body.get("messages")
     around = TOKENS_PER_MESSAGE * len(messages) if isinstance(messages, list) else 0
     said = list(_leaves(body[name] for name in _SAID_IN if name in body))
-    ids = sum(type(leaf) is int for leaf in said)  # a prompt may be given as tokens
+    ids = sum(type(leaf) is int for leaf in said)  # a prompt may consist of token ids
     return tokenizer([leaf for leaf in said if isinstance(leaf, str)]) + ids + around
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """Everything that is no object and no array, below these values; without recursion."""
+    """Yield everything below these values that is no object or array, without recursion."""
     todo = list(values)
     while todo:
         value = todo.pop()

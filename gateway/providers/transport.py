@@ -1,4 +1,4 @@
-"""The way out: our own HTTP/1.1 client, and a permit for every attempt.
+"""Sends content upstream: our own HTTP/1.1 client, and a permit for every attempt.
 
 The only importer of that client.
 
@@ -22,11 +22,11 @@ from gateway.providers.http1.connection import Exchange
 from gateway.providers.http1.pool import OriginFull, Pool
 from gateway.wire.upstream_request import UpstreamRequest
 
-SHARE_OF_AN_ORIGIN = 0.75  # of all connections: one that hangs leaves the others theirs
+SHARE_OF_AN_ORIGIN = 0.75  # of all connections, so that a hung origin leaves some for the others
 
 
 class Http1Transport:
-    """Sends what a permit allows, where the permit allows it."""
+    """Sends the content that a permit allows, to the place that it allows."""
 
     def __init__(
         self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
@@ -37,10 +37,10 @@ class Http1Transport:
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
     ) -> Exchange:
-        """Hand one attempt to a socket; its answer must be whole `within_s`.
+        """Hand one attempt to a socket; its answer must be complete `within_s`.
 
-        Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
-        Cancelled here, nothing was sent either: no await follows the write.
+        Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent. A cancellation
+        here also means that nothing was sent: no await follows the write.
         """
         verify(permit, origin=origin_of(call.url))
         deployment = permit.deployment
@@ -66,7 +66,7 @@ class Http1Transport:
             raise UpstreamUnreachable(
                 f"{name} could not be connected to in {connect_s:g} s."
             ) from None
-        except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
+        except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
             raise UpstreamUnreachable(
                 f"{name} could not be reached: {type(broken).__name__}."
             ) from None
@@ -91,7 +91,7 @@ def open_transport(max_connections: int) -> Http1Transport:
 
 
 class Target(NamedTuple):
-    """An address taken apart once. `opening` is the request line and the `host` header."""
+    """A parsed address. `opening` is the request line and the `host` header."""
 
     host: str
     port: int
@@ -101,7 +101,7 @@ class Target(NamedTuple):
 
 @lru_cache(maxsize=1024)  # a policy has a few addresses
 def target_of(url: str) -> Target:
-    """Where an address leads. Raises `ValueError` for one that cannot stand in a request line."""
+    """Return the target of an address. Raises `ValueError` if it cannot stand in a request line."""
     parts = urlsplit(url)
     host, port, default = parts.hostname or "", parts.port, DEFAULT_PORTS[parts.scheme]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -123,9 +123,9 @@ def target_of(url: str) -> Target:
 
 
 def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
-    """The request without its body.
+    """Return the request without its body.
 
-    Raises `ValueError` for a header that would become two, or none.
+    Raises `ValueError` for a header that would become two headers or none.
     """
     lines = [target.opening]
     lines += [f"{name}: {value}\r\n" for name, value in call.headers.items()]
@@ -143,7 +143,7 @@ def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
 
 
 def _odd_header(headers: Mapping[str, str]) -> str:
-    """The name of the header that is at fault, never its value: it may be a credential."""
+    """Return the name of the invalid header, never its value: it may be a credential."""
     return next((repr(name) for name, value in headers.items() if _is_odd(name + value)), "?")
 
 

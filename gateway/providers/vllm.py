@@ -1,7 +1,7 @@
 """vLLM: the OpenAI dialect, with running usage and a prefix cache kept apart per team.
 
 Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned
-stream can still be charged; `cache_salt` isolates the prefix cache; the engine's key guards only
+stream can still be billed; `cache_salt` isolates the prefix cache; the engine's key guards only
 `/v1`.
 """
 
@@ -19,23 +19,22 @@ from gateway.wire.openai.assemble import is_convertible
 from gateway.wire.openai.request import stream_options
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 
-# The lower runs first, under `--scheduling-policy priority`; else it changes nothing.
+# Lower values run first under `--scheduling-policy priority`; otherwise it changes nothing.
 PRIORITY_HEADER = "x-vllm-priority"
 PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 
 _PARSED = frozenset(
     {"reasoning", "tools"}
-)  # capabilities that vLLM has by parsing what the model wrote
+)  # capabilities that vLLM provides by parsing the model's output
 _SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
 class Vllm(OpenAI):
-    """Calls and reads a vLLM engine.
+    """Calls a vLLM engine and reads its answers.
 
     `salt_key` is secret, so that no team can guess another's salt.
 
-    `assembles_plain`: send plain requests as streams where that makes no difference but for the
-    bill.
+    `assembles_plain`: send plain requests as streams if only the bill can differ.
     """
 
     asks_running_usage = True
@@ -45,9 +44,9 @@ class Vllm(OpenAI):
         self._assembles_plain = assembles_plain
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """The team's priority.
+        """Add the team's priority.
 
-        Plain answers are asked how busy the engine is; streams do not say.
+        Plain answers also ask for the engine's load; streams do not report it.
         """
         if not is_streamed:
             headers[ASK_HEADER] = ASK_FORMAT
@@ -57,7 +56,7 @@ class Vllm(OpenAI):
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
+        """Return OpenAI's members, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.facts.operation in _SALTED:
             values["cache_salt"] = _salt(self._salt_key, team)
@@ -70,13 +69,13 @@ class Vllm(OpenAI):
         return values
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
-        """True where the stream gives exactly the plain answer: tests/engine/test_assembled_real.py
-        compares.
+        """Return True if the stream gives exactly the plain answer;
+        tests/engine/test_assembled_real.py compares.
 
-        On an engine that parses reasoning or tools out of a chat they differ: a stray end of
-        thinking, a call that is cut short and the count of reasoning tokens come out another way.
-        Nothing in a request tells, so the deployment must say that it has neither. Completions are
-        parsed by nobody.
+        They differ on an engine that parses reasoning or tools out of a chat: a stray end of
+        thinking, a tool call that is cut short, and the count of reasoning tokens. A request does
+        not show it, so the deployment must declare that it has neither. Completions are never
+        parsed.
         """
         if not self._assembles_plain or not is_convertible(read):
             return False
@@ -88,5 +87,7 @@ class Vllm(OpenAI):
 
 @lru_cache(maxsize=1024)  # a policy has a few teams
 def _salt(salt_key: bytes, team: str) -> str:
-    """Without it a team could time cached prefixes and learn what another team sent."""
+    """Return a team's cache salt. Without it a team could time cached prefixes and detect
+    another team's prompts.
+    """
     return hmac.new(salt_key, team.encode(), sha256).hexdigest()[:32]

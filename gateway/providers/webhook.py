@@ -1,9 +1,10 @@
-"""Posts budget alerts to the policy's webhook, signed as Standard Webhooks says.
+"""Posts budget alerts to the policy's webhook, signed by Standard Webhooks.
 
-No content leaves here, so no permit.
+No content leaves here, so no permit is needed.
 
-Not the HTTP client for content. No redirect is followed, no proxy of the environment is asked, and
-TLS verification has no switch: an alert goes to the declared address or nowhere.
+It does not use the HTTP client for content. It follows no redirect, uses no proxy of the
+environment, and has no switch for TLS verification: an alert goes to the declared address or is not
+sent.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
 from gateway.domain.policy.policy import Alerts
 from gateway.domain.routing.decide import DEFAULT_PORTS
 
-TIMEOUT_S = 5.0  # for all of it: address, connection, request and the head of the answer
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what announces a secret in base64, not one
+TIMEOUT_S = 5.0  # for everything: address, connection, request and the head of the answer
+SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one itself
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
 class Webhook:
-    """Sends alerts, each on a connection of its own.
+    """Sends alerts, each on a new connection.
 
-    Trusts what the machine trusts, or `SSL_CERT_FILE`.
+    Trusts the machine's certificates, or `SSL_CERT_FILE`.
     """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:
@@ -81,19 +82,18 @@ class Webhook:
             ) from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             raise NotDelivered("The webhook's answer was cut, or has no end.") from None
-        except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
+        except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
             raise NotDelivered(
                 f"The webhook could not be reached: {type(broken).__name__}."
             ) from None
 
 
 def signing_key(reference: str) -> bytes:
-    """What a reference says to sign with, read now: a rotated secret needs no restart.
+    """Return a reference's signing key, read now, so that a rotated secret needs no restart.
 
     Raises `NotDelivered`.
 
-    Behind `whsec_` it is base64, as the specification serialises it; anything else is used as it
-    stands.
+    After `whsec_` it is base64, as in the specification; any other text is used unchanged.
     """
     kind, _, name = reference.partition(":")
     try:
@@ -117,7 +117,7 @@ def signing_key(reference: str) -> bytes:
 
 
 def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str, str]:
-    """The headers that prove who sent a body, and when (Standard Webhooks 1.0.0, symmetric
+    """Return the headers that prove a body's sender and time (Standard Webhooks 1.0.0, symmetric
     scheme).
     """
     timestamp = str(int(at.timestamp()))
@@ -130,9 +130,9 @@ def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str,
 
 
 async def _status(reader: asyncio.StreamReader) -> int:
-    """The status of the answer, behind what is said in between (1xx).
+    """Return the answer's status, after informational answers (1xx).
 
-    Raises as `readuntil`, or `NotDelivered`.
+    Raises the errors of `readuntil`, or `NotDelivered`.
     """
     while True:
         head = await reader.readuntil(b"\r\n\r\n")

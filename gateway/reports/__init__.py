@@ -1,6 +1,6 @@
 """Finance's questions and their answers.
 
-`open` is the one door: SELECT only, as `tollgate_reader`.
+`open` is the only entry: SELECT only, as `tollgate_reader`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ __all__ = [
 
 
 class Reports:
-    """An open door to the reports.
+    """Open reports.
 
     Safe to share between threads; every method is one read-only snapshot.
     """
@@ -139,7 +139,7 @@ class Reports:
         """Answer a report whose rows are read one by one while the export is open: all, without a
         limit.
 
-        Raises as `run` does; reading a row may raise `DatabaseUnavailable`.
+        Raises the errors of `run`; reading a row may raise `DatabaseUnavailable`.
         """
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
@@ -160,7 +160,7 @@ class Reports:
         dataset: Dataset = Dataset.REAL,
         recent: Sequence[UsageEvent] = (),
     ) -> Receipt | None:
-        """Return one request's receipt; of `team` only, where one is given.
+        """Return one request's receipt, of any team or only of `team`.
 
         Raises `DatabaseUnavailable`.
 
@@ -178,7 +178,7 @@ class Reports:
         dataset: Dataset = Dataset.REAL,
         accounts: Sequence[Account] = (),
     ) -> OwnUsage:
-        """Return what a caller has spent this month and today, and how its budgets stand.
+        """Return a caller's spending this month and today, and the state of its budgets.
 
         `accounts` are the budgets that its requests are charged to. Raises `DatabaseUnavailable`.
         """
@@ -196,12 +196,12 @@ class Reports:
             return (all_budgets if has_past else running_budgets)(snapshot, now)
 
     def budget_names(self) -> list[NamedBudget]:
-        """Return what every budget may be called. Raises `DatabaseUnavailable`."""
+        """Return every budget's possible names. Raises `DatabaseUnavailable`."""
         with self._reader.snapshot() as snapshot:
             return budget_names(snapshot)
 
     def budget(self, account_id: str, now: datetime) -> BudgetDetail | None:
-        """Return one budget in full, None where there is none of that name.
+        """Return one budget in full, None if none has that name.
 
         Raises `DatabaseUnavailable`.
         """
@@ -209,14 +209,16 @@ class Reports:
             return budget_detail(snapshot, account_id, now)
 
     def month_status(self, month: date) -> MonthStatus:
-        """Return what is open in a month (its first day). Raises `DatabaseUnavailable`."""
+        """Return the open items of a month (its first day). Raises `DatabaseUnavailable`."""
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
 
     def residency_month(
         self, *, team: str, first: datetime, next_first: datetime
     ) -> ResidencyMonth:
-        """Return where a team's data went between two moments. Raises `DatabaseUnavailable`."""
+        """Return the destinations of a team's data between two moments. Raises
+        `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
 
@@ -224,7 +226,7 @@ class Reports:
     def past(
         self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL
     ) -> Iterator[Past]:
-        """Open what happened between two moments, to be decided again.
+        """Open the traffic between two moments for a replay.
 
         Raises `DatabaseUnavailable`.
         """
@@ -233,7 +235,7 @@ class Reports:
             yield Past(snapshot=snapshot, since=since, until=until, dataset=dataset)
 
     def recent_traffic(self, since: datetime) -> Mapping[tuple[str, str], int]:
-        """Return how many attempts each team made on each route since a moment.
+        """Return each team's number of attempts on each route since a moment.
 
         Raises `DatabaseUnavailable`.
         """
@@ -241,13 +243,13 @@ class Reports:
             return recent_traffic(snapshot, since)
 
     def end_by(self, end_s: float) -> None:
-        """Have every question fail at that moment of the monotonic clock: the process is about to
-        end.
-        """
+        """Let every question fail at that monotonic time: the process is about to end."""
         self._reader.end_by(end_s)
 
     def hours_not_summed(self) -> int:
-        """Return how many hours wait to be summed up: reports read their events one by one."""
+        """Return the number of hours that are not summed yet; reports read their events one by
+        one.
+        """
         with self._reader.snapshot() as snapshot:
             return int(
                 snapshot.row("SELECT count(DISTINCT hour) AS hours FROM finance.dirty_hours")[
@@ -285,9 +287,9 @@ def _kind_of(name: str, question: Question) -> ReportKind:
 def open(dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> Reports:
     """Open the reports of a Postgres URL.
 
-    Raises `BadUsage` if it is none; connects at the first question.
+    Raises `BadUsage` if the URL is invalid; connects at the first question.
 
-    `limit_s` is how long a question may take, for those whose callers wait; `renew` gives the URL
-    as it is now, where its password may change meanwhile.
+    `limit_s` limits each question of a waiting caller. `renew` returns the current URL, if its
+    password may change meanwhile.
     """
     return Reports(Reader(dsn, limit_s=limit_s, renew=renew))

@@ -1,4 +1,4 @@
-"""By what events can be grouped and filtered, and how each of those is written in SQL."""
+"""The dimensions by which events are grouped and filtered, each with its SQL."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 from gateway.reports.report import Column, ColumnKind
 
-UNALLOCATED = "unallocated"  # never the text of a tag: those hold a "="
-UNTAGGED = "(untagged)"  # the older word for it, still understood in a filter
+UNALLOCATED = "unallocated"  # never the text of a tag, because those contain "="
+UNTAGGED = "(untagged)"  # the older word for it, still accepted in a filter
 
 
 class Dimension(StrEnum):
-    """A thing a total can be split by. The value is the word that users type."""
+    """A dimension that splits a total. The value is the word that users type."""
 
     TEAM = "team"
     PROJECT = "project"
@@ -31,16 +31,16 @@ class Dimension(StrEnum):
 
     @property
     def column(self) -> Column:
-        """The column this dimension makes."""
+        """Return the column of this dimension."""
         if self is Dimension.DAY:
             return Column(name="day", unit="UTC", kind=ColumnKind.DAY)
         return Column(name=self.value, unit="", kind=ColumnKind.TEXT)
 
     @property
     def sql(self) -> str:
-        """What one event has of it.
+        """Return an event's value as SQL.
 
-        Constants only: nothing a user typed is ever part of a statement.
+        Constants only: user input is never part of a statement.
         """
         return _EXPRESSIONS.get(self, self.value)
 
@@ -52,7 +52,7 @@ _EXPRESSIONS = {
     Dimension.DAY: "CAST(occurred_at AT TIME ZONE 'UTC' AS date)",
 }
 
-# An event with three tags is in three rows of a report by tag, each time in full, and counts -2
+# An event with three tags is in three rows of a report by tag, each time in full. It counts -2
 # times in the row `unallocated`; an event without a tag counts there once. So the rows always add
 # up to the total.
 TAGS_THAT_ADD_UP = f"""CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
-"""Exact numbers as plain text: no exponent, no trailing zeros, never by way of a float."""
+"""Exact numbers as plain text: no exponent, no trailing zeros, never through a float."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 
 def plain_decimal(value: Decimal) -> str:
-    """Return `0.0001234`, `-3`, `0`: what JSON and CSV carry."""
+    """Return `0.0001234`, `-3`, `0`, the form in JSON and CSV."""
     text = f"{value:f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

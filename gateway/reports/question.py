@@ -1,4 +1,4 @@
-"""What is asked of a report, checked before Postgres hears of it."""
+"""A report's question, validated before it reaches Postgres."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which events, split by what.
+    """The selection and split of events.
 
     `month` None means all months; `by` None means the report's own default.
 
-    `where` pairs a dimension with the value it must have; None asks for events without one. `limit`
-    and `offset` page through the rows of an export and of reports that list events; without a
-    `limit` an export has every row.
+    `where` pairs a dimension with its required value; None asks for events without one. `limit` and
+    `offset` page through the rows of an export and of reports that list events. Without a `limit`
+    an export has every row.
     """
 
     dataset: Dataset = Dataset.REAL
@@ -35,7 +35,7 @@ class Question:
     offset: int = 0
 
     def condition(self) -> tuple[str, dict[str, object]]:
-        """The WHERE clause and its parameters."""
+        """Return the WHERE clause and its parameters."""
         parts, values = ["true"], dict[str, object]()
         if self.month is not None:
             parts.append("posted_period = :month")
@@ -67,9 +67,9 @@ def ask(
     limit: int | None = 100,
     offset: int = 0,
 ) -> Question:
-    """Return a question from words that a user typed. `month` is `YYYY-MM` or `all`.
+    """Return a question from user input. `month` is `YYYY-MM` or `all`.
 
-    Raises `BadUsage` saying which words there are.
+    Raises `BadUsage` with the accepted words.
     """
     if (limit is not None and not 1 <= limit <= MAX_PAGE) or offset < 0:
         raise BadUsage(
@@ -91,7 +91,7 @@ def ask(
 
 
 def dimension(name: str) -> Dimension:
-    """Return the dimension of a word. Raises `BadUsage` listing them all."""
+    """Return the dimension of a word. Raises `BadUsage` with all of them."""
     try:
         return Dimension(name.replace("-", "_"))
     except ValueError:

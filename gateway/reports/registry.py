@@ -1,4 +1,4 @@
-"""The reports there are. The CLI, the CSV export and the docs table come from here."""
+"""All reports. The CLI, the CSV export and the docs table come from here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportKind:
-    """One report. `by` is what it splits by unless asked otherwise; None: it cannot be split.
+    """One report. `by` is its default split; None: it cannot be split.
 
     `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
     """

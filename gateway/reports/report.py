@@ -1,6 +1,4 @@
-"""What a report is: typed columns with units, rows, a total, and what a reader must know about
-them.
-"""
+"""A report: typed columns with units, rows, a total, and notes for its reader."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ Cell = (
 
 
 class ColumnKind(StrEnum):
-    """How a column reads, so that every front end formats it alike."""
+    """A column's kind, so that every front end formats it alike."""
 
     TEXT = "text"
     COUNT = "count"
@@ -30,21 +28,21 @@ class ColumnKind(StrEnum):
 
 
 class Dataset(StrEnum):
-    """Which events a report reads. Real and demo are never mixed: each is a view of its own."""
+    """The events that a report reads. Real and demo are never mixed: each is a view of its own."""
 
     REAL = "real"
     DEMO = "demo"
 
     @property
     def events(self) -> str:
-        """The view this dataset is read from."""
+        """Return the view of this dataset."""
         return "finance.usage_events" if self is Dataset.REAL else "finance.demo_usage_events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column's name is stable; `unit` is what one cell counts (`USD`, `tokens`, `s`), empty for
-    names.
+    """A column's name is stable; `unit` is the unit of one cell (`USD`, `tokens`, `s`), empty
+    for names.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Report:
     """The answer to one finance question.
 
     `rows` have one cell per column. `total` is over the events, not over the rows, by column name.
-    `complete_until` is the newest event recorded in the dataset, None where there is none.
+    `complete_until` is the newest event recorded in the dataset, None if it is empty.
     """
 
     name: str
@@ -70,14 +68,14 @@ class Report:
     notes: tuple[str, ...]
 
     def records(self) -> list[dict[str, Cell]]:
-        """The rows by column name."""
+        """Return the rows by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def page(self, *, limit: int | None, offset: int) -> Report:
-        """Return it with some of its rows and a note that says which.
+        """Return it with some of its rows and a note that names them.
 
-        The total stays that of all events.
+        The total still covers all events.
         """
         last = len(self.rows) if limit is None else offset + limit
         rows = self.rows[offset:last]
@@ -88,7 +86,7 @@ class Report:
 
 
 def listed_note(what: str, *, count: int, first: int, rows: int) -> str:
-    """Say which of the rows a page has."""
+    """Return the note that names a page's rows."""
     if not rows:
         return f"No {what.lower()} here; there are {count:,}."
     return f"{what} {first:,} to {first + rows - 1:,} of {count:,}."
@@ -98,8 +96,8 @@ def listed_note(what: str, *, count: int, first: int, rows: int) -> str:
 class Export:
     """A report whose rows are read one by one, so that any number of them fits into memory.
 
-    `rows` are valid until the export is closed. `report` has the rest; its own rows are empty where
-    they are streamed.
+    `rows` are valid until the export is closed. `report` has everything else; its own rows are
+    empty if they are streamed.
     """
 
     report: Report

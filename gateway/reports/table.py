@@ -1,6 +1,6 @@
 """Reports as JSON and CSV.
 
-Money and rates are written digit by digit; tables for people are the CLI's.
+Money and rates are written with every digit; the CLI has tables for people.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gateway.reports.questions.usage_me import OwnUsage
 from gateway.reports.receipts.receipt import Receipt, arithmetic
 from gateway.reports.report import Cell, ColumnKind, Export, Report
 
-# What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a
+# Spreadsheets read these as the start of a formula: a team called `=HYPERLINK(...)` must stay a
 # name.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-LATENCY_DIGITS = 6  # a microsecond; the clock knows no more
+LATENCY_DIGITS = 6  # a microsecond, the clock's resolution
 
 
 def to_json(report: Report) -> str:
@@ -61,8 +61,8 @@ def receipt_to_json(receipt: Receipt) -> str:
 
 
 def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] = ()) -> str:
-    """Return the body of `GET /v1/usage/me`; `limits` are known to the gateway alone, and stand
-    beside the budgets.
+    """Return the body of `GET /v1/usage/me`; only the gateway knows the `limits` beside the
+    budgets.
     """
     return _encoded(_as_json(usage) | {"limits": limits})
 
@@ -122,7 +122,7 @@ def _encoded(value: object) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Plain JSON values; numbers that must stay exact become raw text."""
+    """Return plain JSON values; numbers that must stay exact become raw text."""
     match value:
         case Decimal():
             return msgspec.Raw(plain_decimal(value).encode())
@@ -149,5 +149,5 @@ def _as_json(value: Any) -> Any:
 
 
 def _moment(moment: datetime) -> str:
-    """ISO 8601 in UTC with milliseconds, `2026-11-20T13:05:02.123Z`."""
+    """Return ISO 8601 in UTC with milliseconds, `2026-11-20T13:05:02.123Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

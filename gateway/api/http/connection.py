@@ -46,7 +46,12 @@ class App(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Reads a connection's requests, answers them in order, and ends those that take too long."""
+    """Reads a connection's requests, answers them in order, and ends those that take too long.
+
+    `_reading` is the request whose body arrives, `_answering` the one under way. They differ if a
+    caller sends its next request before it has the answer, or if an answer came before the complete
+    request.
+    """
 
     __slots__ = (
         "_answering",

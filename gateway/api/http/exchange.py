@@ -159,7 +159,8 @@ class CallerExchange:
             return
         if not self._body:
             self._body = piece
-        else:  # not a list of pieces: ten million one-byte chunks would take eight times the body's size
+        else:
+            # Not a list of pieces: ten million one-byte chunks would take eight times the body.
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += piece

@@ -1,25 +1,24 @@
-"""One HTTP/1.1 answer out of bytes that come in any pieces. No socket, no clock, no await."""
+"""Parses one HTTP/1.1 answer from bytes in any pieces. No socket, no clock, no await."""
 
 from __future__ import annotations
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-MAX_HEAD_BYTES = 64 * 1024  # of the answer's head and of all informational answers before it
+MAX_HEAD_BYTES = 64 * 1024  # for the answer's head and all informational answers before it
 MAX_HEADERS = 256
 MAX_INFORMATIONAL = 10
-# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however
-# small.
+# Limits a body's chunk lines, extensions and trailers: each chunk costs a call, however small.
 MAX_FRAMING_BYTES = 64 * 1024
 CONTENT_PER_FRAMING = (
-    4  # so many bytes of content make room for one more; the shortest event of a stream has 34
+    4  # bytes of content per byte of new budget; the shortest event of a stream has 34
 )
 FEW_PIECES = 64
 
 
 class Answer:
-    """Grows with `feed` until `is_complete` or until there is a `fault`.
+    """An incremental parser: feed it until `is_complete` or until there is a `fault`.
 
-    Content that came before a fault can still be taken: a cut answer is metered by what it brought.
+    Content from before a fault can still be taken: a cut answer is metered by its arrived part.
     """
 
     __slots__ = (
@@ -50,18 +49,18 @@ class Answer:
         self._pieces: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
-        self._framing_bytes = 0.0  # less the room that content made
+        self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._informational = 0
         self._ends_at_close = False
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Take in what was received."""
+        """Parse received bytes."""
         if not self.has_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                # Cut where the head must have ended, so that the limit does not depend on how the
-                # bytes came.
+                # Cut at the end of the largest allowed head, so that the limit does not depend on
+                # the pieces.
                 room = len(data) - (self._head_bytes - MAX_HEAD_BYTES)
                 self._parse(data[:room])
                 if not self.has_head:
@@ -71,9 +70,7 @@ class Answer:
         self._parse(data)
 
     def close(self, reason: str | None) -> None:
-        """Nothing more will come: `reason` says what broke the connection, None that the upstream
-        closed it.
-        """
+        """End the answer: `reason` is the connection's error, None if the upstream closed it."""
         self._parser = None
         if self.is_complete or self.fault is not None:
             return
@@ -83,23 +80,23 @@ class Answer:
             self.fault = reason or "it ended early"
 
     def take(self) -> bytes:
-        """The content that has come and was not yet taken."""
+        """Return the content that arrived and was not taken yet."""
         pieces = self._pieces
         self._pieces, self.buffered_bytes = [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
     def pieces(self) -> list[bytes]:
-        """The content that `take` would join."""
+        """Return the pieces that `take` would join."""
         return self._pieces
 
     def keep(self, joined: bytes) -> None:
-        """Hold the joined pieces in their place."""
+        """Replace the pieces by the joined content."""
         self._pieces = [joined]
 
     @property
     def keep_alive_s(self) -> float | None:
-        """How long the upstream says that it keeps the connection; None where it does not say."""
+        """Return the upstream's keep-alive time; None if it states none."""
         hint = self.headers.get("keep-alive")
         if hint is not None:
             for part in hint.split(","):
@@ -110,7 +107,8 @@ class Answer:
 
     def _parse(self, data: bytes) -> None:
         if self.is_complete or self.fault is not None:
-            self.may_keep_alive = self.may_keep_alive and not data  # more came than was asked for
+            # the upstream sent more than one answer
+            self.may_keep_alive = self.may_keep_alive and not data
             return
         had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"
@@ -127,7 +125,8 @@ class Answer:
         ):  # a million small ones take fifty times their bytes
             self._pieces[pieces:] = [b"".join(self._pieces[pieces:])]
         if self.is_complete or self.fault is not None:
-            self._parser = None  # it refers to us: let go here, not by the cyclic garbage collector
+            # it refers to this object: drop it here, not by the cyclic garbage collector
+            self._parser = None
 
     def _note_framing(self, received_bytes: int, content_bytes: int) -> None:
         framing_bytes = received_bytes - content_bytes - content_bytes / CONTENT_PER_FRAMING
@@ -136,7 +135,7 @@ class Answer:
             self.fault = self.fault or "a body of small chunks, chunk extensions or trailers"
 
     def _refuse(self, fault: str) -> None:
-        """Stop the parser: what a callback raises ends `feed_data`."""
+        """Stop the parser: an exception in a callback ends `feed_data`."""
         self.fault = fault
         raise ValueError(fault)
 
@@ -146,19 +145,17 @@ class Answer:
         if self.is_complete:
             raise ValueError(
                 "a second answer"
-            )  # `_parse` sees to it that the connection is not used again
+            )  # `_parse` makes sure that the connection is not reused
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append(
-            (name, value)
-        )  # after the head it is a trailer: counted, and nobody looks
+        self._fields.append((name, value))  # after the head it is a trailer: counted and ignored
         if len(self._fields) > MAX_HEADERS:
             self._refuse(f"more than {MAX_HEADERS} headers")
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None, "it is calling"
         status = self._parser.get_status_code()
-        if status < 200:  # but for 101, which stops the parser by itself
+        if status < 200:  # except 101, which stops the parser by itself
             self._informational += 1
             if self._informational > MAX_INFORMATIONAL:
                 self._refuse(f"more than {MAX_INFORMATIONAL} informational answers")
@@ -180,7 +177,7 @@ class Answer:
         self.buffered_bytes += len(piece)
 
     def on_message_complete(self) -> None:
-        if self.has_head:  # else the end of an informational answer
+        if self.has_head:  # otherwise it is the end of an informational answer
             assert self._parser is not None, "it is calling"
             self.is_complete = True
             self.may_keep_alive = self._parser.should_keep_alive()

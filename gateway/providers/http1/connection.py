@@ -1,4 +1,4 @@
-"""One connection and the exchange that runs on it: back-pressure, deadlines, and reads that survive
+"""One upstream connection and its exchange: back-pressure, deadlines, and reads that survive
 cancellation.
 """
 
@@ -19,37 +19,36 @@ from gateway.domain.policy.policy import Timeouts
 from gateway.errors import RequestError, UpstreamError, UpstreamTimeout
 from gateway.providers.http1.answer import Answer
 
-READ_AHEAD_BYTES = 256 * 1024  # what is held for a slow reader before the socket is left alone
-LARGE_BYTES = 2**20  # from here on an answer is joined in a thread
-COPIED_BYTES = 64 * 1024  # up to here one copied buffer is cheaper than two
-# A timer that fires so late says that the loop was held up. libuv runs timers before it looks at
-# sockets, so what came meanwhile gets its turn first: an upstream is not called silent because we
-# were deaf.
+READ_AHEAD_BYTES = 256 * 1024  # bytes held for a slow reader before reading from the socket pauses
+LARGE_BYTES = 2**20  # larger answers are joined in a thread
+COPIED_BYTES = 64 * 1024  # up to this size, one copied buffer is cheaper than two
+# A timer this late means that the event loop was blocked. libuv runs timers before sockets, so
+# arrived bytes get their turn first. Otherwise a blocked loop would look like a silent upstream.
 HELD_UP_S, ONE_TURN_S = 0.01, 0.001
 
-# One thread: several would hold the interpreter in turns, and the event loop would wait for all of
+# One thread: several would take turns on the interpreter, and the event loop would wait for all of
 # them.
 _JOINING = ThreadPoolExecutor(1, "large-answers-joined")
 
 
 class Keeper(Protocol):
-    """Who owns connections: the pool."""
+    """The owner of connections: the pool."""
 
     def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
-        """An exchange is over.
+        """Take a connection back after its exchange.
 
-        `says_s` is how long the upstream says that it keeps the connection, if it does.
+        `says_s` is the upstream's keep-alive time, if it states one.
         """
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """A connection is closed."""
+        """Drop a closed connection."""
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """A socket to one origin. Runs one exchange at a time; between two of them it is idle, or gone.
+    """A socket to one origin. It runs one exchange at a time; in between it is idle or closed.
 
-    One timer serves all exchanges: it stands at the earliest deadline it was ever told, and
-    compares when it fires. A timer for each exchange would cost as much as parsing the answer.
+    One timer serves all exchanges: it stands at the earliest deadline so far, and compares when it
+    fires. A timer for each exchange would cost as much as parsing the answer.
     """
 
     __slots__ = (
@@ -85,9 +84,7 @@ class UpstreamConnection(asyncio.Protocol):
         within_s: float,
         awaits_token: bool,
     ) -> Exchange:
-        """Hand a request to the socket; its answer is the exchange's, and must be whole
-        `within_s`.
-        """
+        """Write a request to the socket; the exchange's answer must be complete `within_s`."""
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
@@ -107,9 +104,9 @@ class UpstreamConnection(asyncio.Protocol):
         return exchange
 
     def end(self, *, is_reusable: bool, says_s: float | None) -> None:
-        """The exchange is over.
+        """End the exchange.
 
-        A connection that still has something to send is closed: its answer came early.
+        A connection with unsent bytes is closed: its answer came early.
         """
         self.exchange = None
         if not is_reusable or (self.is_open and self._transport.get_write_buffer_size()):
@@ -129,14 +126,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self.is_paused:
             self.is_paused = False
             if self.is_open:
                 self._transport.resume_reading()
 
     def watch(self, deadline_s: float) -> None:
-        """Look at the exchange's deadline not later than at `deadline_s`, in the loop's time."""
+        """Check the exchange's deadline at the loop time `deadline_s` at the latest."""
         if deadline_s < self._timer_at_s and self.is_open:
             if self._timer is not None:
                 self._timer.cancel()
@@ -144,8 +141,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._timer = self.loop.call_at(deadline_s, self._look)
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection is good; False also where the loop has not yet seen that it
-        was closed.
+        """Return True if an idle connection is usable; False even before the loop has seen its
+        close.
         """
         if self._transport.is_closing():
             return False
@@ -157,9 +154,9 @@ class UpstreamConnection(asyncio.Protocol):
         return not self._arrivals.poll(0)
 
     def arrived_bytes(self) -> int:
-        """How many bytes wait in the kernel.
+        """Return the number of bytes that wait in the kernel.
 
-        Of TLS they are encrypted, so a little more than their content.
+        With TLS they are encrypted, so a little more than their content.
         """
         if not self.is_open:
             return 0
@@ -202,22 +199,22 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
         if exchange is None:
-            self.abort()  # nobody asked
+            self.abort()  # bytes without a request
         else:
             exchange.received(data, self.loop.time())
 
     def eof_received(self) -> None:
         self._closed(None)
-        self._transport.abort()  # not `close`: that would first wait until all is sent
+        self._transport.abort()  # not `close`: that would wait until everything is sent
 
     def connection_lost(self, broken: Exception | None) -> None:
         self._closed(None if broken is None else type(broken).__name__)
 
 
 class Exchange:
-    """A request that was handed to the socket, and its answer as it comes.
+    """A request that was handed to the socket, with its incoming answer.
 
-    Satisfies `services.ports.Upstream`.
+    Implements `services.ports.Upstream`.
 
     No await stands between taking bytes and returning them, so a cancelled read loses nothing and
     may be repeated.
@@ -253,17 +250,17 @@ class Exchange:
         self._name = name
         self._timeouts = timeouts
         self._total_s = min(timeouts.total_s, within_s)
-        self._awaits_token = awaits_token  # until its reader says that it came
+        self._awaits_token = awaits_token  # until its reader reports the first token
         self._started_s = self._heard_s = now_s
         self._answer = Answer()
-        # A plain function: a bound method would refer to us, and keep the answer's bytes until the
-        # collector comes.
+        # A plain function: a bound method would refer to this object and keep the answer's bytes
+        # until the next collection.
         self._failure: Callable[[Exchange], RequestError] | None = None
         self._pause_above_bytes = READ_AHEAD_BYTES
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Status and headers, their names in lower case.
+        """Return status and headers, their names in lower case.
 
         Raises `UpstreamTimeout` or `UpstreamError`.
         """
@@ -272,7 +269,7 @@ class Exchange:
         return self._answer.status, self._answer.headers
 
     async def chunk(self) -> bytes:
-        """The next piece of the body, empty at its end.
+        """Return the next piece of the body, empty at its end.
 
         Raises `UpstreamTimeout` or `UpstreamError`.
         """
@@ -284,9 +281,9 @@ class Exchange:
         return self._take()
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The rest of the body.
+        """Return the rest of the body.
 
-        Raises `UpstreamTimeout`, or `UpstreamError` when it is cut or over the limit.
+        Raises `UpstreamTimeout`, or `UpstreamError` if it is cut or over the limit.
         """
         answer = self._answer
         self._pause_above_bytes = max(limit_bytes, READ_AHEAD_BYTES)
@@ -299,13 +296,13 @@ class Exchange:
         if answer.buffered_bytes > limit_bytes:
             raise self._too_large(limit_bytes)
         if answer.buffered_bytes >= LARGE_BYTES:
-            # New memory for 126 MB takes 200 ms. Cancelling the wait loses nothing.
+            # Allocating 126 MB takes 200 ms. Cancelling the wait loses nothing.
             answer.keep(await self._loop.run_in_executor(_JOINING, _joined, answer.pieces))
         return self._take()
 
     def _too_large(self, limit_bytes: int) -> RequestError:
-        """Made here and not where it is raised: a frame that names what it raises is a circle with
-        it.
+        """Return the error. It is made here because a frame that names its own exception forms a
+        reference cycle.
         """
         error = UpstreamError(
             f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked "
@@ -315,13 +312,13 @@ class Exchange:
         return error
 
     def heard_token(self) -> None:
-        """The first content has come: from here on only silence and the whole time are bounded."""
+        """Note the first content: from now on only silence and the total time are limited."""
         self._awaits_token = (
-            False  # the timer may fire once for nothing, and then looks at what is left
+            False  # the timer may fire once too early; it then checks the remaining time
         )
 
     def close(self) -> None:
-        """Give the connection back if the answer came to its end, else close it at once.
+        """Return the connection for reuse if the answer is complete, else close it at once.
 
         A second call does nothing.
         """
@@ -330,13 +327,13 @@ class Exchange:
             return
         answer = self._answer
         answer.close("the gateway closed it")
-        answer.take()  # what nobody read is let go with the connection
+        answer.take()  # unread content is dropped with the connection
         if answer.fault is not None:
             self._fail(Exchange._cut)
         connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
 
     def arrived_bytes(self) -> int:
-        """What has come and was not yet taken, here and in the kernel."""
+        """Return the bytes that arrived and were not taken yet, here and in the kernel."""
         connection = self._connection
         return self._answer.buffered_bytes + (
             connection.arrived_bytes() if connection is not None else 0
@@ -344,11 +341,11 @@ class Exchange:
 
     @property
     def buffered_bytes(self) -> int:
-        """What has come and was not yet taken."""
+        """Return the bytes that arrived here and were not taken yet."""
         return self._answer.buffered_bytes
 
     async def _more(self) -> None:
-        """Wait until something has happened. Raises what went wrong."""
+        """Wait for the next change. Raises the exchange's error."""
         if self._failure is not None:
             raise self._failure(self)
         assert self._waiter is None, "one reader at a time"
@@ -370,7 +367,7 @@ class Exchange:
     def _resume(self) -> None:
         connection = self._connection
         if connection is not None and connection.is_paused:
-            self._heard_s = self._loop.time()  # it was we who were silent
+            self._heard_s = self._loop.time()  # reading was paused, so the upstream was not silent
             connection.resume()
             connection.watch(self.deadline_s())
 
@@ -382,7 +379,7 @@ class Exchange:
     # ---- called by the connection
 
     def received(self, data: bytes, now_s: float) -> None:
-        """Bytes have come."""
+        """Take received bytes."""
         answer, connection = self._answer, self._connection
         assert connection is not None, "a closed exchange has no connection"
         self._heard_s = now_s
@@ -398,18 +395,18 @@ class Exchange:
         elif answer.has_head is not had_head:
             connection.watch(
                 self.deadline_s()
-            )  # from here on the idle time counts, which may be the shorter
+            )  # from now on the idle time counts, which may be shorter
         self._wake()
 
     def lost(self, reason: str | None) -> None:
-        """The connection is gone; `reason` is None where the upstream closed it properly."""
+        """Record that the connection ended; `reason` is None if the upstream closed it properly."""
         self._answer.close(reason)
         if self._answer.fault is not None:
             self._fail(Exchange._cut)
         self._wake()
 
     def deadline_s(self) -> float:
-        """When this exchange has taken too long, in the loop's time, as things stand."""
+        """Return the exchange's current deadline, in the loop's time."""
         timeouts, connection = self._timeouts, self._connection
         if self._answer.is_complete or self._failure is not None or connection is None:
             return math.inf
@@ -421,7 +418,7 @@ class Exchange:
         return end_s if connection.is_paused else min(end_s, self._heard_s + timeouts.idle_s)
 
     def expire(self, now_s: float) -> None:
-        """The deadline has passed."""
+        """Fail the exchange, because its deadline has passed."""
         connection = self._connection
         assert connection is not None, "only a running exchange has a deadline"
         if not self._answer.has_head:
@@ -430,7 +427,7 @@ class Exchange:
             self._fail(self._why_late(now_s))
         connection.abort()
 
-    # ---- what went wrong; made anew for each who asks, as a raised exception keeps its frames
+    # ---- errors, made again for each raise, because a raised exception keeps its frames
 
     def _why_late(self, now_s: float) -> Callable[[Exchange], RequestError]:
         if now_s >= self._started_s + self._total_s:
@@ -470,7 +467,7 @@ class Exchange:
 
 
 def _joined(pieces: Sequence[bytes]) -> bytes:
-    """Join piece by piece: a single call would hold the interpreter until all of it is copied."""
+    """Join piece by piece: a single call would hold the interpreter for the whole copy."""
     whole = BytesIO()
     for piece in pieces:
         whole.write(piece)

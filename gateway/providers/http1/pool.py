@@ -1,4 +1,4 @@
-"""Connections kept for reuse, a bound on how many there are, and how a new one is made."""
+"""Connections kept for reuse, the bound on their number, and how new ones are made."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ ADDRESSES_FRESH_S = 30.0
 NEXT_ADDRESS_AFTER_S = 0.25  # RFC 8305 §8
 MAX_IDLE_PER_ORIGIN = 256
 # A server may close an idle connection while our next request is on its way, and a POST may not be
-# repeated (RFC 9110 §9.2.2). So we let go first: uvicorn, which vLLM runs on, closes after 5 s.
+# repeated (RFC 9110 §9.2.2). So we close first: uvicorn, on which vLLM runs, closes after 5 s.
 IDLE_S = 4.0
 MAX_IDLE_S = 30.0
-IDLE_MARGIN_S = 1.0  # earlier than a server says that it will close
+IDLE_MARGIN_S = 1.0  # before the time at which a server closes by its own statement
 SWEEP_S = 1.0
 
 AddressInfo = tuple[int, int, int, str, Any]
 
 
 class OriginFull(Exception):
-    """One address has all the connections that one may have."""
+    """One address has its maximum of connections."""
 
 
 class Origin:
-    """One `scheme://host:port`: its addresses and its idle connections, the latest used last."""
+    """One `scheme://host:port`: its addresses and its idle connections, most recently used last."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.host, self.port, self.tls = host, port, tls
         self._loop = (
             asyncio.get_running_loop()
-        )  # kept: to ask for it is a system call before Python 3.12
+        )  # kept, because asking for it is a system call before Python 3.12
         self.idle: dict[
             UpstreamConnection, float
-        ] = {}  # until when it may be used again, in the loop's time
+        ] = {}  # the loop time until which it may be reused
         self.busy = 0  # its share of the pool's
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
 
     def take_idle(self) -> UpstreamConnection | None:
-        """The connection used last that is still good, so that those not needed grow old and are
+        """Return the most recently used good connection, so that surplus ones grow old and are
         dropped.
         """
         now_s = self._loop.time()
@@ -64,7 +64,7 @@ class Origin:
             connection.abort()
 
     async def connect(self) -> socket.socket:
-        """Return a connected socket: the first address that answers, IPv6 and IPv4 in turn.
+        """Return a connected socket: the first address that answers, trying IPv6 and IPv4 in turn.
 
         Raises `OSError`.
         """
@@ -72,9 +72,9 @@ class Origin:
         try:
             return await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_AFTER_S)
         except OSError:
-            self._addresses_until_s = 0.0  # the name may point elsewhere by now
+            self._addresses_until_s = 0.0  # the name may resolve to another address now
             raise
-        except RuntimeError as broken:  # uvloop's word for some of them
+        except RuntimeError as broken:  # uvloop raises it for some of them
             raise OSError(str(broken)) from None
 
     def stop(self) -> None:
@@ -83,8 +83,8 @@ class Origin:
             self._lookup.cancel()
 
     async def _look_up(self) -> list[AddressInfo]:
-        """One lookup at a time, whoever waits: a slow resolver holds one thread, not one for each
-        request.
+        """Run one lookup at a time for all waiters: a slow resolver blocks one thread, not one
+        per request.
         """
         if self._loop.time() < self._addresses_until_s:
             return self._addresses
@@ -109,7 +109,7 @@ class Origin:
 class Pool:
     """All connections of a transport. Never more than `max_connections`, busy and idle together.
 
-    One origin has at most `max_per_origin` of them busy or waited for: one that hangs must not take
+    One origin has at most `max_per_origin` connections busy or awaited: a hung one must not take
     those of others.
     """
 
@@ -120,23 +120,21 @@ class Pool:
         self.max_per_origin = max_connections if max_per_origin is None else max_per_origin
         self._bounds_origins = max_per_origin is not None
         self._slots = asyncio.Semaphore(max_connections)  # one for each busy connection
-        self.busy = 0  # exchanges that were not closed, and connections being made
+        self.busy = 0  # open exchanges, and connections being made
         self._loop = asyncio.get_running_loop()
         self._tls = tls
         self._origins: dict[tuple[str, int, bool], Origin] = {}
         self.connections: dict[UpstreamConnection, Origin] = {}
-        self._taken: dict[
-            UpstreamConnection, Origin
-        ] = {}  # by an exchange, also when it is closed by now
+        self._taken: dict[UpstreamConnection, Origin] = {}  # by an exchange, even after its close
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether a further exchange would have to wait."""
+        """Return True if a further exchange would have to wait."""
         return self._slots.locked()
 
     def origin(self, host: str, port: int, *, is_tls: bool) -> Origin:
-        """Where connections to one address are kept."""
+        """Return the connections to one address."""
         key = (host, port, is_tls)
         origin = self._origins.get(key)
         if origin is None:
@@ -168,8 +166,8 @@ class Pool:
         return connection
 
     def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
-        """An exchange is over; keep its connection if it is still open, as long as the upstream
-        surely does.
+        """Take a connection back after its exchange; keep it for as long as the upstream surely
+        does.
         """
         self._release()
         self._taken.pop(connection).busy -= 1
@@ -186,7 +184,7 @@ class Pool:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """A connection is closed."""
+        """Drop a closed connection."""
         origin = self.connections.pop(connection, None)
         if origin is not None:
             origin.idle.pop(connection, None)
@@ -225,7 +223,7 @@ class Pool:
         return connection
 
     def _make_room(self) -> None:
-        """Idle connections count too: one of them gives way, whoever it belongs to."""
+        """Close one idle connection of any origin, because idle connections count too."""
         idle = sum(len(origin.idle) for origin in self._origins.values())
         if idle + self.busy > self._max:
             longest = next(

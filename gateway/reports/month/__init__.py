@@ -1,1 +1,1 @@
-"""Months, and what is open in them."""
+"""Months and their open items."""

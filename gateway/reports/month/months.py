@@ -1,4 +1,4 @@
-"""Which months are there, what did they cost, and can they still change?"""
+"""The months, their cost, and whether they can still change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Can a month be believed as it is?
-
-A read-only list of what is open, with what to do about each.
-"""
+"""The state of a month: a read-only list of open items, each with its remedy."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from gateway.domain.money import format_usd
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.notes import share_text
 
-# The running hour always waits to be summed up; what waits for longer than a few rounds of the job
-# is a finding.
+# The running hour always waits for its sum; a wait longer than a few rounds of the job is a
+# finding.
 DIRTY_WARN = "10 minutes"
 SILENT_WARN = "24 hours"
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
@@ -54,7 +51,7 @@ FROM finance.gpu_cost WHERE hour >= :month AND hour < :next
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthStatus:
-    """A month (its first day), its state, and every check that was made."""
+    """A month (its first day), its state, and all its checks."""
 
     month: date
     state: str
@@ -62,12 +59,12 @@ class MonthStatus:
 
     @property
     def has_findings(self) -> bool:
-        """True where something should be dealt with before the month is closed."""
+        """Return True if an item should be resolved before the month is closed."""
         return any(check.status is not Status.OK for check in self.checks)
 
 
 def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
-    """Return what is open in a month. Real events alone; changes nothing."""
+    """Return the open items of a month. Reads only real events; changes nothing."""
     following = (month.replace(day=28) + _FOUR_DAYS).replace(day=1)
     values = {"month": month, "next": following}
     states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=month)

@@ -1,1 +1,1 @@
-"""One file a question."""
+"""One file per question."""

@@ -1,4 +1,4 @@
-"""One budget in full: its grants and alerts, who spent it, and its periods so far."""
+"""One budget in full: grants, alerts, spenders and periods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_PERIODS = 6
 BY = (Dimension.ROUTE, Dimension.KEY)
 BRIEF = timedelta(
     days=8
-)  # a longer period is read from sums by UTC day: its events may be many millions
+)  # a longer period is read from sums by UTC day, because it may have many millions of events
 
 _ROWS = f"""
 SELECT * FROM finance.budgets WHERE account = :budget AND starts_at IS NOT NULL
@@ -44,9 +44,9 @@ WHERE account = :budget AND starts_at = :starts_at ORDER BY created_at, grant_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGrant:
-    """What was granted on top of a limit.
+    """An amount granted on top of a limit.
 
-    Without `expires_at` it stays as long as the budget does.
+    Without `expires_at` it lasts as long as the budget.
     """
 
     grant_id: UUID
@@ -60,9 +60,7 @@ class BudgetGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedAlert:
-    """A threshold that was reached, as a share of limit and grants, and whether the webhook has
-    taken it.
-    """
+    """A reached threshold, as a share of limit and grants, and whether the webhook accepted it."""
 
     threshold: Decimal
     spent_usd: Decimal
@@ -74,9 +72,9 @@ class RaisedAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """What one key spent on one route; unknown costs at their hold.
+    """One key's spending on one route; unknown costs count at their hold.
 
-    Without them: of journals that were lost.
+    Holds of lost journals are left out.
     """
 
     route: str | None
@@ -87,10 +85,10 @@ class Spender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetDetail:
-    """`standing` is of the running period, or of the last there was.
+    """`standing` is the state of the running period, or of the last one.
 
-    `spenders` are the few that spent most of it, by UTC days where `spenders_by_day`; `periods` are
-    the latest, the newest first.
+    `spenders` are the few with the highest spending, by UTC days if `spenders_by_day`. `periods`
+    are the latest, newest first.
     """
 
     standing: BudgetStanding
@@ -102,7 +100,7 @@ class BudgetDetail:
 
 
 def budget_detail(snapshot: ReadSnapshot, budget: str, now: datetime) -> BudgetDetail | None:
-    """Return one budget by its account, None where there is none."""
+    """Return one budget by its account, None if there is none."""
     periods = tuple(standing_of(row, now) for row in snapshot.rows(_ROWS, budget=budget))
     running = next((one for one in running_budgets(snapshot, now, only=budget)), None)
     standing = running or next(iter(periods), None)

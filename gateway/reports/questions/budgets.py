@@ -1,4 +1,4 @@
-"""How much of each budget is used, what is left, and what it will be at the end of the period?"""
+"""The used, remaining and forecast amount of each budget."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gateway.reports.sources.facts import facts, source_for
 from gateway.reports.sources.notes import read_freshness
 
 TITLE = "Budgets"
-MOST_ROWS = 10_000  # of the past: a budget by the hour has many
-SHARES = Context(prec=6)  # digits that count: a share that exists is never 0
-# Whose spending a budget counts, as reports split it.
+MOST_ROWS = 10_000  # of the past: an hourly budget has many
+SHARES = Context(prec=6)  # significant digits: a positive share is never shown as 0
+# The events that a budget counts, as report dimensions.
 OWNERS: dict[str, tuple[Dimension, ...]] = {
     BudgetScope.TEAM: (Dimension.TEAM,),
     BudgetScope.PROJECT: (Dimension.TEAM, Dimension.PROJECT),
     BudgetScope.KEY: (Dimension.KEY,),
     BudgetScope.COST_CENTRE: (Dimension.COST_CENTRE,),
 }
-# unknown at its hold
+# unknown costs count at their hold
 SPENT = "sum(coalesce(cost_usd, 0) + coalesce(held_usd, 0) + coalesce(adjustments_usd, 0))"
 PRESENT_RATE = (
     "Forecast: what will be spent by the end of the period at the present rate, which is that "
@@ -69,11 +69,11 @@ ORDER BY account, starts_at DESC LIMIT {MOST_ROWS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStanding:
-    """One budget in one period. What its rule said is None where the rule is not known any more.
+    """One budget in one period. Its rule's fields are None if the rule is no longer known.
 
-    `leased_usd` is what gateways have at hand, `held_usd` the part of it that requests under way
-    reserved. `used_share` is spent of limit and grants. `forecast_usd` is at the present rate,
-    which is that of `recent_usd` since `rate_since`; None where nothing can be said.
+    `leased_usd` is leased to gateways; `held_usd` is the part of it that requests in flight
+    reserved. `used_share` is spent over limit and grants. `forecast_usd` extrapolates the rate of
+    `recent_usd` since `rate_since`; None without a basis.
     """
 
     budget: str
@@ -101,7 +101,7 @@ class BudgetStanding:
 
     @property
     def span(self) -> PeriodSpan:
-        """Its period."""
+        """Return its period."""
         return PeriodSpan(self.starts_at, self.ends_at)
 
 
@@ -131,8 +131,8 @@ COLUMNS = (
 
 
 def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Each budget's running period, the most used first; of a month, those that began in it by
-    their own clock.
+    """Return each budget's running period, most used first. For a month: the periods that began in
+    it by their own clock.
 
     Raises `BadUsage` for filters that a budget cannot have. Demo data have no budgets.
     """
@@ -144,7 +144,8 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(_cell(one, column.name) for column in COLUMNS) for one in chosen),
-        total={},  # a team's spend is in its own budget, in its projects' and in its cost centre's
+        # a team's spending is in its own budget, its projects' budgets and its cost centre's
+        total={},
         complete_until=read_freshness(snapshot, question).complete_until,
         notes=_notes(question, chosen),
     )
@@ -153,15 +154,14 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
 def running_budgets(
     snapshot: ReadSnapshot, now: datetime, *, only: str | None = None
 ) -> list[BudgetStanding]:
-    """The running period of every budget that is declared, by name; where nothing was spent in it
-    yet, too.
+    """Return the running period of every declared budget, by name, even without spending.
 
-    Of a rule for each project or key those that were used in this period. `only` is one account.
+    A rule for each project or key yields those used in this period. `only` is one account.
     """
     found = {}
     for row in snapshot.rows(_RUNNING, now=now, only=only):
-        # Where the policy changed a period or its time zone, the one that had begun is not charged
-        # any more.
+        # If the policy changed a period or its time zone, the period that had begun is no longer
+        # charged.
         if row["starts_at"] == _span(row, now).starts_at:
             found[row["account"]] = standing_of(row, now)
     for row in snapshot.rows(_DECLARED, only=only):
@@ -171,9 +171,7 @@ def running_budgets(
 
 
 def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:
-    """The running periods, then those that are over and those of budgets not declared any more, the
-    newest first.
-    """
+    """Return the running periods, then ended ones and those of undeclared budgets, newest first."""
     running = running_budgets(snapshot, now)
     listed = {(one.budget, one.starts_at) for one in running}
     past = [standing_of(row, now) for row in snapshot.rows(_ALL)]
@@ -181,9 +179,7 @@ def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:
 
 
 def budget_names(snapshot: ReadSnapshot) -> list[NamedBudget]:
-    """What every budget there ever was may be called; only for a declared one there are short
-    names.
-    """
+    """Return the possible names of every budget so far; only declared ones have short names."""
     return [
         NamedBudget(
             account_id=row["account"], scope=row["scope"], team=row["team"], period=row["period"]
@@ -197,13 +193,15 @@ def budget_names(snapshot: ReadSnapshot) -> list[NamedBudget]:
 def with_forecasts(
     snapshot: ReadSnapshot, standings: Sequence[BudgetStanding], now: datetime
 ) -> list[BudgetStanding]:
-    """The same, those that run with what they will have spent at the present rate."""
+    """Return the same states; running periods get a forecast of their spending at the present
+    rate.
+    """
     recent = _recent(snapshot, standings, now)
     return [_with_forecast(one, now, recent) for one in standings]
 
 
 def standing_of(row: Row, now: datetime) -> BudgetStanding:
-    """A row of the view, without a forecast."""
+    """Return the state of a view's row, without a forecast."""
     is_running = bool(row["is_current"]) and row["starts_at"] == _span(row, now).starts_at
     room = None if row["limit_usd"] is None else row["limit_usd"] + row["granted_usd"]
     used_share = SHARES.divide(row["spent_usd"], room) if room else None
@@ -234,7 +232,7 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
 
 
 def _unused(row: Row, now: datetime) -> BudgetStanding:
-    """The running period of a declared budget in which nothing was spent or granted yet."""
+    """Return the running period of a declared budget without spending or grants."""
     span, none = _span(row, now), Decimal(0)
     fresh = {
         "starts_at": span.starts_at,
@@ -252,7 +250,7 @@ def _span(row: Row, now: datetime) -> PeriodSpan:
     return period_at(BudgetPeriod(row["period"]), row["time_zone"], now)
 
 
-_Owner = tuple[str | None, ...]  # the scope, and whose it is as events name it
+_Owner = tuple[str | None, ...]  # the scope, and the owner's name in events
 
 
 def _with_forecast(
@@ -289,8 +287,8 @@ def _owner(one: BudgetStanding) -> _Owner:
 def _recent(
     snapshot: ReadSnapshot, standings: Iterable[BudgetStanding], now: datetime
 ) -> dict[tuple[datetime, _Owner], Decimal]:
-    """What owners spent since a midnight: one statement for each scope and midnight, not for each
-    budget.
+    """Return the owners' spending since a midnight: one statement per scope and midnight, not
+    per budget.
     """
     asked = {
         (one.scope, since)
@@ -352,7 +350,7 @@ _OWN: Mapping[Dimension, Callable[[BudgetStanding], str | None]] = {
 
 def _cell(one: BudgetStanding, name: str) -> Cell:
     if name == "starts_at" and one.ends_at is None:
-        return None  # a budget for once counts everything
+        return None  # a `once` budget counts everything
     cell: Cell = getattr(one, "ends_at" if name == "resets_at" else name)
     return cell
 

@@ -1,4 +1,4 @@
-"""Where did the data and the money go: own GPUs or external providers, and in which region?"""
+"""The destinations of data and money: own GPUs or external providers, and the region."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEASURES = (
 
 
 def destinations(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Attempts, tokens and cost by place.
+    """Return attempts, tokens and cost by place.
 
     `cost_per_mtok_usd` is over input and output tokens together.
     """

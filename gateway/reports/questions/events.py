@@ -1,4 +1,4 @@
-"""Which attempts are behind a total?"""
+"""The attempts behind a total."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _BATCH = 5_000
 
 
 def events(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One page of attempts, newest first; the total covers all pages.
+    """Return one page of attempts, newest first; the total covers all pages.
 
     Without a limit it lists no rows.
     """
@@ -88,7 +88,7 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def event_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
-    """Read the page's attempts one by one, newest first; all of them if there is no limit."""
+    """Yield the page's attempts one by one, newest first; all of them if there is no limit."""
     condition, values = question.condition()
     wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
     rows = snapshot.each(

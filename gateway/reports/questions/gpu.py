@@ -1,10 +1,9 @@
-"""What did our own GPUs cost, and how much of that did requests pay for?
+"""The cost of our own GPUs, and the part of it that requests paid for.
 
 hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is
-what the day's requests were charged, corrections included; `idle` is what is left of the bill.
-Where requests were charged more than the bill, `variance` is that excess, as a negative amount:
-never hidden in a zero. What was applied in hours whose bill is not known stands in a column of its
-own.
+the day's charges, corrections included; `idle` is the rest of the bill. If the charges exceed the
+bill, `variance` is that excess, as a negative amount: never hidden in a zero. Charges in hours
+without a known bill have their own column.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ COLUMNS = (
     Column(name="hours_without_bill", unit="hours with requests", kind=ColumnKind.COUNT),
 )
 _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per_gpu_hour")
-# Not greatest() and least(): those pass over NULL, but of a bill that is not known nothing is known
-# to be left.
+# Not greatest() and least(): those skip NULL, but the rest of an unknown bill is unknown.
 _ALL = """
 SELECT *, CASE WHEN left_usd > 0 THEN left_usd WHEN left_usd <= 0 THEN 0 END AS idle_usd,
        CASE WHEN left_usd < 0 THEN left_usd WHEN left_usd >= 0 THEN 0 END AS variance_usd
@@ -43,7 +41,7 @@ FROM ({days}) AS days
 
 
 def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One row per day and deployment, newest first.
+    """Return one row per day and deployment, newest first.
 
     Raises `BadUsage` for filters a GPU bill cannot have.
     """

@@ -1,4 +1,4 @@
-"""How long did callers wait, against what their routes promise, and how often did it go wrong?"""
+"""Callers' waiting times against their routes' bounds, and error rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _percentiles(name: str, column: str) -> tuple[Measure, ...]:
-    """NULL where nothing was measured: Postgres leaves NULLs out of an ordered set."""
+    """Return percentile measures. They are NULL without a measurement: Postgres skips NULL in an
+    ordered set.
+    """
     return tuple(
         Measure(
             name=f"{name}_{percentile}_s",
@@ -35,7 +37,7 @@ def _count(name: str, condition: str) -> Measure:
 
 
 def _share(name: str, part: str, *, of: str) -> Measure:
-    """NULL where there is nothing to be a share of."""
+    """Return a share. It is NULL if the whole is empty."""
     sql = (
         f"CAST(count(*) FILTER (WHERE {part}) AS numeric) / nullif(count(*) FILTER (WHERE {of}), 0)"
     )
@@ -90,7 +92,9 @@ NOTES = (
 
 
 def latency(snapshot: ReadSnapshot, question: Question) -> Report:
-    """TTFT, TPOT, gaps, waits and overhead against the bounds in force, measured at the gateway."""
+    """Return TTFT, TPOT, gaps, waits and overhead against the bounds in force, measured at the
+    gateway.
+    """
     by = DEFAULT_BY if question.by is None else question.by
     order = "by_day, attempts DESC" if Dimension.DAY in by else "attempts DESC"
     report = aggregate(

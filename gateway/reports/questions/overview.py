@@ -1,4 +1,4 @@
-"""How much, by whom, how sure: the figures above the fold."""
+"""The headline figures: amount, spender and certainty."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MEASURES = (
 
 
 def overview(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Only a total, unless `by` splits it."""
+    """Return a total only, unless `by` splits it."""
     return aggregate(
         snapshot, question, MEASURES, name="overview", title=TITLE, by=question.by or ()
     )

@@ -1,8 +1,7 @@
-"""Past requests, to be decided again: streamed in the order in which they came, with what a
-decision depends on.
+"""Past requests for a replay: streamed in time order, with every input of a decision.
 
-Memory stays bounded however many there are: Postgres keeps the place in a cursor, and what requests
-have in common is read once.
+Memory stays bounded for any number of requests: Postgres keeps a cursor, and the fields that
+requests share are read once.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 
 BATCH = 5_000
-SLOT_S = 900  # every budget's period begins at a quarter of an hour of UTC
+SLOT_S = 900  # seconds; every budget's period begins at a quarter of an hour of UTC
 
-# What alike requests have in common, as one text: it is the same text for most of a day's requests.
+# The fields that similar requests share, as one text: it repeats in most of a day's requests.
 _ALIKE = """jsonb_build_array(team, project, key_id, route, deployment, model, region, data_class,
     features -> 'class_source', operation, service_tier, price_id, features -> 'capabilities',
     features -> 'features', features -> 'data_tags', decision -> 'ranked',
     decision -> 'degraded' -> 'missed')::text"""
-# In the order of the ids, which is that of time.
+# In the order of the ids, which is time order.
 _REQUESTS = f"""
 SELECT {_ALIKE},
        CAST(extract(epoch FROM occurred_at) * 1000 AS bigint),
@@ -62,14 +61,14 @@ FROM finance.budget_grants GROUP BY 1, 2
 
 
 class PastSpeed(NamedTuple):
-    """How fast a deployment answered: medians, None where nothing was measured."""
+    """A deployment's answer times: medians, None if nothing was measured."""
 
     ttft_s: float | None
     tpot_s: float | None
 
 
 class PastSpend(NamedTuple):
-    """What a key spent within a quarter of an hour, unknown costs at their hold."""
+    """A key's spending within a quarter of an hour; unknown costs count at their hold."""
 
     team: str
     project: str | None
@@ -80,7 +79,7 @@ class PastSpend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What happened from `since` up to, not including, `until`.
+    """The traffic from `since` up to, not including, `until`.
 
     All of it is read in one snapshot.
     """
@@ -91,7 +90,7 @@ class Past:
     dataset: Dataset
 
     def requests(self) -> Iterator[Sequence[PastRequest]]:
-        """Every attempt, in the order of time, a few thousand at once."""
+        """Yield every attempt in time order, a few thousand at once."""
         alike: dict[str, Alike] = {}
         for rows in self.snapshot.stream(
             self._sql(_REQUESTS), since=self.since, until=self.until, batch=BATCH
@@ -99,13 +98,13 @@ class Past:
             yield [PastRequest(_known(alike, row[0]), *row[1:]) for row in rows]
 
     def speeds(self) -> Mapping[str, PastSpeed]:
-        """How fast each deployment answered."""
+        """Return each deployment's answer times."""
         rows = self.snapshot.rows(self._sql(_SPEEDS), since=self.since, until=self.until)
         return {row["deployment"]: PastSpeed(row["ttft_s"], row["tpot_s"]) for row in rows}
 
     def spent_before(self, first: datetime) -> Iterator[PastSpend]:
-        """What was spent from `first` until this past begins: of budgets whose period had begun by
-        then.
+        """Yield the spending from `first` until this past begins, for budgets whose period had
+        begun by then.
         """
         for rows in self.snapshot.stream(
             self._sql(_SPENT), since=first, until=self.since, batch=BATCH
@@ -113,7 +112,9 @@ class Past:
             yield from (PastSpend(*row) for row in rows)
 
     def grants(self) -> Mapping[tuple[str, int], int]:
-        """What was granted on top of limits, by account and the second that its period began."""
+        """Return the amounts granted on top of limits, by account and the second when its period
+        began.
+        """
         rows = self.snapshot.rows(_GRANTS)
         return {(row["account"], row["starts_s"]): nusd_from_usd(row["amount_usd"]) for row in rows}
 
@@ -128,7 +129,7 @@ WHERE hour >= :since GROUP BY 1, 2
 
 
 def recent_traffic(snapshot: ReadSnapshot, since: datetime) -> Mapping[tuple[str, str], int]:
-    """How many attempts each team made on each route since the hour of a moment."""
+    """Return each team's number of attempts on each route since the hour of a moment."""
     hour = since.replace(minute=0, second=0, microsecond=0)
     return {
         (row["team"], row["route"]): row["attempts"] for row in snapshot.rows(_RECENT, since=hour)

@@ -1,6 +1,6 @@
-"""Where did a team's data go in a month?
+"""The destinations of a team's data in a month.
 
-Every attempt, grouped by all that residency depends on.
+Every attempt, grouped by all fields that residency depends on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import date, datetime
 
 from gateway.reports.sources.connection import ReadSnapshot
 
-# Real events by the day they were received; adjustments are money alone and move no data.
+# Real events by the day they were received. Adjustments change only money and move no data.
 _SENT = """
 SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, policy_version, decision ->> 'policy' AS
   policy_sha256,
@@ -44,9 +44,9 @@ _UNTIL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Attempts that are alike in all that residency depends on.
+    """Attempts that agree in every field that residency depends on.
 
-    Places are regions' names, as they were recorded.
+    Places are region names as recorded.
     """
 
     day: date
@@ -80,7 +80,7 @@ class RefusedRequests:
 class ResidencyMonth:
     """A team's month.
 
-    `until` is when the newest of its events was recorded; None where it has none.
+    `until` is the recording time of its newest event; None without events.
     """
 
     sent: Sequence[Sent]
@@ -91,7 +91,7 @@ class ResidencyMonth:
 def residency_month(
     snapshot: ReadSnapshot, *, team: str, first: datetime, next_first: datetime
 ) -> ResidencyMonth:
-    """Return what was sent and refused from `first` up to, not including, `next_first`."""
+    """Return the sent and refused requests from `first` up to, not including, `next_first`."""
     snapshot.take_time()
     bounds = {"team": team, "first": first, "next": next_first}
     return ResidencyMonth(

@@ -1,4 +1,4 @@
-"""What would rules, limits and routes in shadow have done, if they were enforced?"""
+"""The effect that rules, limits and routes in shadow mode would have if they were enforced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = (
     Column(name="requests", unit="", kind=ColumnKind.COUNT),
 )
 _TOTAL = (ATTEMPTS,)
-# A rule's id and field stand at the end of what it says, in brackets.
+# A rule's message ends with its id and field in brackets.
 _RULES = """
 SELECT 'rule' AS shadow, team, route, substring(denial ->> 1 FROM '[(]([^()]+)[)]$') AS name,
        'deny ' || deployment AS would, count(DISTINCT request_id) AS requests
@@ -53,8 +53,8 @@ WHERE code LIKE 'shadow:%' AND {condition} GROUP BY 2, 3, 4, 5
 
 
 def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
-    """A row for each thing in shadow and what it would have done; nothing where nothing is in
-    shadow.
+    """Return a row for each element in shadow mode with its effect; none if nothing is in shadow
+    mode.
     """
     condition, values = question.condition()
     asked = [
@@ -82,8 +82,8 @@ def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def _limits_condition(question: Question) -> str | None:
-    """Which of what limits counted was asked for; None where that has no such dimension, or nothing
-    is real.
+    """Return the condition for limit counts; None if they lack a dimension or the data are demo
+    data.
     """
     if question.dataset is not Dataset.REAL:
         return None

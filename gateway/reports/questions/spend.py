@@ -1,4 +1,4 @@
-"""What did it cost, split by anything?"""
+"""The cost, split by any dimension."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ MEASURES = (
 
 
 def spend(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Attempts, tokens and cost. Input includes cached tokens, output includes reasoning tokens."""
+    """Return attempts, tokens and cost. Input includes cached tokens, output includes reasoning
+    tokens.
+    """
     by = DEFAULT_BY if question.by is None else question.by
     return aggregate(snapshot, question, MEASURES, name="spend", title=TITLE, by=by)

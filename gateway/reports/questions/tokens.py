@@ -1,4 +1,4 @@
-"""Which kinds of tokens were used, over time?"""
+"""The kinds of used tokens over time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gateway.reports.sources.connection import ReadSnapshot
 TITLE = "Tokens by kind"
 DEFAULT_BY = (Dimension.DAY,)
 
-# Disjoint kinds, so that they can be stacked: the parts that a provider does not report stay in
-# their whole.
+# Disjoint kinds, so that they can be stacked. A part that a provider does not report stays in its
+# whole.
 MEASURES = (
     ATTEMPTS,
     tokens("uncached_input_tokens"),
@@ -26,6 +26,6 @@ MEASURES = (
 
 
 def tokens_by_kind(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Tokens of each kind. The kinds are disjoint and add up to input plus output."""
+    """Return tokens of each kind. The kinds are disjoint and add up to input plus output."""
     by = DEFAULT_BY if question.by is None else question.by
     return aggregate(snapshot, question, MEASURES, name="tokens", title=TITLE, by=by)

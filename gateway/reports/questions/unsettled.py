@@ -1,4 +1,4 @@
-"""Which attempts have an unknown cost, for how long, and why?"""
+"""Attempts with an unknown cost: their age and the reason."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _BATCH = 5_000
 
 
 def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One page of unsettled attempts, the oldest first.
+    """Return one page of unsettled attempts, oldest first.
 
     The total covers all pages; no limit, no rows.
     """
@@ -79,7 +79,7 @@ def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
-    """Read the page's attempts one by one, the oldest first; all of them if there is no limit."""
+    """Yield the page's attempts one by one, oldest first; all of them if there is no limit."""
     condition, values = _condition(question)
     listed = (
         "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, "
@@ -110,7 +110,9 @@ def _cells(row: Row) -> tuple[Cell, ...]:
 
 
 def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
-    """What a page leaves out must be said: a reader takes it for all there is."""
+    """Return the note about a page's omissions: without it a reader takes the page for
+    everything.
+    """
     if question.limit is None or rows == attempts:
         return ()
     return (listed_note("Attempts", count=attempts, first=question.offset + 1, rows=rows),)

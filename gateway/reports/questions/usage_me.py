@@ -1,4 +1,4 @@
-"""What has this caller spent, this month and today? For `GET /v1/usage/me`."""
+"""A caller's own spending this month and today, for `GET /v1/usage/me`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MEASURES = (ATTEMPTS, *SPENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSpend:
-    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known
-    cost; with what was booked for them since, it is `total_usd`.
+    """Attempts and money of one period. `cost_usd` is None if there are attempts but no known
+    cost. `total_usd` adds the later adjustments.
     """
 
     attempts: int
@@ -40,9 +40,9 @@ class OwnSpend:
 class OwnBudget:
     """One budget that a caller's requests are charged to, in its running period.
 
-    `remaining_usd` is limit and grants less spent and `leased_usd`, which is what gateways have at
-    hand for requests; `held_usd` of it is reserved by those under way. `grant` is what an admin
-    runs for more.
+    `remaining_usd` is limit and grants minus spent and `leased_usd`, the amount that gateways hold
+    for requests. `held_usd` is the part of it that requests in flight reserved. `grant` is an
+    admin's command for more.
     """
 
     budget: str
@@ -60,7 +60,7 @@ class OwnBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUsage:
-    """A team's and one of its keys' usage.
+    """The usage of a team and of one of its keys.
 
     `month` is by posted period, `today` by the moment received; UTC.
     """
@@ -87,7 +87,7 @@ def usage_me(
     dataset: Dataset,
     accounts: Sequence[Account] = (),
 ) -> OwnUsage:
-    """Return what a caller may know of itself: its team's spend, its own key's, and the budgets of
+    """Return a caller's own figures: its team's spending, its key's spending, and the budgets of
     both.
     """
     now = now.astimezone(UTC)
@@ -170,7 +170,9 @@ def _budgets(
 
 
 def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
-    """As Postgres has it; what was never charged in this period is as the policy declares it."""
+    """Return the budget as Postgres has it, or as the policy declares it if nothing was charged
+    yet.
+    """
     rule, none = account.rule, Decimal(0)
     declared = {
         "limit_usd": usd_from_nusd(rule.limit_nusd),

@@ -1,6 +1,4 @@
-"""What a receipt says in words: how each figure was obtained, why a deployment was chosen, what to
-mind.
-"""
+"""A receipt's texts: the source of each figure, the reasons of the decision, and the notes."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from gateway.reports.report import Dataset
 if TYPE_CHECKING:
     from gateway.reports.receipts.receipt import AttemptReceipt
 
-# By usage source; the reference (docs/reference/outcomes.md) says the same at more length.
+# By usage source; the reference (docs/reference/outcomes.md) explains each at more length.
 USAGE_WORDS = {
     UsageSource.PROVIDER: "the upstream's own final figure",
     UsageSource.DERIVED: "the upstream's last running figure, or a count of what was seen: not "
@@ -33,7 +31,7 @@ RESOLVED_COST = "unknown when it ended; settled since by an adjustment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptVerdict:
-    """What the decision said of one deployment.
+    """The decision's verdict on one deployment.
 
     `rank` is its place in the order, None if it was left out.
     """
@@ -45,7 +43,7 @@ class ReceiptVerdict:
 
 
 def usage_words(usage_source: str, *, has_reported: bool) -> str:
-    """Return where the token counts come from."""
+    """Return the source of the token counts."""
     words = USAGE_WORDS[UsageSource(usage_source)]
     return (
         f"{words}; the upstream's own figure differs and stands beside it"
@@ -55,7 +53,7 @@ def usage_words(usage_source: str, *, has_reported: bool) -> str:
 
 
 def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool) -> str:
-    """Return where the rates come from and since when they are in the price book."""
+    """Return the source of the rates and their date in the price book."""
     since = (
         ""
         if recorded_at is None
@@ -74,7 +72,7 @@ def cost_words(*, is_known: bool, has_lines: bool, is_settled: bool) -> str:
 
 
 def verdicts(decision: Mapping[str, Any]) -> tuple[ReceiptVerdict, ...]:
-    """The stored decision in words, in the order tried; those left out come last."""
+    """Return the stored decision in words, in the order tried; excluded deployments come last."""
     ranks = {name: place for place, name in enumerate(decision.get("ranked", ()), start=1)}
     expected = dict(zip(decision.get("ranked", ()), decision.get("expected", ()), strict=False))
     found = []
@@ -100,12 +98,12 @@ def verdicts(decision: Mapping[str, Any]) -> tuple[ReceiptVerdict, ...]:
 
 
 def _expectation(one: Mapping[str, Any] | None, bounds: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was expected of a deployment, and the bounds that it would have missed."""
+    """Return the predictions for a deployment, and the bounds that it would have missed."""
     return () if one is None else (*missed(one, bounds), arithmetic(one))
 
 
 def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ...]:
-    """What a reader must mind about these attempts."""
+    """Return the notes on these attempts."""
     found = ["Demo data: generated, not real spend."] if dataset is Dataset.DEMO else []
     if any(attempt.total_usd is None for attempt in attempts):
         found.append(

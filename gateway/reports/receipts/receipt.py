@@ -1,4 +1,4 @@
-"""What did one request cost, line by line, and why did it go where it went?"""
+"""The cost of one request line by line, and the reasons for its deployment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.reports.sources.event_row import row_of
 class BookedAdjustment:
     """A signed correction of an attempt, booked after it. The event itself is never changed.
 
-    `settles`: the cost was unknown, and this is what lets its hold go.
+    `settles`: the cost was unknown, and this correction releases its hold.
     """
 
     amount_usd: Decimal
@@ -47,12 +47,11 @@ class BookedAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReceipt:
-    """One attempt. `cost_usd` is None where unknown; then `held_usd` is the most it can cost.
+    """One attempt. `cost_usd` is None if unknown; `held_usd` is then its upper bound.
 
     `total_usd` is the cost with all adjustments, None while it is unknown. `other_usage` are counts
-    that few upstreams report (audio, images, tool calls); `reported` is what the upstream said,
-    where something else was charged. The `_obtained` members say in words where a figure comes
-    from.
+    that few upstreams report (audio, images, tool calls). `reported` is the upstream's usage, if
+    another usage was charged. The `_obtained` members name the source of a figure in words.
     """
 
     attempt: int
@@ -106,11 +105,11 @@ class AttemptReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One request: all its attempts.
+    """One request with all its attempts.
 
-    `cost_usd` is the sum of those known when they ended, `total_usd` that of those known now,
-    adjustments included; None where none is. `held_usd` stands for the attempts that are still
-    unknown.
+    `cost_usd` sums the costs known when the attempts ended; `total_usd` sums those known now,
+    adjustments included. Each is None if no cost is known. `held_usd` covers the attempts that are
+    still unknown.
     """
 
     request_id: UUID
@@ -136,14 +135,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceFact:
-    """Where a price comes from and when the price book got it. Neither ever changes."""
+    """The source of a price and its date in the price book. Neither ever changes."""
 
     source: str
     recorded_at: datetime | None = None
 
 
 def arithmetic(line: Line) -> str:
-    """Return the calculation of one line, every digit of it: `1,234 x 0.25 USD / 1,000,000 =
+    """Return the calculation of one line with every digit: `1,234 x 0.25 USD / 1,000,000 =
     0.0003085 USD`.
     """
     rate = plain_decimal(line.usd_per_mtok)
@@ -164,10 +163,10 @@ def receipt(
     team: str | None,
     recent: Sequence[UsageEvent] = (),
 ) -> Receipt | None:
-    """Return the receipt of a request, None where there is none, or none of this team.
+    """Return the receipt of a request, None if there is none, or none of this team.
 
-    `team` None is for those who may see every team's. `recent` are events of the request that may
-    not be in the ledger yet; what is there already wins. The moment inside the id prunes all other
+    `team` None is for readers of all teams. `recent` are events of the request that may not be in
+    the ledger yet; the ledger's own events override them. The time inside the id excludes all other
     months.
     """
     values = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
@@ -201,10 +200,9 @@ def receipt(
 def receipt_of_events(
     events: Sequence[UsageEvent], *, team: str, prices: Mapping[str, PriceFact]
 ) -> Receipt | None:
-    """Return the receipt of events that Postgres cannot be asked about now, None where none is of
-    this team.
+    """Return the receipt of events while Postgres is unavailable, None if none is of this team.
 
-    All but what Postgres alone knows: adjustments, and the day a price was recorded where `prices`
+    It lacks the facts that only Postgres has: adjustments, and a price's recording day if `prices`
     lacks it.
     """
     rows = _with_recent((), events, dataset=Dataset.REAL, team=team)
@@ -245,9 +243,7 @@ def _receipt(
         cost_centre=first["cost_centre"],
         key_id=first["key_id"],
         end_user=first["end_user"],
-        tags=dict(
-            sorted((first["tags"] or {}).items())
-        ),  # Postgres keeps them in an order of its own
+        tags=dict(sorted((first["tags"] or {}).items())),  # Postgres sorts them in its own order
         data_class=first["data_class"],
         policy_version=first["policy_version"],
         operation=first["operation"],
@@ -306,7 +302,7 @@ def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row])
 
 
 def _counts(usage: Mapping[str, Any], *, besides: Container[str] = ()) -> dict[str, int]:
-    """The counts that were reported, in one order: Postgres keeps them in another."""
+    """Return the reported counts in a fixed order; Postgres sorts them in another."""
     names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
     return {name: usage[name] for name in names if usage.get(name) is not None}
 
@@ -337,6 +333,6 @@ def _month(first_day: date) -> str:
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    """The sum of those known, None where none is: unknown is never 0."""
+    """Return the sum of the known amounts, None if none is known: unknown is never 0."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known, Decimal(0)) if known else None

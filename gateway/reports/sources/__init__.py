@@ -1,1 +1,1 @@
-"""What reports select from, as SQL."""
+"""The relations that reports select from, as SQL."""

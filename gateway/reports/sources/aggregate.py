@@ -1,6 +1,4 @@
-"""Grouped totals over facts: the one statement that every summary report is a list of measures
-for.
-"""
+"""Grouped totals over facts: the one statement behind every summary report's measures."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Source, events, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
-MAX_ROWS = 50_000  # by key and day in a large company; more than that is an export, not a report
+MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +33,22 @@ class Measure:
 
     @property
     def column(self) -> Column:
-        """The column without its SQL."""
+        """Return the column without its SQL."""
         return Column(name=self.name, unit=self.unit, kind=self.kind)
 
 
 def tokens(name: str) -> Measure:
-    """Tokens summed where they were reported; NULL where no event reported any."""
+    """Return a sum of reported tokens; NULL if no event reported any."""
     return Measure(name=name, unit="tokens", kind=ColumnKind.COUNT, sql=f"sum({name})")
 
 
 def count(name: str, unit: str = "attempts") -> Measure:
-    """The sum of a column of counts."""
+    """Return the sum of a column of counts."""
     return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, sql=f"coalesce(sum({name}), 0)")
 
 
 def money(name: str, condition: str = "true") -> Measure:
-    """Known cost. NULL where events are there but the cost of none is known: unknown is never 0."""
+    """Return the known cost. NULL if events exist but none has a known cost: unknown is never 0."""
     filtered = f"FILTER (WHERE {condition})"
     has_events = f"coalesce(bool_or(attempts <> 0) {filtered}, false)"
     known = f"CASE WHEN {has_events} THEN sum(cost_usd) {filtered} ELSE 0 END"
@@ -79,7 +77,7 @@ HELD = Measure(
     kind=ColumnKind.MONEY,
     sql="coalesce(sum(held_usd), 0)",
 )
-# Together in every report of money, so that nobody takes the events alone for the total.
+# Together in every report of money, so that the events alone cannot be mistaken for the total.
 SPENT = (COST, ADJUSTMENTS, TOTAL, HELD)
 
 
@@ -95,8 +93,7 @@ def aggregate(
 ) -> Report:
     """Return one row per group and a total over the facts themselves, from one snapshot.
 
-    The total is the same statement without groups: it cannot be inflated by an event that is in two
-    rows.
+    The total is the same statement without groups: an event in two rows cannot inflate it.
     """
     condition, values = question.condition()
     source = source_of(question, measures, by=by)
@@ -137,31 +134,31 @@ def aggregate(
 def source_of(
     question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()
 ) -> Source:
-    """Return where the figures are read from: a roll-up if it knows enough, else the events."""
+    """Return the source of the figures: a roll-up if it has the needed columns, else the events."""
     if any(measure.needs_events for measure in measures):
         return events(question.dataset)
     return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
 
 
 def figures_of(measures: Sequence[Measure]) -> str:
-    """What a statement selects to fill the measures."""
+    """Return the select list that fills the measures."""
     return ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
 
 
 def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
-    """The figures of the row that sums up a report, by name."""
+    """Return the figures of a report's total row, by name."""
     return dict(zip((measure.name for measure in measures), cells(row, measures), strict=True))
 
 
 def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """The figures of a row. Counts come as NUMERIC, since sums of them do."""
+    """Return the figures of a row. Counts arrive as NUMERIC, because sums do."""
     return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
 
 
 def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """The figures of a group.
+    """Return the figures of a group.
 
-    `unallocated` may be a difference, of which a share or a rate says nothing.
+    `unallocated` may be a difference, so it has no shares or rates.
     """
     is_difference = row.get("by_tag") == UNALLOCATED
     return tuple(
@@ -175,7 +172,7 @@ def _cell(value: Any, kind: ColumnKind) -> Cell:
 
 
 def _order(by: tuple[Dimension, ...]) -> str:
-    """Days in their order; within a day, and without days, the dearest first."""
+    """Return the order: by day; within a day, and without days, by falling cost."""
     day = "by_day, " if Dimension.DAY in by else ""
     return f"{day}cost_usd DESC NULLS LAST"
 

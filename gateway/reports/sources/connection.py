@@ -1,5 +1,5 @@
-"""The reports' way into Postgres: a role that may only SELECT from schema `finance`, in read-only
-snapshots.
+"""The reports' connection to Postgres: a role that may only SELECT from schema `finance`, in
+read-only snapshots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.storage.postgres.database import Database, within
 ROLE = "tollgate_reader"
 LONG_READ = "10min"
 
-Row = Mapping[str, Any]  # a row as Postgres gives it; each report makes its own types of it
+Row = Mapping[str, Any]  # a row as Postgres returns it; each report makes its own types of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class ReadSnapshot:
         return cast(Row, self._connection.execute(text(sql), values).mappings().one())
 
     def take_time(self) -> None:
-        """Let statements of this snapshot run for minutes: no reader waits for them on a page."""
+        """Let statements of this snapshot run for minutes: no page waits for them."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
 
     def stream(
         self, sql: str, *, batch: int, **values: object
     ) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Run one SELECT whose rows are too many to hold, `batch` at a time, by a cursor that
-        Postgres keeps.
+        """Run one SELECT with too many rows for memory, `batch` at a time, through a cursor in
+        Postgres.
         """
         options = {"stream_results": True, "max_row_buffer": batch}
         result = self._connection.execute(text(sql), values, execution_options=options)
@@ -64,7 +64,7 @@ class Reader:
     def __init__(
         self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
     ) -> None:
-        """Keep the address, and how long a snapshot may take.
+        """Keep the address, and the time limit of a snapshot.
 
         Raises `BadUsage` if it is not a Postgres URL.
         """
@@ -79,7 +79,7 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Iterator[ReadSnapshot]:
-        """Open a snapshot. Raises `DatabaseUnavailable` saying what to do."""
+        """Open a snapshot. Raises `DatabaseUnavailable` with the next step."""
         with (
             self._database.explained(),
             within(self._limit_s),
@@ -92,7 +92,7 @@ class Reader:
             )
 
     def end_by(self, end_s: float) -> None:
-        """Have every question fail at that moment of the monotonic clock."""
+        """Let every question fail at that monotonic time."""
         self._database.end_by(end_s)
 
     def close(self) -> None:

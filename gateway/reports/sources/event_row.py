@@ -1,7 +1,7 @@
 """An event as its row of `finance.usage_events`: a receipt must read alike before and after the
 commit.
 
-What only Postgres knows (`recorded_at`) is left out: nothing in a receipt may depend on it.
+`recorded_at`, which only Postgres knows, is left out: nothing in a receipt may depend on it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _RESHAPED = ("usage", "lines", "reported", "cost_nusd", "held_nusd", "is_demo")
 
 
 def row_of(event: UsageEvent) -> dict[str, Any]:
-    """Return the row the ledger will have.
+    """Return the event's future row in the ledger.
 
-    By way of its document, so that text is what Postgres will hold.
+    It goes through the event's document, so that text equals Postgres's text.
     """
     written = decode_event(encode_event(event))
     plain = {

@@ -1,9 +1,9 @@
-"""What reports sum: events, or the roll-up that stands for them, and the adjustments booked since,
-as one relation.
+"""The facts that reports sum: events or their roll-up, and the adjustments booked since, as one
+relation.
 
-All its rows have the same columns, and every figure of every report is a sum over them: an event
-counts as one attempt, a row of a roll-up as many, an adjustment as none. So it does not matter from
-which source a total comes.
+All rows have the same columns, and every figure of every report is a sum over them. An event counts
+as one attempt, a row of a roll-up as many, an adjustment as none. So a total does not depend on its
+source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EVERYWHERE = {
 class Source:
     """A view that events can be summed from.
 
-    `moment` is its `occurred_at`; `splits` are the dimensions it knows.
+    `moment` is its `occurred_at`; `splits` are its dimensions.
     """
 
     dataset: Dataset
@@ -39,12 +39,12 @@ class Source:
 
     @property
     def is_events(self) -> bool:
-        """True where a row is one event."""
+        """Return True if a row is one event."""
         return self.view == self.dataset.events
 
     @property
     def relation(self) -> str:
-        """The view with its `occurred_at`."""
+        """Return the view with its `occurred_at`."""
         if self.is_events:
             return self.view
         return f"(SELECT summed.*, {self.moment} AS occurred_at FROM {self.view} AS summed)"  # noqa: S608 - constants
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A column of figures: its type, what one event has of it, and what one adjustment has."""
+    """A column of figures: its type, and its SQL for an event and for an adjustment."""
 
     kind: str
     of_event: str
@@ -60,7 +60,7 @@ class _Figure:
 
 
 def events(dataset: Dataset) -> Source:
-    """The events themselves: they know everything, and are many."""
+    """Return the events themselves: they have every dimension, and are many."""
     return Source(
         dataset=dataset, view=dataset.events, moment="occurred_at", splits=frozenset(Dimension)
     )
@@ -78,8 +78,8 @@ _HOUR = frozenset(
 )
 _DAY = "CAST(day AS timestamp) AT TIME ZONE 'UTC'"
 
-# Each says the same as its events: what is not summed up yet it reads from them. The first that
-# knows enough is read.
+# Each equals its events: it reads hours without a sum from them. The first source with the needed
+# dimensions is read.
 _REAL, _DEMO = Dataset.REAL, Dataset.DEMO
 _SUMMED = {
     _REAL: (
@@ -109,7 +109,7 @@ def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
     return next((source for source in _SUMMED[dataset] if wanted <= source.splits), events(dataset))
 
 
-# Tokens are summed as numeric: two of the largest counts together are more than 64 bits hold.
+# Tokens are summed as numeric: two of the largest counts together exceed 64 bits.
 _FIGURES = {
     "attempts": _Figure("bigint", "1", "0"),
     "unknown_attempts": _Figure("bigint", "CASE WHEN is_unsettled THEN 1 ELSE 0 END"),
@@ -143,16 +143,15 @@ _OF_ADJUSTMENTS = {
 
 
 def _bound(name: str) -> str:
-    """A bound of an event's route as it was when it was sent; NULL where it had none.
+    """Return a bound of the event's route when it was sent; NULL if it had none.
 
-    An event never changes: one whose record has another shape may not make every report fail for
-    ever.
+    An event never changes: a record of another shape must not make every report fail for ever.
     """
     place = f"decision -> 'bounds' -> '{name}'"
     return f"CASE WHEN jsonb_typeof({place}) = 'number' THEN {place} #>> '{{}}' END"
 
 
-# Only events have these. What is not asked for is not read: Postgres leaves unused columns out.
+# Only events have these. Postgres skips unused columns, so they cost nothing.
 _OF_EVENTS = {
     "request_id": _Figure("uuid", "request_id"),
     "ttft_s": _Figure("double precision", "ttft_s"),
@@ -181,9 +180,9 @@ def facts(
     """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the
     figures.
 
-    `condition` is over the columns of an event; what a roll-up calls its hour or day is
-    `occurred_at` here too. Adjustments are of real events alone. Split by tag, the rows add up to
-    the whole, unless `adds_up` is False.
+    `condition` is over the columns of an event; a roll-up's hour or day is named `occurred_at` here
+    too. Only real events have adjustments. Split by tag, the rows add up to the whole, unless
+    `adds_up` is False.
     """
     tags = "" if Dimension.TAG not in by else TAGS_THAT_ADD_UP if adds_up else TAGS_THAT_OVERLAP
     parts = [_part(source.relation, condition, by, _of_source(source), tags)]
@@ -224,8 +223,8 @@ def _of_adjustments() -> dict[str, str]:
 
 
 def _cast(sql: str, figure: _Figure) -> str:
-    """With its type: Postgres looks through a union only where the types of its parts are the
-    same.
+    """Return the SQL with its type: Postgres sees through a union only if its parts have equal
+    types.
     """
     return f"CAST({sql} AS {figure.kind})"
 

@@ -1,6 +1,4 @@
-"""GPU cost by day and deployment, as SQL: for the report, and for the note on what other reports
-leave out.
-"""
+"""GPU cost by day and deployment, as SQL: for the report, and for the note in other reports."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ IDLE_UNKNOWN = (
 _DAY = "CAST(hour AT TIME ZONE 'UTC' AS date)"
 _OWN = {Dimension.DEPLOYMENT: "deployment", Dimension.DAY: _DAY}
 
-# `left_usd` is what is left of the bill. An hour without a bill adds nothing to it: its charges
-# stand apart.
+# `left_usd` is the rest of the bill. An hour without a bill adds nothing to it: its charges have
+# their own column.
 _DAYS = f"""
 SELECT {_DAY} AS day, deployment,
        sum(gpu_hours) AS gpu_hours,
@@ -41,7 +39,7 @@ def gpu_days(question: Question) -> tuple[str, dict[str, object]]:
     """
     parts, values = ["true"], dict[str, object]()
     if question.month is not None:
-        # In UTC whatever the session's zone is: a month begins at midnight there.
+        # In UTC for any time zone of the session: a month begins at midnight UTC.
         month = "(CAST(:month AS date)::timestamp AT TIME ZONE 'UTC')"
         parts.append(
             f"hour >= {month} AND hour < ((CAST(:month AS date) + interval '1 month') AT TIME "
@@ -53,17 +51,17 @@ def gpu_days(question: Question) -> tuple[str, dict[str, object]]:
             parts.append(f"CAST({_OWN[dimension]} AS text) = :value_{position}")
             values[f"value_{position}"] = wanted
     if question.dataset is Dataset.DEMO:
-        parts.append("false")  # nobody pays for the GPUs of the demo
+        parts.append("false")  # the demo's GPUs have no bill
     return _DAYS.format(condition=" AND ".join(parts)), values
 
 
 def foreign_filters(question: Question) -> list[Dimension]:
-    """The filters of a question that GPU hours do not have: a GPU belongs to no team."""
+    """Return the filters of a question that GPU hours do not have: a GPU belongs to no team."""
     return [dimension for dimension, _ in question.where if dimension not in _OWN]
 
 
 def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
-    """Say how much of the GPU bill a report of charges leaves out."""
+    """Return the note on the part of the GPU bill that a report of charges leaves out."""
     days, values = gpu_days(question)
     found = snapshot.row(
         f"SELECT sum(bill_usd) AS bill_usd, sum(greatest(left_usd, 0)) AS idle_usd, "  # noqa: S608 - constants

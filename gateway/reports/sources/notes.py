@@ -1,4 +1,4 @@
-"""What a reader must know before using a total: how complete, how sure, and what is not in it."""
+"""The notes on a total: its completeness, its certainty and its omissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.reports.sources.gpu_days import idle_note
 
 NOTHING_YET = "No events yet: send a first request through the gateway."
 
-# Asked for beside every report's own figures, so that no report can forget to say how sure it is.
+# Selected beside every report's own figures, so that no report can omit its certainty.
 SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
     coalesce(sum(unknown_attempts), 0) AS sure_unknown,
     coalesce(sum(derived_attempts), 0) AS sure_derived,
@@ -25,8 +25,8 @@ SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
     coalesce(sum(expected_attempts), 0) AS sure_expected,
     coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
 
-# Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs
-# the whole.
+# Two queries: a scan of two days is quick on any table; only a gateway idle for longer needs a full
+# scan.
 _NEWEST = """SELECT coalesce(
     (SELECT max(occurred_at) FROM {events} WHERE occurred_at >= now() - interval '2 days'),
     (SELECT max(occurred_at) FROM {events})) AS newest"""
@@ -34,8 +34,8 @@ _NEWEST = """SELECT coalesce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How far the dataset reaches, the state of the month asked for (None: no month), and the idle
-    left out.
+    """The dataset's newest event, the state of the requested month (None: no month), and the
+    idle cost left out.
     """
 
     complete_until: datetime | None
@@ -155,7 +155,7 @@ def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
 def share_text(part: int, whole: int) -> str:
     """Return a share for people.
 
-    A part that exists is never `0.00 %`, one that lacks something never `100.00 %`.
+    A positive share is never `0.00 %`, and an incomplete one never `100.00 %`.
     """
     share = f"{100 * part / whole:.2f}"
     if part and share == "0.00":
