@@ -1,1 +1,1 @@
-"""The commands. Thin: they open what `main` hands them, call services and stores, and print."""
+"""The commands. Thin: they open `main`'s toolbox, call services and stores, and print."""

@@ -1,7 +1,7 @@
-"""The `tollgate` command: its tour, its commands, and what happens to errors.
+"""The `tollgate` command: its tour, its commands, and the reporting of errors.
 
-Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, our own
-fault).
+Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, internal
+error).
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ Ask:
 
 
 class ErrorBoundary(TyperGroup):
-    """Turns errors into a message that says what to do next, and an exit code."""
+    """Turns errors into a message with the next step, and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; report what it raises."""
+        """Run the command; report its error."""
         try:
             return super().invoke(ctx)
         except (typer.TyperException, typer.Exit, typer.Abort, EOFError):
-            raise  # Typer's own: usage errors, exits, a prompt that was declined
+            raise  # Typer's own: usage errors, exits, a declined prompt
         except BrokenPipeError:
-            # Whoever read us (head, less) has enough. The interpreter's last flush must not
-            # complain either.
+            # The reader (head, less) has closed the pipe. The interpreter's last flush must not
+            # fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(SUCCESS) from None
         except Exception as error:
@@ -97,8 +97,8 @@ class ErrorBoundary(TyperGroup):
 
 
 class LazyToolbox:
-    """Makes the toolbox at its first use, so that help and version work with broken settings, and
-    at once.
+    """Makes the toolbox at its first use, so that help and version are fast and work with broken
+    settings.
     """
 
     def __init__(self, factory: Callable[[], Toolbox]) -> None:

@@ -1,6 +1,4 @@
-"""`tollgate budget`: how budgets stand, one of them in full, and more money for one until its
-period ends.
-"""
+"""`tollgate budget`: the state of budgets, one budget in full, and grants for a running period."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.storage.budgets.budgets import Granted
     from gateway.storage.budgets.leases import WorkerLease
 
-MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
+MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 FIELDS = (
@@ -103,9 +101,9 @@ def list_budgets(
 ) -> None:
     """List each budget's running period: limit, spent, held, left, and the forecast to its end.
 
-    Left is limit and grants less spent and leased; leased is what gateways have at hand, held the
-    part of it that requests under way reserved. A budget resets in its own time zone; JSON and CSV
-    have the moment in UTC.
+    Left is limit and grants minus spent and leased. Gateways hold the leased part; requests in
+    flight reserved the held part of it. A budget resets in its own time zone; JSON and CSV have the
+    moment in UTC.
     """
     from gateway.reports import NO_BUDGET
 
@@ -136,10 +134,10 @@ def list_budgets(
 def show_budget(
     ctx: typer.Context, budget: BudgetArgument, format: FormatOption = Format.TABLE
 ) -> None:
-    """Show one budget: its rule, forecast, grants with reasons, alerts, who spent it, leases,
-    recent periods.
+    """Show one budget: its rule, forecast, grants with reasons, alerts, spenders, leases and recent
+    periods.
 
-    CSV has the budget's own figures alone.
+    CSV has only the budget's own figures.
     """
     from gateway.storage.budgets.leases import leases_of
 
@@ -182,10 +180,10 @@ def grant(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Add to what a budget may spend in its running period; gateways admit from it within seconds.
+    """Add money to a budget's running period; gateways admit from it within seconds.
 
     The grant keeps your reason and your database login, and cannot be changed. It ends with the
-    period: for more in each one, raise limit_usd in the policy.
+    period: for more in each period, raise limit_usd in the policy.
     """
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -217,7 +215,7 @@ def grant(
 
 
 def expiry(text: str, now: datetime) -> datetime:
-    """Read `12h`, `3d`, `2w`, a date or a date with a time; UTC unless it says otherwise.
+    """Read `12h`, `3d`, `2w`, a date or a date with a time; UTC without an offset.
 
     Raises `BadUsage`.
     """
@@ -236,7 +234,7 @@ def expiry(text: str, now: datetime) -> datetime:
 
 
 def _amount(text: str) -> int:
-    """Dollars as nano-dollars. Raises `BadUsage`."""
+    """Return dollars as nano-dollars. Raises `BadUsage`."""
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:
@@ -255,8 +253,8 @@ def _amount(text: str) -> int:
 
 @contextmanager
 def _both(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
-    """The stores, and reports on the same database: a replica for reports would not have the grant
-    yet.
+    """Yield the stores, and reports on the same database: a read replica would not have the
+    grant yet.
     """
     from gateway import reports
 
@@ -271,12 +269,12 @@ def _standing(reports: Reports, account_id: str, now: datetime) -> BudgetStandin
 
 
 def _record(one: BudgetStanding) -> dict[str, Any]:
-    """Its fields for programs."""
+    """Return its fields for programs."""
     return {name: getattr(one, "ends_at" if name == "resets_at" else name) for name in FIELDS}
 
 
 def _row(one: BudgetStanding) -> tuple[Any, ...]:
-    """Its fields for people."""
+    """Return its fields for people."""
     return (
         one.budget,
         one.kind,
@@ -294,7 +292,7 @@ def _row(one: BudgetStanding) -> tuple[Any, ...]:
 
 
 def _share(share: Decimal | None) -> str:
-    """A part that exists is never 0.0 %, and what is not all of it never 100.0 %."""
+    """Return a share: never 0.0 % for a positive one, never 100.0 % for an incomplete one."""
     if share is None:
         return "—"
     text = f"{share * 100:.1f}"
@@ -304,7 +302,7 @@ def _share(share: Decimal | None) -> str:
 
 
 def _resets(one: BudgetStanding) -> str:
-    """In the budget's own time zone."""
+    """Return the reset time in the budget's own time zone."""
     if one.ends_at is None:
         return "never"
     return moment_text(one.ends_at, one.time_zone)
@@ -333,7 +331,7 @@ def _until(granted: Granted, one: BudgetStanding) -> str:
 
 
 def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
-    """All of a budget for programs."""
+    """Return a budget in full for programs."""
     one = found.standing
     return _record(one) | {
         "rule": one.rule,
@@ -386,7 +384,7 @@ def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
 
 
 def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
-    """All of a budget for people, part by part."""
+    """Print a budget in full for people, part by part."""
     show_record(_summary(found.standing), Format.TABLE)
     _print_part(
         "Grants",

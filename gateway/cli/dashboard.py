@@ -1,4 +1,6 @@
-"""`tollgate dashboard`: starts the Streamlit app as a child and ends it with us."""
+"""`tollgate dashboard`: starts the Streamlit app as a child and ends it together with this
+command.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S = 10
 SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows nothing before sign-in
-# What the app, its server and its HTTP client read. Nothing else of ours is of use to who takes it
-# over.
+# The variables that the app, its server and its HTTP client read. An attacker in the app gets no
+# others.
 PASSED = frozenset({"PATH", "HOME", "LANG", "TZ"})
 PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
@@ -57,8 +59,8 @@ def dashboard(
 ) -> None:
     """Show finance's reports in the browser until stopped. It may only read the finance views.
 
-    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST is refused unless people must
-    sign in.
+    Listens only on this machine. Another TOLLGATE_DASHBOARD_HOST is refused unless people must sign
+    in.
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
@@ -86,7 +88,9 @@ def dashboard(
 
 
 def command(options: Options) -> list[str]:
-    """The command line that starts the app. Raises `BadUsage` where Streamlit is not installed."""
+    """Return the command line that starts the app. Raises `BadUsage` if Streamlit is not
+    installed.
+    """
     if importlib.util.find_spec("streamlit") is None:
         raise BadUsage("The dashboard is not installed. Run: pip install 'tollgate[dashboard]'")
     return [
@@ -99,7 +103,7 @@ def command(options: Options) -> list[str]:
 
 
 def host_variables(options: Options) -> dict[str, str]:
-    """What the app's check of the Host header needs."""
+    """Return the variables for the app's check of the Host header."""
     return {
         BOUND_VARIABLE: options.dashboard_host,
         HOSTS_VARIABLE: " ".join(options.dashboard_hosts),
@@ -107,7 +111,7 @@ def host_variables(options: Options) -> dict[str, str]:
 
 
 def environment(url: str) -> dict[str, str]:
-    """The child's environment: what it needs and the reports' address; no other login, no
+    """Return the child's environment: its needs and the reports' address; no other login, no
     provider's key.
     """
     kept = {
@@ -119,7 +123,7 @@ def environment(url: str) -> dict[str, str]:
 
 
 def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
-    """Run a child until it ends or we are told to; return its exit code, 0 where we ended it."""
+    """Run a child until it ends or we are stopped; return its exit code, 0 if we ended it."""
     child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     before = {
         number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)
@@ -135,8 +139,8 @@ def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
 
 
 def has_sign_in() -> bool:
-    """True if Streamlit finds a whole [auth] section: without its cookie secret nobody is ever
-    signed in.
+    """Return True if Streamlit has a complete [auth] section: without its cookie secret no
+    sign-in works.
     """
     for place in (Path.home() / SECRETS, Path.cwd() / SECRETS):
         try:
@@ -149,7 +153,7 @@ def has_sign_in() -> bool:
 
 
 class _Stop(Exception):
-    """We were told to stop."""
+    """This command was asked to stop."""
 
 
 def _raise_stop(number: int, frame: FrameType | None) -> None:

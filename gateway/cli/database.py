@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
     from gateway.storage.postgres.logins import Made
 
-AHEAD = timedelta(days=92)  # partitions made in advance: three months of nobody looking
+AHEAD = timedelta(days=92)  # partitions made in advance: three months without attention
 
 app = typer.Typer(
     name="db",
@@ -43,13 +43,13 @@ def upgrade(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring the tables to this version, one migration after the other; a running older gateway goes
-    on.
+    """Bring the tables to this version, one migration after the other; a running older gateway
+    continues.
 
-    Creates the pepper, the secret behind the stored digests of API keys, where there is none: back
-    it up. Makes a login each for serving, reports and administration, and keeps their passwords in
-    HOME/logins: later commands use those, and only this one the owner's. Where it may not make them
-    it prints the SQL for an administrator, once. Running it again changes nothing.
+    Creates the pepper, the secret behind the stored digests of API keys, if it is missing: back it
+    up. Makes one login each for serving, reports and administration, and keeps their passwords in
+    HOME/logins. Later commands use those logins; only this one uses the owner's. If it may not make
+    them, it prints the SQL for an administrator, once. Running it again changes nothing.
     """
     from gateway.storage.postgres import migrations, partitions
 
@@ -199,10 +199,10 @@ def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> 
 
 
 def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
-    """Create the pepper where there is none, and register it; True if it is new.
+    """Create and register the pepper if it is missing; return True if it is new.
 
-    A new one beside keys that were made with another would turn all of them away, so then none is
-    made.
+    If keys exist that were made with another pepper, none is made, because a new one would reject
+    them all.
     """
     from gateway.storage.policy import pepper
 

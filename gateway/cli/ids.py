@@ -18,7 +18,7 @@ def journal_id_of(text: str) -> UUID:
 
 
 def letter_id_of(text: str) -> UUID:
-    """Read the id of a record that was set aside. Raises `BadUsage`."""
+    """Read the id of a dead letter. Raises `BadUsage`."""
     return _read(text, "a record's id. tollgate reconcile dead-letters shows them.")
 
 

@@ -1,4 +1,4 @@
-"""`tollgate journal`: the gateways' journals, as Postgres knows them."""
+"""`tollgate journal`: Postgres's register of the gateways' journals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ app = typer.Typer(
     epilog="\b\nExample:\n  tollgate journal list --format csv",
 )
 def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """List the gateways' journals, those heard of last first: whose they are and how many events
-    came from each.
+    """List the gateways' journals, most recently active first, with their replica and number of
+    events.
 
-    live: a gateway holds it, or will when it starts again on its volume. drained: all of it is in
-    the ledger. lost: its volume will not come back.
+    live: a gateway holds it, or will when it starts again on its volume. drained: the ledger has
+    all of it. lost: its volume will not come back.
     """
     from gateway.storage.ledger.journals_table import JournalTable
 
@@ -54,13 +54,11 @@ def lose_journal(
     journal_id: Annotated[str, typer.Argument(metavar="ID", help="From `tollgate journal list`.")],
     reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
 ) -> None:
-    """Say that a live journal's volume is gone for good, and book what it had leased of budgets as
-    spent.
+    """Declare a live journal's volume permanently lost, and book its leased budget money as spent.
 
-    What it still held is not in the ledger: per team, one adjustment `lost_journal` of what it had
-    leased at most stands for it, and `tollgate month status` keeps naming it. If the volume turns
-    up after all, start a gateway on it: its events are booked, and what was booked in their place
-    is taken back.
+    Its unwritten events are not in the ledger. One adjustment `lost_journal` per team covers the
+    most that it had leased, and `tollgate month status` continues to list it. If the volume is
+    found after all, start a gateway on it: its events are booked, and the adjustment is reversed.
     """
     from gateway.storage.ledger.journals_table import JournalTable
 

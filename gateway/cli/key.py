@@ -1,6 +1,6 @@
-"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is kept.
+"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is stored.
 
-All of it is audited.
+Every change is audited.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def create(
 ) -> None:
     """Make a key for a team.
 
-    It is shown once, here, and kept nowhere; gateways accept it within seconds.
+    It is shown once, here, and never stored; gateways accept it within seconds.
     """
     from gateway.storage.policy import pepper
 
@@ -113,8 +113,7 @@ def rotate(
     """Make a key with the team, project and life of another, which ends after the overlap.
 
     Until then both work, so nothing fails while apps are changed over. The new key is shown once,
-    here. What names a key by its id (its own budgets and limits, its past spend) stays with the old
-    id.
+    here. Budgets, limits and past spending under the old id stay with it.
     """
     from gateway.storage.policy import pepper
 
@@ -165,9 +164,9 @@ def pause(
     reason: ReasonOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Turn a key away until `key resume`; gateways hear of it within seconds.
+    """Refuse a key until `key resume`; gateways apply it within seconds.
 
-    Requests under way go on.
+    Requests in flight continue.
     """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
@@ -197,7 +196,7 @@ def resume(
     reason: ReasonOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Accept a paused key again; gateways hear of it within seconds."""
+    """Accept a paused key again; gateways apply it within seconds."""
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
@@ -226,9 +225,9 @@ def revoke(
     reason: ReasonOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Turn a key away from now on; gateways hear of it within seconds.
+    """Refuse a key from now on; gateways apply it within seconds.
 
-    Its past spend stays where it is.
+    Its past spending stays recorded.
     """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
@@ -251,9 +250,9 @@ def list_keys(
     all_keys: Annotated[bool, typer.Option("--all", help="Revoked and expired ones too.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List keys by id; the keys themselves are not kept.
+    """List keys by id; the keys themselves are not stored.
 
-    Those that are live or paused, unless --all.
+    Lists live and paused keys, unless --all.
     """
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
@@ -300,7 +299,7 @@ def list_keys(
 def record_of(
     key: str, *, team: str, project: str | None, expires_at: datetime | None, pepper: Pepper
 ) -> KeyRecord:
-    """What is kept of a new key."""
+    """Return the stored record of a new key."""
     key_id = key_id_of(key)
     assert key_id is not None, "a minted key is well-formed"
     return KeyRecord(
@@ -324,12 +323,12 @@ def duration(text: str) -> timedelta:
 
 
 def _id_in(text: str) -> str:
-    """The id in what was pasted: in an incident people paste the key itself."""
+    """Return the id in the pasted text: in an incident people paste the key itself."""
     return key_id_of(text) or text.removeprefix("tg_")
 
 
 def _found(stores: Stores, key_id: str) -> StoredKey:
-    """A stored key. Raises `NothingFound`."""
+    """Return a stored key. Raises `NothingFound`."""
     from gateway.storage.policy.keys import require_key
 
     return require_key(stores.keys.find(key_id), key_id)

@@ -1,4 +1,4 @@
-"""`tollgate month`: what is open in a month. Closing one comes later."""
+"""`tollgate month`: the open items of a month. Closing one comes later."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def status(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List what is open in a month and what to do about it. Changes nothing. Exit 1 on a finding.
+    """List a month's open items and their remedies. Changes nothing. Exit 1 on a finding.
 
     Unsettled attempts, missing and stand-in prices, records that could not be booked, conflicting
-    events, GPU hours without a bill, journals not heard of. Days and months are UTC; demo data are
-    left out.
+    events, GPU hours without a bill, silent journals. Days and months are UTC; demo data are left
+    out.
     """
     from gateway.reports.question import month_start
 

@@ -1,4 +1,4 @@
-"""Who runs the command and why, for the record of what was changed and by whom."""
+"""The operator and the reason of a command, for the audit record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit 
 
 
 def operator_name() -> str:
-    """The operating system's user, and who it was before `sudo`; containers without one record the
-    number.
+    """Return the operating system's user, and the one before `sudo`; the number if it has no
+    name.
     """
     try:
         name = getpass.getuser()

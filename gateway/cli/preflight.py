@@ -1,6 +1,6 @@
-"""Asks `engine/preflight.py` whether this machine can run Tollgate.
+"""Runs `engine/preflight.py` to find out if this machine can run Tollgate.
 
-It is started as a program: `make run` uses the same file before anything is installed.
+It is started as a program, because `make run` uses the same file before anything is installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gateway.errors import BadUsage
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options
 
-LIMIT_S = 60.0  # it takes a tenth of a second on an idle machine
+LIMIT_S = 60.0  # seconds; it takes a tenth of a second on an idle machine
 
 
 def require(options: Options, *, has_engine_elsewhere: bool) -> None:
-    """Print the warnings. Raises `BadUsage` with all that stands in the way."""
+    """Print the warnings. Raises `BadUsage` with every obstacle."""
     found = checks(options, *(("--no-engine",) if has_engine_elsewhere else ()))
     lines = {
         status: [_text(check) for check in found if check.status is status] for status in Status
@@ -37,9 +37,7 @@ def require(options: Options, *, has_engine_elsewhere: bool) -> None:
 
 
 def checks(options: Options, *arguments: str) -> list[Check]:
-    """Return what the preflight finds with these settings; nothing in an installation without
-    it.
-    """
+    """Return the preflight's findings with these settings; none in an installation without it."""
     spec = find_spec("engine")
     files = (
         [Path(place, "preflight.py") for place in (spec.submodule_search_locations or ())]
@@ -58,7 +56,7 @@ def checks(options: Options, *arguments: str) -> list[Check]:
         )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as broken:
-        # Not a reason to stay down: what it looks for fails later, with a message of its own.
+        # No reason to stop: a problem that it would find fails later, with its own message.
         return [Check("preflight", Status.WARN, f"this machine could not be checked: {broken}")]
     return [
         Check(one["check"], Status(one["status"]), one["finding"], one["what_to_do"])
@@ -67,7 +65,7 @@ def checks(options: Options, *arguments: str) -> list[Check]:
 
 
 def machine_checks(options: Options) -> Iterator[Check]:
-    """Return what `doctor` shows of this machine; the engine's needs only where an engine was
+    """Return `doctor`'s checks of this machine; the engine's needs only if an engine was
     installed.
     """
     has_engine = (options.engine_home / "venv.stamp.json").exists()
@@ -82,7 +80,7 @@ def machine_checks(options: Options) -> Iterator[Check]:
 
 
 def _variables(options: Options) -> dict[str, str]:
-    """Return the settings as they are in force, whether from a variable or from a file."""
+    """Return the settings in force, whether from a variable or from a file."""
     return {
         "TOLLGATE_HOME": str(options.home),
         "TOLLGATE_ENGINE_HOME": str(options.engine_home),

@@ -1,6 +1,4 @@
-"""`tollgate reconcile`: say what attempts of unknown cost did cost, and deal with records that were
-set aside.
-"""
+"""`tollgate reconcile`: enter the cost of attempts with unknown cost, and resolve dead letters."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.storage.ledger.adjustments import SaidCost
 
 LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
-MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
+MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
 
 app = typer.Typer(
     name="reconcile",
@@ -59,10 +57,10 @@ def resolve(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what an attempt of unknown cost did cost, once and for good.
+    """Enter the true cost of an attempt with unknown cost, permanently.
 
-    It is booked as an adjustment with your reason and your database login; the event stays as it
-    is. If its month is closed, it is posted to the next one that is open.
+    It is booked as an adjustment with your reason and your database login; the event does not
+    change. If its month is closed, it is posted to the next open one.
     """
     from gateway.storage.ledger.adjustments import resolve as book
 
@@ -102,8 +100,8 @@ def resolve(
     epilog="\b\nExample:\n  tollgate reconcile dead-letters",
 )
 def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """List the records that Postgres refused for good and that nobody has dealt with: attempts that
-    are in no total.
+    """List the unresolved dead letters: records that Postgres refused, whose attempts are in no
+    total.
 
     The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile
     retry`), or a bug.
@@ -136,13 +134,12 @@ def retry(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Try again to book the records that were set aside, each exactly once.
+    """Try to book the dead letters again, each exactly once.
 
-    Exit 1 where one is refused again.
+    Exit 1 if one is refused again.
 
-    What they cost is spent of their budgets as when they came; one of a closed month is posted to
-    the next that is open. Events are written by the gateway's login; that a record was dealt with
-    is noted by yours.
+    Their cost is charged to the budgets of their arrival; one of a closed month is posted to the
+    next open month. The gateway's login writes the events; yours records the resolution.
     """
     from gateway.services.ledger.dead_letters import retry as book
     from gateway.storage.ledger.dead_letters import DeadLetters
@@ -182,7 +179,7 @@ def dismiss(
         str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")
     ],
 ) -> None:
-    """Say that a record which was set aside will never be booked.
+    """Close a dead letter that will never be booked.
 
     It is kept, with your reason and your login.
     """
@@ -209,7 +206,7 @@ def _no_letter(letter_id: UUID) -> NothingFound:
 
 
 def _cost(text: str) -> SaidCost | int:
-    """What was said, in nano-dollars where it is an amount. Raises `BadUsage`."""
+    """Return the entered cost, in nano-dollars if it is an amount. Raises `BadUsage`."""
     from gateway.storage.ledger.adjustments import SaidCost
 
     if text in tuple(SaidCost):

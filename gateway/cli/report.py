@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.reports import Cell, Column, Export, Question, Receipt, Report, Reports
 
-MOST_NAMES = 20  # listed where another one was asked for
-PAGE_ROWS = 100  # of a table, which a person reads
+MOST_NAMES = 20  # listed if another one was requested
+PAGE_ROWS = 100  # of a table for people
 PROGRESS_EVERY_S, ROWS_A_LOOK = 5.0, 1_000
 NAMED = "NAME"  # the command behind every report's name
 
 
 class ReportGroup(TyperGroup):
-    """`tollgate report spend` runs the report called spend: names come from the registry, not from
-    here.
+    """`tollgate report spend` runs the report called spend: names come from the registry, not
+    from here.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Take a word that is no command for the name of a report."""
+        """Treat a word that is no command as the name of a report."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             _, command, rest = super().resolve_command(ctx, [NAMED, *args])
             return args[0], command, rest
@@ -52,10 +52,10 @@ class ReportGroup(TyperGroup):
 
 
 class NamedReport(TyperCommand):
-    """A report's name stands in the command's place, so its usage has no argument of that name."""
+    """A report's name replaces the command's, so its usage shows no argument of that name."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what follows `tollgate report spend`."""
+        """Return the usage after `tollgate report spend`."""
         return ["[OPTIONS]"]
 
 
@@ -130,16 +130,14 @@ def run_report(
             write(_report_text(export.report))
         else:
             _write_export(export, format)
-    if format is not Format.JSON:  # there the notes are part of the document
+    if format is not Format.JSON:  # in JSON the notes are part of the document
         for line in export.report.notes:
             note(line)
 
 
 @app.command("list", short_help="List the reports.", epilog="\b\nExample:\n  tollgate report list")
 def list_reports(format: FormatOption = Format.TABLE) -> None:
-    """List the reports, the question each answers, and what it is split by unless asked
-    otherwise.
-    """
+    """List the reports, the question each answers, and its default split."""
     from gateway.reports import REPORTS
 
     rows = [
@@ -161,8 +159,8 @@ def show_receipt(
     ],
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Print one request's receipt: every attempt, every line with its arithmetic, and why it went
-    there.
+    """Print one request's receipt: every attempt, every line with its arithmetic, and the
+    reasons for its deployment.
     """
     from gateway.reports import receipt_to_json
 
@@ -180,9 +178,9 @@ def show_receipt(
 
 
 def _require_known(reports: Reports, question: Question) -> None:
-    """Refuse to answer "nothing" for a name that no attempt ever had.
+    """Refuse a name that no attempt ever had, instead of an empty answer.
 
-    Raises `NothingFound` listing those there are.
+    Raises `NothingFound` with the known names.
     """
     from gateway.reports import Dimension, ask
 
@@ -200,9 +198,7 @@ def _require_known(reports: Reports, question: Question) -> None:
 
 
 def _write_export(export: Export, format: Format) -> None:
-    """Write row by row, with a word about the progress now and then: a month may have millions of
-    rows.
-    """
+    """Write row by row, with progress now and then: a month may have millions of rows."""
     from gateway.reports import csv_lines, json_pieces
 
     is_json = format is Format.JSON
@@ -258,7 +254,7 @@ def _report_text(report: Report) -> str:
 
 
 def _total_text(report: Report) -> str:
-    """The total alone: a report that is not split has no other row."""
+    """Return the total alone: a report without a split has no other row."""
     cells = {
         c.name: _cell_text(report.total[c.name], c)
         for c in report.columns
@@ -271,10 +267,10 @@ def _total_text(report: Report) -> str:
 
 
 def _cell_text(cell: Cell, column: Column) -> str:
-    """A cell for people, by the kind of its column."""
+    """Return a cell for people, by its column's kind."""
     kind = column.kind.value
     if cell is None:
-        # Nothing is held for a cost that is known; any other amount that is missing is not known.
+        # A known cost has no hold; any other missing amount is unknown.
         return "unknown" if kind == "money" and column.name != "held_usd" else "—"
     match kind:
         case "money":
@@ -299,7 +295,7 @@ def _cell_text(cell: Cell, column: Column) -> str:
 
 
 def _share_text(share: Decimal) -> str:
-    """A part that exists is never 0.00 %, a whole that lacks something never 100.00 %."""
+    """Return a share: never 0.00 % for a positive one, never 100.00 % for an incomplete one."""
     text = f"{share * 100:.2f}"
     if share > 0 and text == "0.00":
         return "< 0.01 %"

@@ -1,4 +1,4 @@
-"""`tollgate serve`: the gateway alone."""
+"""`tollgate serve`: only the gateway."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run the gateway until it is told to stop (SIGTERM or Ctrl-C); live requests are finished
+    """Run the gateway until it is asked to stop (SIGTERM or Ctrl-C); live requests are finished
     first.
 
-    It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). A policy or
-    key that changes later is picked up within seconds, without a restart.
+    It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). Later
+    changes of policy or keys apply within seconds, without a restart.
     """
     from gateway.cli.toolbox import ServeOptions
 

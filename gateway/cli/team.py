@@ -1,4 +1,4 @@
-"""`tollgate team`: who may call what, read from the current policy."""
+"""`tollgate team`: the teams and their permissions, from the current policy."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def show_team(
     """Show one team: its budgets and limits, its routes and, for each, the deployments its
     residency rules allow.
 
-    CSV has the routes alone.
+    CSV has only the routes.
     """
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
@@ -133,8 +133,8 @@ def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]
 
 
 def _budgets(policy: Policy, team: Team) -> list[dict[str, Any]]:
-    """Its own, its projects' and its keys', and those that it has together with others of its cost
-    centre.
+    """Return the team's budgets, its projects' and keys' budgets, and those shared within its
+    cost centre.
     """
     centre = policy.cost_centres.get(team.cost_centre)
     return [

@@ -1,4 +1,6 @@
-"""What `main` hands to the commands: plain values of the settings and openers of the real parts."""
+"""`main`'s toolbox for the commands: plain values of the settings, and openers of the concrete
+parts.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,12 @@ class Options:
     dashboard_hosts: tuple[str, ...]
     dashboard_port: int
     engine_port: int
-    region: str  # where a gateway with these settings runs
+    region: str  # the region of a gateway with these settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`; one that is None leaves the setting as it is."""
+    """The options of `serve`; None keeps the setting."""
 
     host: str | None
     port: int | None
@@ -52,7 +54,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """An open database and what is kept in it."""
+    """An open database and its stores."""
 
     url: str
     database: Database
@@ -65,16 +67,16 @@ class Stores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The composition root's gifts.
+    """The openers that the composition root provides.
 
     Opening may start the embedded Postgres; closing may stop it.
     """
 
     options: Options
-    open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
+    open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
     open_as_owner: Callable[
         [], AbstractContextManager[Stores]
-    ]  # for migrations and the logins alone
+    ]  # only for migrations and the logins
     open_booking: Callable[
         [], AbstractContextManager[Stores]
     ]  # in the gateway's role, which writes events

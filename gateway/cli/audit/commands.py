@@ -1,6 +1,4 @@
-"""`tollgate audit`: who changed what and why, and the proof that nobody changed that record
-since.
-"""
+"""`tollgate audit`: the log of administrative changes, and the proof that it is unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.storage.policy.audit import AuditAct
 
-MOST_SHOWN = 1000  # a chain that was written anew is wrong in every row
+MOST_SHOWN = 1000  # in a rewritten chain every row is wrong
 SAY_EVERY_S = 2.0
 COLUMNS = ("seq", "at", "action", "subject", "db_user", "operator", "reason", "details")
 PROOF_COLUMNS = ("line", "previous", "hash")
@@ -70,12 +68,11 @@ def verify(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Check every row of the audit log: its hash, the one before it, its number, and what its
-    columns say.
+    """Check every row of the audit log: its hash, its predecessor's hash, its number and its
+    columns.
 
-    Exit 1 if anything was edited, removed, moved or put in. That the end was cut off, or everything
-    from some row on written anew, is only seen against a head that was kept elsewhere: see `audit
-    head`.
+    Exit 1 if a row was edited, removed, moved or inserted. A cut end, or a chain rewritten from
+    some row on, can only be detected against a head that was kept elsewhere: see `audit head`.
     """
     from gateway.storage.policy.audit import AuditLog
 
@@ -109,8 +106,8 @@ def verify(
 def head(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Print number and hash of the last row: `SEQ HASH`.
 
-    Keep it where who runs this database cannot write: with it `audit verify --head` finds a log
-    that was cut off.
+    Keep it on a system that administrators of this database cannot write to. With it `audit verify
+    --head` detects a log that was cut off.
     """
     from gateway.storage.policy.audit import AuditLog
 
@@ -147,9 +144,9 @@ def list_acts(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List administrative acts, the oldest first: who, when, why, what, and the figures.
+    """List administrative acts, oldest first: who, when, why, what, and the figures.
 
-    JSON and CSV have the hashed line, the hash before and the hash too, so that anybody can check
+    JSON and CSV also have the hashed line, its hash and the hash before, so that anyone can check
     them.
     """
     from gateway.storage.policy.audit import AuditLog
@@ -187,7 +184,7 @@ def _cell(act: AuditAct, name: str) -> Any:
 
 
 def _heads(said: Iterable[str], file: Path | None) -> list[ChainHead]:
-    """The heads that were given. Raises `BadUsage`."""
+    """Return the given heads. Raises `BadUsage`."""
     try:
         lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as broken:
@@ -208,7 +205,7 @@ def _findings(walk: ChainWalk, rows: Iterable[AuditRow]) -> Iterator[ChainFindin
 
 
 def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
-    """The rows; whoever waits longer than a moment is told how far it is."""
+    """Yield the rows, with progress if it takes longer than a moment."""
     said_s = time.monotonic()
     for place, row in enumerate(rows):
         if place % 1000 == 0 and time.monotonic() - said_s > SAY_EVERY_S:

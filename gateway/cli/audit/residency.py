@@ -1,4 +1,4 @@
-"""`tollgate audit residency`: the report that an auditor reads, each attempt of a team's month
+"""`tollgate audit residency`: the auditor's report, in which each attempt of a team's month is
 decided again.
 """
 
@@ -34,7 +34,7 @@ DOUBT_COLUMNS = ("day", "deployment", "data_class", "policy_version", "attempts"
 
 
 class PageFormat(StrEnum):
-    """How the report is written."""
+    """The report's file format."""
 
     HTML = "html"
     CSV = "csv"
@@ -50,7 +50,7 @@ class _Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """All that is in the report."""
+    """The report's content."""
 
     team: str
     month: date
@@ -67,7 +67,7 @@ class _Evidence:
 
     @property
     def verdict(self) -> str:
-        """One sentence for each of the three questions."""
+        """Return one sentence for each of the three questions."""
         outside = sum(doubt.attempts for doubt in self.verified.outside)
         unverified = sum(doubt.attempts for doubt in self.verified.unverified)
         chain = "is as it was written" if not self.chain.findings else "is NOT as it was written"
@@ -92,10 +92,10 @@ def residency(
         PageFormat, typer.Option("--format", help="html prints well; csv has a row a kind.")
     ] = (PageFormat.HTML),
 ) -> None:
-    """Write where a team's data went in a month, and whether all of it was allowed.
+    """Report where a team's data went in a month, and whether all of it was allowed.
 
-    Every attempt is decided again by the policy version that it was sent under. Exit 1 if one was
-    outside of the rules, cannot be verified, or the audit log was changed.
+    Every attempt is decided again by the policy version that it was sent under. Exit 1 if one broke
+    a rule, cannot be verified, or the audit log was changed.
     """
     toolbox: Toolbox = ctx.obj
     evidence = _gather(toolbox, team, month_of(month))
@@ -147,7 +147,7 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
 
 
 def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
-    """Refuse to report on a team that no policy ever named: its clean bill would say nothing.
+    """Refuse a team that no policy ever named: its clean report would prove nothing.
 
     Raises `NothingFound` with the teams of the current policy.
     """
@@ -284,7 +284,7 @@ def _doubts(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
 
 
 def _csv(evidence: _Evidence) -> str:
-    """A row for each kind of attempt, doubt, refusal and finding, told apart by its first
+    """Return a row for each kind of attempt, doubt, refusal and finding, marked in the first
     column.
     """
     columns = (
@@ -355,7 +355,7 @@ def _csv(evidence: _Evidence) -> str:
 
 
 def _json(evidence: _Evidence) -> str:
-    """The page's sections, with their columns as names."""
+    """Return the page's sections, with their columns as names."""
     sections = {
         section.title: [dict(zip(section.columns, row, strict=True)) for row in section.rows]
         for section in _sections(evidence)

@@ -1,4 +1,4 @@
-"""The residency report as one HTML file: no scripts, nothing from elsewhere, black on white when
+"""The residency report as one HTML file: no scripts, no external content, black on white when
 printed.
 """
 
@@ -27,7 +27,7 @@ code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One table. `empty` stands where it has no rows; numbers are set to the right."""
+    """One table. `empty` replaces a table without rows; numbers are right-aligned."""
 
     title: str
     about: str

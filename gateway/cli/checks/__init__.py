@@ -1,1 +1,1 @@
-"""`tollgate doctor` and what it looks at."""
+"""`tollgate doctor` and its checks."""

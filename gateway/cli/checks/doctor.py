@@ -1,6 +1,6 @@
-"""`tollgate doctor`: what is wrong on this machine and how to fix it.
+"""`tollgate doctor`: the problems on this machine and their remedies.
 
-Sends no content to anyone.
+Sends no content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
 
 PROBE_LIMIT_S = 3.0
-NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out of bounds
+NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's forbidden place
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 _TOO_POWERFUL = """
 SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
@@ -55,8 +55,8 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and
     this machine.
 
-    Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines
-    are asked for their health and providers for a connection; no prompt is ever sent.
+    Every line names the next step. Exit 1 if a check fails, 3 if the database cannot be asked.
+    Engines are asked for their health and providers for a connection; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
     checks: list[Check] = list(journal_checks(toolbox))
@@ -96,7 +96,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
             f"{len(pending)} pending: {', '.join(pending)}",
             "tollgate db upgrade",
         )
-        return  # every further question would fail for that one reason
+        return  # every further check would fail for the same reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
     yield _administration(stores)
     yield from _logins(toolbox, stores)
@@ -113,7 +113,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 def _told(
     check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores
 ) -> Iterator[Check]:
-    """A check whose own error is its finding."""
+    """Run a check; its own error is its finding."""
     try:
         yield check(toolbox, stores)
     except BadUsage as wrong:
@@ -129,9 +129,7 @@ def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
 
 
 def _administration(stores: Stores) -> Check:
-    """Which role commands run as: with all rights of the owner one mistake may go further than it
-    has to.
-    """
+    """Check the role of commands: with all rights of the owner, one mistake can do more damage."""
     login, role = stores.database.acts_as()
     if role == "tollgate_admin":
         return Check("administration", Status.OK, f"commands run as {role} (login {login})")
@@ -144,8 +142,8 @@ def _administration(stores: Stores) -> Check:
 
 
 def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """Which login each command uses: who takes over the owner's may drop a trigger and change what
-    was booked.
+    """Check the login of each command: the owner's login may drop triggers and change booked
+    events.
     """
     from sqlalchemy import text
 
@@ -254,7 +252,7 @@ def _secret(deployment: Deployment) -> Check:
 
 
 def _reachable(deployment: Deployment) -> Check:
-    """An engine's own word on its health; from a provider no more than an open connection."""
+    """Check an engine by its health endpoint, and a provider only by an open connection."""
     parts = urlsplit(deployment.base_url)
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     name = f"reach {deployment.name}"
@@ -288,7 +286,7 @@ def _reachable(deployment: Deployment) -> Check:
 
 
 def _port_checks(options: Options) -> Iterator[Check]:
-    """What listens where we would. A gateway that runs already is as good as a free port."""
+    """Check the ports that we need. A running gateway is as good as a free port."""
     gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
     dashboard = (
         f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
@@ -312,9 +310,9 @@ def _port_checks(options: Options) -> Iterator[Check]:
 
 
 def _gateway_checks(options: Options) -> Iterator[Check]:
-    """What a gateway that runs here says of its own journal and writer; nothing where none does.
+    """Report the journal and writer of a gateway that runs here; nothing without one.
 
-    Ready or not, it answers: its reasons not to be are failures here.
+    It answers whether it is ready or not: its reasons not to be ready are failures here.
     """
     answer = _json(f"http://{_dialable(options.host)}:{options.port}/readyz")
     for problem in answer.get("problems", ()):
@@ -340,12 +338,12 @@ def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Chec
 
 
 def _dialable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - only dialled
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - for dialling, not for listening
 
 
 def _json(url: str) -> dict[str, Any]:
-    """The JSON object that a GET without content brings, whatever its status; empty where none
-    came.
+    """Return the JSON object of a GET without content, whatever its status; empty without an
+    answer.
     """
     import httpx2
 
@@ -357,8 +355,8 @@ def _json(url: str) -> dict[str, Any]:
 
 
 def _key_header(deployment: Deployment) -> dict[str, str]:
-    """Return the header with the engine's key, or nothing if it declares none or the key is missing
-    here.
+    """Return the header with the engine's key, or nothing if it declares none or the key is
+    missing here.
     """
     from gateway.providers.credentials import resolve
 
@@ -370,7 +368,7 @@ def _key_header(deployment: Deployment) -> dict[str, str]:
 
 
 def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
-    """The status of a GET without content; None where no HTTP answer came."""
+    """Return the status of a GET without content; None without an HTTP answer."""
     import httpx2
 
     try:

@@ -1,5 +1,5 @@
-"""What `doctor` says of the ledger: the journals on this machine, and what Postgres knows of all of
-them.
+"""`doctor`'s checks of the ledger: this machine's journals, and Postgres's record of all
+journals.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 ROLLUP_HOURS = timedelta(
     hours=3
-)  # compared with every event in them, so no longer than takes a second or two
+)  # compared with every event in them, so limited to a second or two
 
 
 def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
-    """Journals below this home. One that nobody holds waits for the next start of a gateway."""
+    """Check the journals below this home. One without a process waits for the next start of a
+    gateway.
+    """
     from gateway.storage.journal import journals_on
 
     odd: list[str] = []
@@ -54,8 +56,8 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
 
 
 def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """The ledger in Postgres: workers that are behind, unknown usage, partitions, what was set
-    aside, roll-ups.
+    """Check the ledger in Postgres: slow workers, unknown usage, partitions, dead letters,
+    roll-ups.
     """
     from gateway.storage.ledger.journals_table import JournalTable
     from gateway.storage.ledger.state import read_state
@@ -72,9 +74,7 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 
 
 def _workers(journals: Sequence[StoredJournal], *, now: datetime) -> Check:
-    """A live journal that Postgres has not heard of for long holds events, or its worker is
-    gone.
-    """
+    """Check for silent journals: such a journal holds events, or its worker is gone."""
     live = [journal for journal in journals if journal.state == "live"]
     if not live:
         return Check("writers", Status.OK, "no worker is running")

@@ -1,1 +1,1 @@
-"""`tollgate policy`, one file a command."""
+"""`tollgate policy`, one file per command."""

@@ -39,8 +39,8 @@ def apply(
     """Make a document the current policy: shows the plan, asks, stores an immutable version, waits
     until it is live.
 
-    Gateways pick it up within seconds without a restart. A document with an error changes nothing.
-    Printing JSON or CSV is for scripts and does not ask.
+    Gateways load it within seconds without a restart. A document with an error changes nothing.
+    With JSON or CSV output, for scripts, it does not ask.
     """
     toolbox: Toolbox = ctx.obj
     document = read_document(file)
@@ -82,8 +82,8 @@ def rollback(
     """Apply an older version's document again, as a new version: shows the plan, asks, waits until
     it is live.
 
-    Keys and grants stay as they are, and no version is changed or lost. Again: back to where it
-    was.
+    Keys and grants stay, and no version is changed or lost. A second rollback returns to the
+    version before the first.
     """
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
@@ -114,7 +114,7 @@ def rollback(
 
 
 def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> StoredPolicy:
-    """The version to go back to. Raises `NothingFound` or `BadUsage`."""
+    """Return the version to go back to. Raises `NothingFound` or `BadUsage`."""
     if version == current.version:
         raise BadUsage(
             f"Version {version} is the current one. tollgate policy history lists the others."

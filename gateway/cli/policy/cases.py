@@ -1,4 +1,4 @@
-"""`tollgate policy test`: hold what a policy decides against what is expected of it."""
+"""`tollgate policy test`: compare a policy's decisions with expected ones."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def run_cases(
 ) -> None:
     """Decide each case of a file and compare. Exit 1 on a miss. Sends nothing.
 
-    A case names a team, a route and perhaps a class, data_tags, an operation and what it needs; it
-    expects the deployments in their order (`expect: [a, b]`) or why it is refused (`denied:
+    A case names a team, a route and perhaps a class, data_tags, an operation and its needs. It
+    expects the deployments in their order (`expect: [a, b]`) or the reason of a refusal (`denied:
     residency`). With --policy no database is needed, and prices are the document's and the built-in
     list's.
     """

@@ -1,7 +1,7 @@
-"""`tollgate policy`: the document that says who may use what, from its first check to the last
+"""`tollgate policy`: the document of teams, routes and rules, from its first check to the last
 rollback.
 
-Here are the commands that only look; those that plan, apply and test have modules of their own.
+This module has the read-only commands; those that plan, apply and test have modules of their own.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ app = typer.Typer(
     "policy validate -",
 )
 def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Format.TABLE) -> None:
-    """Check a document and change nothing: every error with line, field and what to write.
+    """Check a document and change nothing: every error with line, field and correction.
 
     Exit 1 if rejected.
 
-    Needs no database. Notes name what is not wrong but worth knowing.
+    Needs no database. Notes name things that are not wrong but worth knowing.
     """
     toolbox: Toolbox = ctx.obj
     text = read_document(file)
@@ -121,7 +121,7 @@ def show_policy(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Print a version as it was written, or with every default. What it prints is a policy again.
+    """Print a version as it was written, or with every default. The output is a policy again.
 
     JSON and CSV are always the effective policy.
     """
@@ -172,7 +172,7 @@ def export(
 
 @app.command("history", epilog="\b\nExample:\n  tollgate policy history --format csv")
 def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """List every version ever applied, the newest first."""
+    """List every version ever applied, newest first."""
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         versions = stores.policies.history()
@@ -222,9 +222,9 @@ def explain_decision(
     ] = 0,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say where a request would go, or went, and why each other deployment lost. Sends nothing.
+    """Explain where a request would go, or went, and why each other deployment lost. Sends nothing.
 
-    Exit 0 also where the answer is that the request would be refused: that is an answer.
+    Exit 0 even if the request would be refused: that is an answer.
     """
     toolbox: Toolbox = ctx.obj
     if request_id is not None:

@@ -1,6 +1,4 @@
-"""What the policy's commands share: reading a document, finding a version, and what is worth noting
-of either.
-"""
+"""The policy commands' shared parts: reading a document, finding a version, and notes on either."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ FileArgument = Annotated[
 
 
 def read_document(file: str) -> str:
-    """Return a file's text, its bytes as they are.
+    """Return a file's text with its exact bytes.
 
-    Raises `BadUsage` where it cannot be read or is not UTF-8.
+    Raises `BadUsage` if it cannot be read or is not UTF-8.
     """
     try:
         document = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -41,7 +39,7 @@ def read_document(file: str) -> str:
 
 
 def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
-    """One stored version, the current one without a number. Raises `NothingFound`."""
+    """Return one stored version, the current one without a number. Raises `NothingFound`."""
     stored = policies.current() if version is None else policies.get(version)
     if stored is None and version is None:
         raise NothingFound(
@@ -55,7 +53,7 @@ def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
 
 
 def readable(stored: StoredPolicy | None) -> Policy | None:
-    """The policy in force, for the comparison; an unreadable one must not hinder its
+    """Return the policy in force, for the comparison; an unreadable one must not hinder its
     replacement.
     """
     try:
@@ -69,16 +67,16 @@ def readable(stored: StoredPolicy | None) -> Policy | None:
 
 
 def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Finding]:
-    """Notes on deployments without any price.
+    """Yield notes on deployments without any price.
 
-    The codec knows the document alone, not the price list.
+    The codec knows only the document, not the price list.
     """
     from gateway.storage.policy.prices import builtin_price
 
     prices = prices_of(policy, at=toolbox.now(), builtin=builtin_price)
     for name in unpriced(policy, prices):
         if policy.deployments[name].is_self_hosted:
-            continue  # the codec's own note says so
+            continue  # the codec's own note covers it
         line = next((n for n, text in enumerate(document.splitlines(), 1) if name in text), 1)
         message = (
             f"deployment '{name}' has no price here or in the built-in list: its "
@@ -90,7 +88,7 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
 
 
 def show_changes(differences: tuple[Change, ...], version: int | None) -> None:
-    """The difference to the version in force, on standard error: it is for the person who
+    """Print the difference to the version in force on standard error, for the person who
     decides.
     """
     note(f"Compared with version {version}:" if version else "The first policy:")
@@ -104,9 +102,9 @@ def show_changes(differences: tuple[Change, ...], version: int | None) -> None:
 
 
 def confirm(file: str, question: str) -> None:
-    """Ask before something is changed.
+    """Ask before a change.
 
-    Raises `BadUsage` where nobody can be asked, `typer.Exit` on a no.
+    Raises `BadUsage` without a terminal to ask, `typer.Exit` on a no.
     """
     if file == "-" or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(

@@ -1,4 +1,4 @@
-"""Prints why a request goes, or went, where it does."""
+"""Prints why a request goes, or went, to its deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
-    """What was decided for a request then, not what would be decided today.
+    """Return the recorded decision of a request, not the one that would be made today.
 
     Raises `NothingFound`.
     """
@@ -43,7 +43,7 @@ def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
 
 
 def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
-    """A request's receipt among real and demo events. Raises `NothingFound`."""
+    """Return a request's receipt among real and demo events. Raises `NothingFound`."""
     from gateway.reports import Dataset
 
     for dataset in Dataset:

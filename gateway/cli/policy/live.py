@@ -1,4 +1,4 @@
-"""Waits until a policy version is in force everywhere, and says so."""
+"""Waits until a policy version is in force everywhere, and reports it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ if TYPE_CHECKING:
     from gateway.storage.ledger.workers import ServingWorker
     from gateway.storage.postgres.database import Database
 
-PATIENCE_S = 10.0  # a gateway looks every two seconds, also where a notice was lost
+PATIENCE_S = 10.0  # seconds; a gateway looks every two seconds even without a notification
 _LOOK_EVERY_S = 0.1
 
 
 def wait_until_live(database: Database, version: int, *, patience_s: float = PATIENCE_S) -> None:
-    """Say in how many replicas a version is in force, as soon as it is in all, or which of them
-    lag.
-    """
+    """Report the number of replicas with a version once all have it, or the ones that lag."""
     from gateway.storage.ledger.workers import serving_workers
 
     began_s = time.monotonic()
@@ -34,7 +32,7 @@ def wait_until_live(database: Database, version: int, *, patience_s: float = PAT
 
 
 def words(workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], took_s: float) -> str:
-    """What came of the wait."""
+    """Return the result of the wait in words."""
     if not workers:
         return "No gateway is running; each takes it up when it starts."
     there = len(workers) - len(lagging)

@@ -1,6 +1,4 @@
-"""`tollgate policy plan`: what applying a document would change, whom it hurts, and what it would
-have cost.
-"""
+"""`tollgate policy plan`: the changes of applying a document, their harm, and their past cost."""
 
 from __future__ import annotations
 
@@ -68,11 +66,10 @@ def plan(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what applying a document would change, what hurts first, and change nothing.
+    """Show the changes of applying a document, the harmful ones first, and change nothing.
 
-    With --replay past requests are decided again under the document: where they would have gone,
-    what they would have cost, how fast they would have been answered, and which would have been
-    refused. CSV has the replay's rows, or the changes without one.
+    With --replay past requests are decided again under the document: their destinations, costs,
+    latency and refusals. CSV has the replay's rows, or the changes without one.
     """
     toolbox: Toolbox = ctx.obj
     document = read_document(file)
@@ -105,8 +102,8 @@ def make_plan(
     past: str | None = None,
     demo: bool = False,
 ) -> Plan:
-    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of that
-    time.
+    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of
+    that time.
     """
     from gateway.storage.policy.prices import builtin_price
 
@@ -142,7 +139,7 @@ def make_plan(
 
 
 def show_plan(made: Plan, say: Callable[[str], None]) -> None:
-    """Print a plan for people: what hurts, what differs, the replay, and what it comes to."""
+    """Print a plan for people: harm, differences, replay and summary."""
     say(f"Compared with version {made.version}:" if made.version else "The first policy:")
     for hurt in made.hurts:
         if not hurt.is_note:
@@ -165,7 +162,7 @@ def show_plan(made: Plan, say: Callable[[str], None]) -> None:
 
 
 class PlanProgress:
-    """A bar on standard error for what takes longer than two seconds; off a terminal a line now and
+    """A bar on standard error for steps over two seconds; without a terminal, a line now and
     then.
     """
 
@@ -173,7 +170,7 @@ class PlanProgress:
         self._began_s = self._said_s = time.monotonic()
 
     def __call__(self, done: float, requests: int) -> None:
-        """Say how far it is, from 0 to 1."""
+        """Show the progress, from 0 to 1."""
         now_s = time.monotonic()
         is_live = sys.stderr.isatty()
         if now_s - self._began_s < PROGRESS_AFTER_S or now_s - self._said_s < PROGRESS_EVERY_S * (
@@ -189,7 +186,7 @@ class PlanProgress:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if sys.stderr.isatty() and self._said_s > self._began_s:
             sys.stderr.write("\r\x1b[2K")
 
@@ -206,9 +203,9 @@ def _past(text: str) -> timedelta:
 
 
 def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
-    """Who used what in the last week.
+    """Return the last week's traffic by team and route.
 
-    Reports may be read elsewhere: a policy can be applied without them.
+    Reports may be on another server: a policy can be applied without them.
     """
     try:
         return reports.recent_traffic(now - WEEK)
@@ -223,7 +220,7 @@ def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
 
 
 def _unresolved(policy: Policy) -> Mapping[str, str]:
-    """The deployments whose secret is not to be found here, each with its reference."""
+    """Return the deployments whose secret is missing here, each with its reference."""
     from gateway.providers.credentials import resolve
 
     found = {}
@@ -242,7 +239,7 @@ def _replay_table(made: Replay) -> Table:
 
 
 def _row(tally: RouteTally, made: Replay) -> dict[str, Any]:
-    """One team's route as a program reads it."""
+    """Return one team's route for programs."""
     latency = tally.latency(made.speeds)
     return {
         "team": tally.team,
@@ -264,7 +261,7 @@ def _row(tally: RouteTally, made: Replay) -> dict[str, Any]:
 
 
 def _as_record(made: Plan) -> dict[str, Any]:
-    """A plan as JSON."""
+    """Return a plan as JSON."""
     return {
         "version": made.version,
         "hurts": [_hurt(hurt) for hurt in made.hurts],
@@ -308,7 +305,7 @@ def _changes_table(changes: tuple[Change, ...]) -> Table:
 
 
 def _replay_text(made: Replay) -> str:
-    """The replay as a table for people: what is the same everywhere is left out."""
+    """Return the replay as a table for people, without columns that are equal everywhere."""
     columns = (
         "team",
         "route",
@@ -359,5 +356,5 @@ def _from_to(before_s: float | None, after_s: float | None) -> str:
 
 
 def _seconds(value: float | None) -> Decimal | None:
-    """Plain in JSON and CSV, to a tenth of a millisecond."""
+    """Return seconds for JSON and CSV, to a tenth of a millisecond."""
     return None if value is None else Decimal(f"{value:.6f}")

@@ -1,6 +1,4 @@
-"""`tollgate policy readmit`: take a deployment in again that its upstream's own words had taken out
-of use.
-"""
+"""`tollgate policy readmit`: end the ejection of a deployment."""
 
 from __future__ import annotations
 
@@ -23,7 +21,8 @@ def readmit(
         str, typer.Option("--reason", "-m", help="What was found out, for the audit log.")
     ],
 ) -> None:
-    """Take a deployment in again whose upstream said that it ran elsewhere than promised.
+    """Use an ejected deployment again, whose upstream reported another place than the policy
+    promises.
 
     Find out first where it runs: correct its region or its residency in the policy, or have its
     provider fix it.

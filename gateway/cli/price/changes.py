@@ -1,4 +1,4 @@
-"""`tollgate price add|sync|reprice`: the commands that write prices and what follows from them."""
+"""`tollgate price add|sync|reprice`: the commands that write prices and their consequences."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ def add(
 
     No entry is ever edited or deleted.
 
-    It wins over GPU rates and the built-in list, not over a 'price' in the policy. Rates are USD
-    per million tokens; for calls of a provider's tools, per thousand. '@200001' is for requests
-    whose input has at least so many tokens, '/priority' for answers from that service tier: a tier
-    needs all of its rates. A moment in the past changes no event: see 'price reprice'.
+    It overrides GPU rates and the built-in list, not a 'price' in the policy. Rates are USD per
+    million tokens; for calls of a provider's tools, per thousand. '@200001' is for requests with an
+    input of at least that many tokens, '/priority' for answers from that service tier: a tier needs
+    all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
     from gateway.storage.policy.prices import NewEntry
 
@@ -184,12 +184,12 @@ def sync(
     dry_run: DryRunOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring the price book up to date with the built-in list: shows every rate that changes, asks,
-    adds entries.
+    """Update the price book from the built-in list: shows every rate that changes, asks, adds
+    entries.
 
     Uses no network: the list comes with this version of Tollgate. A price that the list dates holds
-    from its date; one that it changed in place holds from now on, since nobody knows since when.
-    Nothing is edited.
+    from its date. One that the list changed in place holds from now on, because its true date is
+    unknown. Nothing is edited.
     """
     from gateway.storage.policy.price_list import all_keys
     from gateway.storage.policy.prices import NewEntry
@@ -235,9 +235,9 @@ def reprice(
     """Price the events of an open month again by today's book: shows differences, asks, posts
     signed adjustments.
 
-    Each event takes what today's price book says of its own moment, under its own policy version.
-    No event changes: a difference becomes an adjustment of its event, once however often this runs.
-    Events of unknown usage stay as they are, and a month that is not open is refused.
+    Each event takes the price that today's book has for its own moment, under its own policy
+    version. No event changes: a difference becomes an adjustment of its event, once however often
+    this runs. Events of unknown usage stay, and a month that is not open is refused.
     """
     from gateway.storage.ledger.repricing import RepriceStore
     from gateway.storage.policy.prices import builtin_price
@@ -272,7 +272,9 @@ def reprice(
 
 
 def current_policy(stores: Stores) -> Policy | None:
-    """The policy in force; None without one, or where this Tollgate is stricter than its writer."""
+    """Return the policy in force; None without one, or if this Tollgate is stricter than the one
+    that wrote it.
+    """
     stored = stores.policies.current()
     try:
         return None if stored is None else version_of(stored).policy
@@ -281,22 +283,22 @@ def current_policy(stores: Stores) -> Policy | None:
 
 
 def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
-    """The policy's models of which the built-in list says something else than the book."""
+    """Return the policy's models for which the built-in list and the book differ."""
     imported = [(key, book) for key, _, book in _steps(stores, _keys(policy), now)]
     return [key.model for key, book in imported if book.has_listed(key)]
 
 
 def daily(dated: Dated) -> str | None:
-    """The part of each day for which a price holds, None for all of it."""
+    """Return the part of each day for which a price holds, None for all of it."""
     return (
         None if dated.daily is None else f"{dated.daily.since:%H:%M} to {dated.daily.until:%H:%M}"
     )
 
 
 def _meant(terms: PriceTerms, policy: Policy | None) -> list[Deployment]:
-    """The deployments that an added price is for.
+    """Return the deployments that an added price is for.
 
-    Raises `NothingFound` for a deployment that there is not.
+    Raises `NothingFound` for an unknown deployment.
     """
     deployments = [] if policy is None else list(policy.deployments.values())
     if terms.deployment is not None:
@@ -332,7 +334,7 @@ def _say_what_follows(terms: PriceTerms, meant: Sequence[Deployment], *, is_past
 
 
 def _keys(policy: Policy) -> list[ModelKey]:
-    """The models of the list by which this policy's deployments can be priced."""
+    """Return the list's models by which this policy's deployments can be priced."""
     from gateway.storage.policy.prices import key_of
 
     external = (
@@ -342,7 +344,7 @@ def _keys(policy: Policy) -> list[ModelKey]:
 
 
 def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
-    """What a sync would add, model by model, and the book it would add to."""
+    """Return a sync's additions, model by model, and the book that they extend."""
     from gateway.storage.policy.price_list import schedule
 
     book = stores.prices.entries(keys)

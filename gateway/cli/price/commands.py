@@ -1,4 +1,6 @@
-"""`tollgate price`: what deployments cost, did and will, and where each figure comes from."""
+"""`tollgate price`: past, present and future costs of deployments, and the source of each
+figure.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ AtOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is known of one deployment or model: its price at the moment, and how it came about."""
+    """The facts about one deployment or model: its price at the moment, and its origin."""
 
     name: str
     price: Price | None
@@ -93,9 +95,9 @@ def list_prices(
 ) -> None:
     """List the rates in force, in USD per million tokens: one row for each kind of token and tier.
 
-    A deployment takes the policy's price, else what `price add` says, else its GPU rate, else the
-    built-in list's, else the policy's stand-in. Without any its requests are refused, never billed
-    at zero. Calls of a provider's tools (web_search, ...) are in USD per million calls.
+    A deployment takes the policy's price, else the one from `price add`, else its GPU rate, else
+    the built-in list's, else the policy's stand-in. Without any its requests are refused, never
+    billed at zero. Calls of a provider's tools (web_search, ...) are in USD per million calls.
     """
     from gateway.storage.policy.prices import builtin_price
 
@@ -144,12 +146,12 @@ def show_price(
     at: AtOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what a model or deployment costs at a moment: rates, source, history, and what an example
-    request costs.
+    """Show the price of a model or deployment at a moment: rates, source, history, and an example
+    request.
 
-    The example has 1,000 tokens each way. The history has every entry of the price book, and what
-    the deployment was charged by. A model of the list that no deployment uses is shown as listed.
-    CSV has the rates alone.
+    The example has 1,000 tokens each way. The history has every entry of the price book, and the
+    prices that the deployment was charged by. A model of the list that no deployment uses is shown
+    as listed. CSV has only the rates.
     """
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
@@ -183,7 +185,7 @@ def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ..
 
 
 def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
-    """The standard tier first, then the others by name."""
+    """Return the standard tier first, then the others by name."""
     rates = (
         sorted(price.rates, key=lambda rate: rate.service_tier or "") if price is not None else []
     )
@@ -199,7 +201,7 @@ def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
 
 
 def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
-    """What a name means: deployments of the policy, else models of the list.
+    """Return the meaning of a name: deployments of the policy, else models of the list.
 
     Raises `NothingFound`.
     """
@@ -270,8 +272,8 @@ def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]
 
 
 def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
-    """What a request of 1,000 tokens each way costs in each tier; a model that writes nothing has
-    no output.
+    """Yield the cost of a request of 1,000 tokens each way in each tier; a model without output
+    has none.
     """
     for tier in (None, *price.service_tiers):
         own = price.for_tier(tier)

@@ -1,4 +1,4 @@
-"""Reading what `tollgate price` is given: moments, months and rates."""
+"""Parses the arguments of `tollgate price`: moments, months and rates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTerms:
-    """What an added price is for, and why.
+    """The target of an added price, and the reason.
 
     It names a model, perhaps at one provider, or a deployment.
     """
@@ -63,7 +63,7 @@ class PriceTerms:
         )
 
     def price(self, rates: Sequence[Rate], meant: Sequence[Deployment]) -> Price:
-        """The price that these rates make."""
+        """Return the price of these rates."""
         providers = {deployment.provider for deployment in meant}
         models = {deployment.model for deployment in meant}
         return Price(
@@ -75,7 +75,7 @@ class PriceTerms:
 
 
 def rates_of(named: Mapping[str, str | None], others: Sequence[str]) -> list[Rate]:
-    """The rates of the options: one for each kind, and `KIND[@TOKENS][/TIER]=USD`.
+    """Return the rates of the options: one for each kind, and `KIND[@TOKENS][/TIER]=USD`.
 
     Raises `BadUsage`.
     """
@@ -112,8 +112,8 @@ def month_of(text: str) -> date:
 
 
 def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
-    """Each service tier has its rates for input and output: absent is not 0, and not the standard
-    tier's.
+    """Require rates for input and output in each service tier: absent is not 0, and not the
+    standard tier's.
     """
     for tier in [
         None,

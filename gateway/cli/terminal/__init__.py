@@ -1,1 +1,1 @@
-"""What a person sees while a command runs."""
+"""Output on the terminal while a command runs."""

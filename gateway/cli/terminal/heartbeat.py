@@ -1,5 +1,5 @@
-"""A line on standard error while a command is silent: a person must see that it waits, and for how
-long.
+"""A line on standard error while a command is silent: it shows that the command waits, and for
+how long.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[N
 
 
 class _Watched:
-    """A stream that notes when it was last written to."""
+    """A stream that records its last write."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

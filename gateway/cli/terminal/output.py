@@ -1,4 +1,4 @@
-"""How commands print: tables for people, exact JSON and CSV for programs, notes on standard
+"""Output of commands: tables for people, exact JSON and CSV for programs, notes on standard
 error.
 """
 
@@ -20,12 +20,12 @@ import typer
 from gateway.domain.money import format_usd
 
 FOLD_FROM = 40  # longer cells are prose
-WIDE = 100_000  # off a terminal nothing is wrapped or cut: a reader may be a program
+WIDE = 100_000  # without a terminal nothing is wrapped or cut: the reader may be a program
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run these
 
 
 class Format(StrEnum):
-    """What a program or a person reads."""
+    """The output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -45,12 +45,12 @@ class Table:
     rows: Sequence[tuple[Any, ...]]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows by column name."""
+        """Return the rows by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def show(table: Table, format: Format, *, empty: str) -> None:
-    """Print rows; `empty` is said in place of a table without any."""
+    """Print rows; `empty` replaces a table without rows."""
     if format is Format.JSON:
         print_json(table.records())
     elif format is Format.CSV:
@@ -68,7 +68,7 @@ def show(table: Table, format: Format, *, empty: str) -> None:
 
 
 def show_record(record: Mapping[str, Any], format: Format) -> None:
-    """Print one thing: its fields below each other, or as one object or one row."""
+    """Print one record: its fields below each other, or as one object or one row."""
     if format is Format.JSON:
         print_json(record)
     elif format is Format.CSV:
@@ -96,14 +96,14 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the data, on standard error."""
+    """Print a remark on standard error, beside the data."""
     typer.echo(text, err=True)
 
 
 def table_text(
     columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric: Callable[[int], bool]
 ) -> str:
-    """Lay out a table: on a terminal long texts are folded, elsewhere each row is one line without
+    """Lay out a table: a terminal folds long texts; elsewhere each row is one line without
     colour.
     """
     from rich.console import Console
@@ -135,7 +135,7 @@ def table_text(
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """RFC 4180 text with a header row."""
+    """Return RFC 4180 text with a header row."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(columns)
@@ -144,18 +144,20 @@ def csv_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rate_text(usd_per_mtok: Decimal) -> str:
-    """A rate for people: dollars to six significant digits, because 0.075 is not 0.08."""
+    """Return a rate for people: dollars to six significant digits, because 0.075 is not 0.08."""
     rounded = f"{Context(prec=6).plus(usd_per_mtok):f}"
     return "$" + (rounded.rstrip("0").rstrip(".") if "." in rounded else rounded)
 
 
 def moment(time: datetime) -> str:
-    """A time for people, in UTC."""
+    """Return a time for people, in UTC."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def csv_of(table: Table) -> str:
-    """A table as RFC 4180 text; what a spreadsheet would take for a formula is marked as text."""
+    """Return a table as RFC 4180 text; cells that a spreadsheet would run as formulas are marked
+    as text.
+    """
     return csv_text(table.columns, [[_csv_cell(cell) for cell in row] for row in table.rows])
 
 
@@ -173,7 +175,7 @@ def _csv_cell(cell: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON has; decimals become raw digits, never a float."""
+    """Return values that JSON has; decimals become raw digits, never a float."""
     import msgspec
 
     match value:
@@ -199,7 +201,7 @@ def _row_text(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
 
 
 def _text(cell: Any) -> str:
-    """A cell for people."""
+    """Return a cell for people."""
     match cell:
         case None:
             return "—"
@@ -216,7 +218,7 @@ def _text(cell: Any) -> str:
 
 
 def _visible(text: str) -> str:
-    """Without characters that would move the cursor or colour the terminal."""
+    """Return the text without characters that would move the cursor or colour the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -1,8 +1,8 @@
-"""Progress of long steps: what, how far, how long.
+"""Progress of long steps: their state, share and time.
 
 One moving line on a terminal, a few plain ones elsewhere.
 
-It imports the standard library alone: the Makefile uses it before anything is installed.
+It imports only the standard library: the Makefile uses it before anything is installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PLAIN_LINE_EVERY_S = 10.0
 class ProgressStep:
     """One step.
 
-    Use as a context manager: it prints its title at once and how long it took at the end.
+    Use it as a context manager: it prints its title at once and its duration at the end.
 
-    Between the two a thread shows that it goes on, also while nothing is reported. `usual_s` is how
-    long the step takes on two cores; the time left is reckoned from it until the step itself
-    reports a better figure.
+    In between a thread shows that it continues, even without reports. `usual_s` is the step's usual
+    duration on two cores. The remaining time is computed from it until the step reports a better
+    figure.
     """
 
     def __init__(self, title: str, *, usual_s: float | None = None) -> None:
@@ -56,14 +56,14 @@ class ProgressStep:
         self._line(f"{'failed' if kind else 'done'} in {took_s:.1f} s", is_last=True)
 
     def say(self, text: str) -> None:
-        """Say something worth keeping on the screen."""
+        """Print a line that stays on the screen."""
         with self._lock:
             if self._is_live:
                 sys.stdout.write("\r\x1b[2K")
             print(f"  {text}", flush=True)
 
     def advance(self, what: str, *, done: float | None = None, left_s: float | None = None) -> None:
-        """Say how far it is: `done` from 0 to 1."""
+        """Report the progress: `done` from 0 to 1."""
         with self._lock:
             self._state = ("" if done is None else f"{min(done, 1):4.0%} ") + what
             if left_s is not None:
@@ -86,7 +86,7 @@ class ProgressStep:
         if self._left_s is not None:
             left_s = self._left_s - (now_s - self._left_at_s)
             parts.append(f"about {_words(left_s)} left" if left_s >= 1 else "soon done")
-        # The times come first: a narrow terminal cuts the end of the line off.
+        # The times come first: a narrow terminal cuts off the end of the line.
         self._line(", ".join(parts + ([self._state] if self._state else [])))
 
     def _line(self, text: str, *, is_last: bool = False) -> None:

@@ -1,6 +1,4 @@
-"""The processes that `up` starts: each with a log of its own, all ended together, none left
-behind.
-"""
+"""The processes that `up` starts: each with its own log, all ended together, none left behind."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ChildFailed(OperatorError):
-    """A process that ended when it should not have; the message holds the end of its log."""
+    """A process that ended too early; the message has the end of its log."""
 
 
 class Children:
-    """What runs now, in the order it was started; `stop` ends it."""
+    """The running processes, in their starting order; `stop` ends them."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -38,16 +36,15 @@ class Children:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def log_path(self, name: str) -> Path:
-        """Where a child writes."""
+        """Return a child's log file."""
         return self._logs / f"{name}.log"
 
     def start(
         self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False
     ) -> None:
-        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop`
-        alone.
+        """Start a process in its own session, so that only `stop` ends it on Ctrl-C.
 
-        `may_end`: it has something to do and ends when that is done.
+        `may_end`: it is a task that ends when it is done.
         """
         self._may_end |= {name} if may_end else set()
         with self.log_path(name).open("wb") as log:
@@ -76,7 +73,7 @@ class Children:
             )
 
     def follow(self, name: str, step: ProgressStep) -> None:
-        """Show the progress of a process that was begun, until its end. Raises `ChildFailed`."""
+        """Show a started process's progress until its end. Raises `ChildFailed`."""
         child = self._running[name]
         for line in self._lines(name, child):
             _show(step, line)
@@ -86,8 +83,8 @@ class Children:
             raise ChildFailed(f"{step.title} failed.\n{self.log_tail(name)}")
 
     def _lines(self, name: str, child: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Yield what a child prints, and look at the others meanwhile: one that ended is reaped, or
-        is an error.
+        """Yield a child's output, and check the others meanwhile: an ended one is reaped, or is
+        an error.
         """
         assert child.stdout is not None
         rest = b""
@@ -125,13 +122,11 @@ class Children:
         self.require_alive()
 
     def log_tail(self, name: str, lines: int = 15) -> str:
-        """The last lines a child wrote."""
+        """Return the last lines of a child's log."""
         return "\n".join(self.log_path(name).read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self) -> None:
-        """End all, last started first: SIGTERM, then SIGKILL to the whole group of what is still
-        there.
-        """
+        """End all, last started first: SIGTERM, then SIGKILL to the remaining process groups."""
         for child in reversed(self._running.values()):
             _signal_group(child, signal.SIGTERM, whole_group=False)
         deadline = time.monotonic() + STOP_GRACE_S
@@ -171,8 +166,8 @@ def _signal_group(
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL; end at once if it died
-    meanwhile.
+    """Ask the kernel for SIGTERM when `up` dies, even by SIGKILL; end at once if it has died
+    already.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

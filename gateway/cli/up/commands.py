@@ -36,7 +36,7 @@ DEMO_DAYS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What the command line said."""
+    """The command line's options."""
 
     model: str | None
     engine_url: str | None
@@ -77,9 +77,9 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
     ) -> None:
         """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
-        It checks this machine first: nothing is downloaded or made where something stands in the
-        way. The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes
-        on two cores); later ones take under a minute. Ctrl-C ends everything it started.
+        It checks this machine first, and downloads or makes nothing if there is an obstacle. The
+        first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two
+        cores); later ones take under a minute. Ctrl-C ends everything it started.
         """
         options = UpOptions(
             model=model,
@@ -92,7 +92,7 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
 
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
-    """Bring everything up, show it, and stay until told to stop."""
+    """Start everything, show it, and stay until stopped."""
     for stop in (
         signal.SIGINT,
         signal.SIGTERM,
@@ -116,7 +116,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
             with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
                 owner = opened.enter_context(toolbox.open_as_owner())
                 _prepare_database(owner, options)
-                # what follows needs less; the embedded server stays up until `opened` ends
+                # The next steps need less; the embedded server stays up until `opened` ends.
                 owner.database.close()
                 stores = opened.enter_context(toolbox.open_stores())
                 key = _demo_key(toolbox, stores)
@@ -153,7 +153,7 @@ def _make_home(home: Path) -> None:
 
 
 def _second_place(options: Options) -> str:
-    """Where the database lies if not in the home: a copied home is no backup then."""
+    """Return the database's place if it is not in the home: a copied home is then no backup."""
     from gateway.storage.postgres.embedded import EmbeddedPostgres
 
     place = EmbeddedPostgres(options.home).place()
@@ -181,7 +181,7 @@ def _bring_up(
     options = toolbox.options
     if chosen.engine_url is not None:
         _warn_of_own_policy(stores, chosen.engine_url)
-    if brought is None:  # beside gateway and dashboard: it takes the longest by far
+    if brought is None:  # beside gateway and dashboard, because it takes the longest by far
         setup = [sys.executable, "-m", "engine", "setup", "--progress", "json"]
         children.begin("engine-setup", setup, _engine_variables(options))
     variables = _variables(options, url)
@@ -230,9 +230,7 @@ def _prepare_database(stores: Stores, options: Options) -> None:
     from gateway.storage.postgres import logins, migrations
 
     migrations.upgrade(stores.database)
-    if (
-        options.database_url is None
-    ):  # another server's logins are for `tollgate db upgrade` to make
+    if options.database_url is None:  # `tollgate db upgrade` makes another server's logins
         for note in logins.ensure(stores.database, stores.url, options.home, given={}).notes:
             print(f"\n  {note}", flush=True)
     pepper.create(options.pepper_path)
@@ -240,7 +238,7 @@ def _prepare_database(stores: Stores, options: Options) -> None:
 
 
 def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
-    """The key of the demo team: the same at every start, made anew where it was revoked or lost."""
+    """Return the demo team's key: the same at every start, a new one if it was revoked or lost."""
     from gateway.cli.key import record_of
     from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
     from gateway.storage.policy import pepper
@@ -280,7 +278,7 @@ def _engine_variables(options: Options) -> dict[str, str]:
 
 
 def _engine_key_file(options: Options) -> Path:
-    """The engine's own key: it keeps other programs on this machine from using the engine
+    """Return the file of the engine's own key, which keeps other programs from using the engine
     unmetered.
     """
     file = options.home / "engine-key"
@@ -302,7 +300,7 @@ def _brought_engine(chosen: UpOptions) -> tuple[str, str] | None:
 
 
 def _model_of(url: str, key_reference: str | None) -> str:
-    """The first model that an engine names. Raises `BadUsage` naming the option that is wrong."""
+    """Return the first model that an engine lists. Raises `BadUsage` with the wrong option."""
     import httpx2
 
     kind, _, name = (key_reference or "").partition(":")
@@ -338,7 +336,7 @@ def _model_of(url: str, key_reference: str | None) -> str:
 
 
 def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
-    """Say that the option leads nowhere where an operator's own policy stays in force."""
+    """Warn that the option has no effect while an operator's own policy is in force."""
     current = stores.policies.current()
     if current is not None and not current.is_demo:
         print(
@@ -353,8 +351,8 @@ def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
 def _apply_demo_policy(
     toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
 ) -> int | None:
-    """Apply the demo policy and return its version; None where an operator's own is in force: it
-    stays.
+    """Apply the demo policy and return its version; None if an operator's own policy is in force
+    and stays.
     """
     from gateway.services.policy.apply import apply_policy
     from gateway.storage.policy.prices import builtin_price
@@ -444,7 +442,7 @@ def _stay(children: Children) -> None:
 
 
 def _variables(options: Options, url: str) -> dict[str, str]:
-    """The children's settings: this process keeps the embedded Postgres open for them."""
+    """Return the children's settings: this process keeps the embedded Postgres open for them."""
     return {
         "TOLLGATE_HOME": str(options.home),
         "TOLLGATE_DATABASE_URL": url,
@@ -463,12 +461,12 @@ def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[st
 
 
 def gateway_url(options: Options) -> str:
-    """The gateway's address on this machine."""
+    """Return the gateway's address on this machine."""
     return f"http://{_reachable(options.host)}:{options.port}"
 
 
 def dashboard_url(options: Options) -> str:
-    """The dashboard's address on this machine."""
+    """Return the dashboard's address on this machine."""
     return f"http://{_reachable(options.dashboard_host)}:{options.dashboard_port}"
 
 
@@ -477,7 +475,7 @@ def _reachable(host: str) -> str:
 
 
 def _write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, completely or not at all."""
     new = file.with_name(f".{file.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

@@ -1,4 +1,4 @@
-"""`tollgate demo-data`: generated usage to look at before there is any of one's own."""
+"""`tollgate demo-data`: generated usage, before there is any real one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def demo_data(
 
 
 def _say_progress(text: str, said_s: float) -> float:
-    """Report now and then; return when that was last."""
+    """Report now and then; return the time of the last report."""
     if monotonic() - said_s < PROGRESS_EVERY_S:
         return said_s
     note(text)
@@ -79,7 +79,7 @@ def _say_progress(text: str, said_s: float) -> float:
 
 
 def _listed_prices(now: datetime) -> dict[str, Price]:
-    """The built-in list's prices of the demo's external deployments."""
+    """Return the built-in list's prices of the demo's external deployments."""
     from gateway.services.demo_data import DEPLOYMENTS
     from gateway.storage.policy.prices import builtin_price
 

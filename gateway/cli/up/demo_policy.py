@@ -1,5 +1,5 @@
-"""The policy that `up` applies: one local engine, one place that is out of bounds, and OpenAI if
-there is a key.
+"""The policy that `up` applies: one local engine, one forbidden place, and OpenAI if there is a
+key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXTERNAL_MODEL = "gpt-5-mini"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What the document depends on.
+    """The inputs of the document.
 
     `engine_key` is a reference (`file:…`), None for an engine without a key.
     """

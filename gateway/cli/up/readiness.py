@@ -1,4 +1,4 @@
-"""Whether what `up` needs is free, and whether what it started answers yet."""
+"""Checks that the ports of `up` are free, and that its processes answer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def wait_for(
     step: ProgressStep | None = None,
     is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
 ) -> None:
-    """Return when `url` answers 200 with what `is_right` accepts.
+    """Return when `url` answers 200 and `is_right` accepts the answer.
 
-    Raises `OperatorError` with what it said last.
+    Raises `OperatorError` with its last answer.
     """
     import httpx2
 
@@ -50,7 +50,7 @@ def wait_for(
 
 
 def require_free(host: str, port: int, *, setting: str) -> None:
-    """Raise `BadUsage` naming the setting if the port cannot be had, before anything is started."""
+    """Raise `BadUsage` with the setting if the port cannot be bound, before anything is started."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

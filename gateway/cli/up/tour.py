@@ -1,4 +1,4 @@
-"""The tour at the end of `up`: each line is a real request through the whole road."""
+"""The tour at the end of `up`: each line is a real request through the whole gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECEIPT_WITHIN_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One line of the tour: what was tried, and what came of it."""
+    """One line of the tour: the request and its result."""
 
     title: str
     lines: tuple[str, ...]
@@ -42,7 +42,7 @@ class Tour:
         self._client.close()
 
     def answer(self) -> Stop:
-        """A streamed answer and its receipt from the ledger."""
+        """Send a streamed request and read its receipt from the ledger."""
         text, request_id = self._streamed(QUESTION)
         attempt = self.receipt(request_id)["attempts"][-1]
         return Stop(
@@ -58,20 +58,20 @@ class Tour:
         )
 
     def refusal(self) -> Stop:
-        """A request whose data class may not go where its route leads."""
+        """Send a request whose data class forbids its route's deployment."""
         error = self._error(
             {"model": OUT_OF_BOUNDS_ROUTE}, {"x-tollgate-data-class": "confidential"}
         )
         return Stop(f"Asked route {OUT_OF_BOUNDS_ROUTE} with confidential data", error)
 
     def unknown_model(self) -> Stop:
-        """A model that no route answers to."""
+        """Send a request for a model without a route."""
         return Stop(
             "Asked for a model that is not offered", self._error({"model": "claude-of-nowhere"}, {})
         )
 
     def receipt(self, request_id: str) -> dict[str, Any]:
-        """The receipt of a request, as soon as the ledger has it."""
+        """Return a request's receipt as soon as the ledger has it."""
         deadline_s = time.monotonic() + RECEIPT_WITHIN_S
         while time.monotonic() < deadline_s:
             answer = self._client.get(f"/v1/requests/{request_id}")
@@ -126,7 +126,7 @@ class Tour:
 
 
 def _tokens(attempt: dict[str, Any]) -> str:
-    """The tokens of an attempt in words; what its provider does not report is left out."""
+    """Return an attempt's tokens in words, without those that its provider does not report."""
     if attempt["output_tokens"] is None:
         return "not known"
     reasoning = attempt["reasoning_tokens"]
