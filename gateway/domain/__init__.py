@@ -1,4 +1,4 @@
-"""Frozen values and pure functions: what may be done and what it costs.
+"""Frozen values and pure functions: permissions, decisions and costs.
 
 Time and prices are arguments.
 """

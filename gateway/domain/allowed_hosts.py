@@ -1,5 +1,5 @@
-"""Which Host headers a listener without a key answers to, so that no web page reads it by a name of
-its own.
+"""The Host headers that a listener without a key accepts, so that no web page reads it by DNS
+rebinding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def answers_to(host: str | None, *, bound: str, listed: Collection[str]) -> bool
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine reaches the address."""
+    """Return True if only this machine reaches the address."""
     try:
         return host == LOCAL or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a look at the running system found: one line a check, each with what to do about it."""
+"""The findings of a check of the running system: one line each, with its remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a check came out. UNKNOWN: it could not be asked."""
+    """A check's result. UNKNOWN: it could not be determined."""
 
     OK = "ok"
     WARN = "warn"
@@ -17,7 +17,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of an answer. `remedy` is what to do, empty where nothing is to be done."""
+    """One line of an answer. `remedy` is the next step, empty if none is needed."""
 
     name: str
     status: Status

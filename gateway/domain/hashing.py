@@ -1,4 +1,4 @@
-"""Numbers that are drawn from names: the same in every process, today and tomorrow."""
+"""Numbers derived from names: equal in every process, today and tomorrow."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ _MASK = 2**64 - 1
 
 
 def hash64(text: str) -> int:
-    """64 bits of a text."""
+    """Return 64 bits of a text's hash."""
     return int.from_bytes(
         blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
     )
 
 
-known_hash64 = lru_cache(maxsize=1024)(
-    hash64
-)  # of names of deployments, of which a policy has a few
+known_hash64 = lru_cache(maxsize=1024)(hash64)  # of deployment names; a policy has a few
 
 
 def mixed(x: int) -> int:
-    """The finalizer of splitmix64: two hashes made one, where hashing them together would take five
-    times as long.
+    """Return the finalizer of splitmix64: it combines two hashes in a fifth of the time of
+    hashing both.
     """
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK

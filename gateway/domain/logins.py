@@ -1,4 +1,4 @@
-"""What the separate logins of one database are for."""
+"""The purposes of the separate logins of one database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class As(StrEnum):
-    """What a login is for."""
+    """A login's purpose."""
 
     GATEWAY = "gateway"
     REPORTS = "reports"

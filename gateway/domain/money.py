@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
 
 NUSD_PER_USD = 10**9
-EXACT = Context(prec=60)  # no amount or rate has more digits; the usual 28 would round it
+EXACT = Context(prec=60)  # no amount or rate has more digits; the default of 28 would round it
 
 
 def nusd_from_usd(amount_usd: Decimal) -> int:
@@ -19,7 +19,7 @@ def usd_from_nusd(amount_nusd: int) -> Decimal:
     return EXACT.scaleb(Decimal(amount_nusd), -9)
 
 
-@lru_cache(maxsize=1024)  # of each cost an answer, a header and a log line tell in turn
+@lru_cache(maxsize=1024)  # a cost appears in the answer, a header and a log line in turn
 def plain_usd(amount_nusd: int) -> str:
     """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros
     (`0.0001234`).

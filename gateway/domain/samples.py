@@ -1,8 +1,7 @@
-"""What was seen lately: means and quantiles in which older samples count less, in memory that does
-not grow.
+"""Recent observations: means and quantiles in which older samples count less, in constant memory.
 
-A sample loses half of its weight every minute, and what was assumed before counts as five of them.
-So what nobody was sent to comes back to what was assumed, and is tried again.
+A sample loses half of its weight every minute, and the prior counts as five samples. So the figures
+of an unused deployment return to the prior, and it is tried again.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from math import exp, floor, isfinite, log
 HALF_LIFE_S = 60.0
 PRIOR_SAMPLES = 5.0
 
-# Buckets are 8 % wide: a quantile is 4 % off, 8 % where it falls together with what was assumed.
-# 0.1 ms to an hour are 226 of them.
+# Buckets are 8 % wide: a quantile is 4 % off, 8 % if it falls together with the prior. 0.1 ms to an
+# hour are 226 of them.
 _WIDTH = log(1.08)
 _LEAST, _MOST = 1e-4, 3600.0
 _MOST_HALF_LIVES = 40  # weights grow instead of shrinking, until then
@@ -30,7 +29,7 @@ class Mean:
         self._weight = self._total = self._at_s = 0.0
 
     def add(self, value: float, now_s: float, *, weight: float = 1.0) -> None:
-        """Take a sample in. What is not a number of at least 0 is none."""
+        """Add a sample. NaN and negative values are ignored."""
         if not 0.0 <= value < float("inf"):
             return
         left = self._left(now_s)
@@ -39,11 +38,11 @@ class Mean:
         self._at_s = now_s
 
     def weight(self, now_s: float) -> float:
-        """How many samples it stands on, by what is left of them."""
+        """Return the number of samples behind it, by their remaining weight."""
         return self._weight * self._left(now_s)
 
     def value(self, now_s: float, *, prior: float, prior_weight: float = PRIOR_SAMPLES) -> float:
-        """The mean of what was seen and what was assumed."""
+        """Return the mean of samples and prior."""
         left = self._left(now_s)
         return (self._total * left + prior_weight * prior) / (self._weight * left + prior_weight)
 
@@ -58,18 +57,19 @@ class Quantiles:
 
     def __init__(self) -> None:
         self._buckets: dict[int, float] = {}
-        self._since_s = 0.0  # when a sample weighs 1; later ones weigh more
+        self._since_s = 0.0  # the time when a sample weighs 1; later ones weigh more
 
     def add(self, seconds: float, now_s: float) -> None:
-        """Take a sample in. What is not a number of at least 0 is none."""
+        """Add a sample. NaN and negative values are ignored."""
         if not (isfinite(seconds) and seconds >= 0.0):
             return
-        bucket, weight = _bucket(seconds), self._grown(now_s)  # first: it may bring all others down
+        # first, because it may scale all others down
+        bucket, weight = _bucket(seconds), self._grown(now_s)
         self._buckets[bucket] = self._buckets.get(bucket, 0.0) + weight
 
     def at(self, now_s: float, *, prior_s: float) -> tuple[float, float, float]:
-        """Median, 95th percentile, and how many samples they stand on besides the five that were
-        assumed.
+        """Return median, 95th percentile, and the number of samples behind them besides the
+        prior's five.
         """
         unit = self._grown(now_s)
         seen = sum(self._buckets.values())
@@ -80,15 +80,15 @@ class Quantiles:
         prior = _bucket(prior_s)
         weights[prior] = weights.get(prior, 0.0) + assumed
         median, late = _at_shares(weights, 0.5, 0.95, total=seen + assumed)
-        # In its own bucket what was assumed stands as it is: else a rounding would order those that
-        # are as declared.
+        # In its own bucket the prior is exact: otherwise rounding would order deployments with
+        # declared figures.
         at = {prior: prior_s}
         return at.get(median) or _seconds(median), at.get(late) or _seconds(late), seen / unit
 
     def _grown(self, now_s: float) -> float:
-        """What a sample weighs now.
+        """Return a sample's weight now.
 
-        Weights are brought down again before they are too large for a float.
+        Weights are scaled down before they are too large for a float.
         """
         half_lives = (now_s - self._since_s) / HALF_LIFE_S
         if half_lives > _MOST_HALF_LIVES:
@@ -108,14 +108,14 @@ def _bucket(seconds: float) -> int:
 
 
 def _seconds(bucket: int) -> float:
-    """The middle of a bucket."""
+    """Return the middle of a bucket."""
     return exp((bucket + 0.5) * _WIDTH)
 
 
 def _at_shares(
     weights: dict[int, float], first: float, second: float, *, total: float
 ) -> tuple[int, int]:
-    """The buckets in which these shares of the weight are reached."""
+    """Return the buckets in which these shares of the weight are reached."""
     ordered = sorted(weights)
     passed = list(accumulate(weights[bucket] for bucket in ordered))
     last = len(ordered) - 1

@@ -1,4 +1,4 @@
-"""How often something happened in the last seconds, in memory that does not grow with it."""
+"""Counts events of the last seconds, in constant memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import floor
 
 
 class SlidingCount:
-    """Counts by whole second over the last `seconds`: the current one is among them, so it looks
-    back a little less.
+    """Counts by whole second over the last `seconds`. The current second is among them, so the span
+    is slightly shorter.
 
     Time is an argument and does not go back.
     """
@@ -16,24 +16,24 @@ class SlidingCount:
 
     def __init__(self, seconds: int) -> None:
         self._by_second = [0] * seconds  # the current second last
-        self._next_s = float("-inf")  # when the current second is over
+        self._next_s = float("-inf")  # the end of the current second
         self.total = 0  # as of the last call
 
     def add(self, now_s: float) -> None:
-        """It happened once more."""
+        """Count one event."""
         if now_s >= self._next_s:
             self._roll(now_s)
         self._by_second[-1] += 1
         self.total += 1
 
     def count(self, now_s: float) -> int:
-        """How often it happened."""
+        """Return the number of events."""
         if now_s >= self._next_s:
             self._roll(now_s)
         return self.total
 
     def clear(self) -> None:
-        """Forget it all."""
+        """Forget all events."""
         self._by_second = [0] * len(self._by_second)
         self.total = 0
 

@@ -1,7 +1,7 @@
-"""Budget alerts: which thresholds are reached, what an alert says, and when it is sent again.
+"""Budget alerts: the reached thresholds, an alert's content, and the times of its retries.
 
-A threshold is a share of the limit and its grants. That it is raised once a period is the store's
-to see to.
+A threshold is a share of the limit and its grants. The store ensures that each is raised once a
+period.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.domain.budgets.messages import GRANT_SHARE, moment_text
 from gateway.domain.money import EXACT, format_usd, plain_usd, usd_from_nusd
 
 TYPE = "budget.threshold"
-# Events of a period are written a little after its end, and more than a little after an outage.
+# Events of a period are written shortly after its end, and later after an outage.
 LOOK_BACK = timedelta(hours=1)
 GIVE_UP_AFTER = timedelta(hours=24)
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 600.0
@@ -27,9 +27,9 @@ _MOST_DOUBLINGS = 16  # far beyond the longest pause
 
 
 class NotDelivered(Exception):
-    """The receiver did not take an alert.
+    """The receiver did not accept an alert.
 
-    The message says why, and never quotes a secret or the whole address.
+    The message gives the reason, and never quotes a secret or the full address.
     """
 
 
@@ -37,7 +37,7 @@ class NotDelivered(Exception):
 class BudgetAlert:
     """One threshold of one budget's period, as it was when it was raised.
 
-    `tries` are those that failed so far.
+    `tries` counts the failed deliveries so far.
     """
 
     alert_id: UUID
@@ -59,18 +59,18 @@ class BudgetAlert:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether requests are refused from here on: all of a hard budget is spent."""
+        """Return True if requests are refused from here on: all of a hard budget is spent."""
         return self.kind is BudgetKind.HARD and self.threshold >= 1
 
     def is_too_old(self, now: datetime) -> bool:
-        """Whether nobody needs to be told any more."""
+        """Return True if the alert is too old to deliver."""
         return now - self.raised_at >= GIVE_UP_AFTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How one try ended, of `tries` in all: delivered, to be tried again at `next_try_at`, or given
-    up.
+    """The result of one of `tries` deliveries: delivered, to be retried at `next_try_at`, or
+    given up.
     """
 
     alert_id: UUID
@@ -84,12 +84,11 @@ class Delivery:
 def crossed(
     rule: BudgetRule, *, starts_at: datetime, spent_nusd: int, granted_nusd: int, now: datetime
 ) -> tuple[Decimal, ...]:
-    """The thresholds that one account's period has reached, lowest first; none of a period that is
+    """Return the thresholds that an account's period has reached, lowest first; none for a period
     long over.
 
-    None either of a period that the rule would not begin at that moment: a name that was a month's
-    yesterday and is a day's today leaves the month's sum behind, and that says nothing of the new
-    limit.
+    Also none for a period that the rule would not begin at that moment. If a name changes from a
+    month to a day, the month's sum stays behind, and it does not count against the new limit.
     """
     if starts_at not in {rule.period_at(moment).starts_at for moment in (now, now - LOOK_BACK)}:
         return ()
@@ -102,12 +101,12 @@ def crossed(
 
 
 def plain_share(threshold: Decimal) -> str:
-    """A threshold as a plain decimal, each with one spelling: `0.8`."""
+    """Return a threshold as a plain decimal with a single spelling: `0.8`."""
     return f"{threshold.normalize():f}"
 
 
 def payload(alert: BudgetAlert) -> dict[str, Any]:
-    """What is posted, in its order. Built from what is stored alone: the same at every try."""
+    """Return the posted body, in order. It uses only stored values, so every try posts the same."""
     return {
         "id": alert.alert_id,
         "type": TYPE,
@@ -129,8 +128,8 @@ def payload(alert: BudgetAlert) -> dict[str, Any]:
 
 
 def text(alert: BudgetAlert) -> str:
-    """What people read: how much of what is spent, what follows, when it begins anew and who can
-    make room.
+    """Return the text for people: the spending, its consequence, the reset time and who can
+    grant more.
     """
     return " ".join(
         part for part in (_reached(alert), _follows(alert), _resets(alert), _room(alert)) if part
@@ -138,7 +137,7 @@ def text(alert: BudgetAlert) -> str:
 
 
 def retry_pause_s(tries: int, *, draw: float) -> float:
-    """How long to wait after so many failed tries, in seconds.
+    """Return the pause after that many failed tries, in seconds.
 
     `draw` is from 0 to 1: full jitter.
     """
@@ -177,8 +176,8 @@ def _room(alert: BudgetAlert) -> str:
 
 
 def _number(plain: str) -> Raw:
-    """A JSON number, digit by digit: through a float or an exponent it would not be the sum in the
-    books.
+    """Return an exact JSON number: through a float or an exponent it would differ from the
+    ledger's sum.
     """
     return Raw(plain.encode())
 

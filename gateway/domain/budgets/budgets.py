@@ -1,8 +1,8 @@
-"""Budgets: what may be spent in a period, by whom, and when each period begins and ends.
+"""Budgets: a limit per period for a team, project, key or cost centre, and each period's begin and
+end.
 
-A rule is what the policy declares; an account is the one sum that a rule keeps for one team,
-project, key or cost centre, and is known by the same name in every policy version. Money is whole
-nano-dollars.
+A rule is the policy's declaration. An account is the one sum that a rule keeps for one owner; its
+name is equal in every policy version. Money is whole nano-dollars.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-EACH = "*"  # in place of a project's or key's name: each of them by itself
+EACH = "*"  # instead of a project's or key's name: each of them separately
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SLICE_SHARE = 100  # one slice is at most this part of the limit, or the hold that asks
 
 
 class BudgetScope(StrEnum):
-    """Whose spending a budget counts."""
+    """The owner whose spending a budget counts."""
 
     TEAM = "team"
     PROJECT = "project"
@@ -33,7 +33,7 @@ class BudgetScope(StrEnum):
 
 
 class BudgetPeriod(StrEnum):
-    """How long a budget lasts. `once` never begins again."""
+    """The length of a budget's period. `once` never resets."""
 
     HOUR = "hour"
     DAY = "day"
@@ -43,7 +43,7 @@ class BudgetPeriod(StrEnum):
 
 
 class BudgetKind(StrEnum):
-    """A hard budget refuses what does not fit; a soft one only counts and alerts."""
+    """A hard budget refuses requests beyond it; a soft one only counts and alerts."""
 
     HARD = "hard"
     SOFT = "soft"
@@ -53,9 +53,9 @@ class BudgetKind(StrEnum):
 class BudgetRule:
     """One budget of the policy.
 
-    `rule_id` is its identity: `payments/month`, `payments/project:checkout/month`, or the name
-    given to it. `owner` is the project, key id or cost centre (the team itself for a team's own),
-    `*` for each of a team's projects or keys. `overdraft_nusd` is what each replica may spend
+    `rule_id` is its identity: `payments/month`, `payments/project:checkout/month`, or its given
+    name. `owner` is the project, key id or cost centre (the team itself for a team's own), `*` for
+    each of a team's projects or keys. `overdraft_nusd` is the amount that each replica may spend
     beyond its leases while Postgres is away.
     """
 
@@ -72,22 +72,21 @@ class BudgetRule:
 
     @property
     def is_hard(self) -> bool:
-        """Whether it refuses."""
+        """Return True if it refuses requests."""
         return self.kind is BudgetKind.HARD
 
     def account_id(self, owner: str) -> str:
-        """The name of the account that this rule keeps for one owner."""
+        """Return the name of this rule's account for one owner."""
         if self.owner != EACH:
             return self.rule_id
         if EACH in self.rule_id:
             return self.rule_id.replace(EACH, owner, 1)
-        # A rule with a name of its own. Not '/': a caller may choose the project, and
-        # `payments/month` is the account of another rule where this one is named payments and the
-        # project month.
+        # A rule with its own name. Not '/': callers may choose the project, and `payments/month` is
+        # another rule's account if this one is named payments and the project month.
         return f"{self.rule_id}:{owner}"
 
     def period_at(self, moment: datetime) -> PeriodSpan:
-        """The period that a moment belongs to."""
+        """Return the period that a moment belongs to."""
         return period_at(self.period, self.time_zone, moment)
 
 
@@ -108,18 +107,18 @@ class PeriodSpan:
 
     @property
     def starts_s(self) -> int:
-        """Its beginning in whole seconds since 1970: with its account it names a period
-        everywhere.
+        """Return its beginning in whole seconds since 1970; with its account it identifies the
+        period.
         """
         return int(self.starts_at.timestamp())
 
 
 class Hold(Struct, frozen=True, array_like=True, gc=False):
-    """What one attempt reserved of one account's period.
+    """The amount that one attempt reserved on one account's period.
 
-    Of a soft budget nothing is: it is only named.
+    A soft budget reserves nothing and is only named.
 
-    `starts_s` is when the period began, in seconds since 1970. `is_overdraft`: Postgres was away
+    `starts_s` is the period's beginning, in seconds since 1970. `is_overdraft`: Postgres was away
     and the lease empty.
     """
 
@@ -130,7 +129,7 @@ class Hold(Struct, frozen=True, array_like=True, gc=False):
 
 
 def rule_id(scope: BudgetScope, *, team: str | None, owner: str, period: BudgetPeriod) -> str:
-    """The identity of a budget that was given no name."""
+    """Return the identity of a budget without a given name."""
     match scope:
         case BudgetScope.TEAM:
             return f"{team}/{period}"
@@ -147,12 +146,11 @@ def accounts_of(
     project: str | None,
     key_id: str,
 ) -> tuple[Account, ...]:
-    """The accounts that a request is charged to, in the order of their names: that is the order of
-    every lock.
+    """Return the accounts that a request is charged to, in the order of their names, which is the
+    order of every lock.
 
-    `rules` are all of the team's. A rule for one project or key stands in for the one for each of
-    them. A request without a project counts under `*`: without one it would dodge the budgets of
-    all.
+    `rules` are all of the team's. A rule for one project or key replaces the rule for each of them.
+    A request without a project counts under `*`; otherwise it would avoid all project budgets.
     """
     owners = {BudgetScope.PROJECT: EACH if project is None else project, BudgetScope.KEY: key_id}
     with_own = {(rule.scope, rule.owner) for rule in rules}
@@ -168,9 +166,11 @@ def accounts_of(
 
 
 def period_at(period: BudgetPeriod, time_zone: str, moment: datetime) -> PeriodSpan:
-    """The period that a moment belongs to, in a time zone (IANA name). Weeks begin on Monday.
+    """Return the period that a moment belongs to, in a time zone (IANA name). Weeks begin on
+    Monday.
 
-    Every moment belongs to one period, in DST changes too: a day then has 23 or 25 hours.
+    Every moment belongs to exactly one period, even during a DST change: that day has 23 or 25
+    hours.
     """
     if period is BudgetPeriod.ONCE:
         return PeriodSpan(EPOCH, None)
@@ -181,7 +181,7 @@ def period_at(period: BudgetPeriod, time_zone: str, moment: datetime) -> PeriodS
 
 
 def slice_nusd(limit_nusd: int, hold_nusd: int) -> int:
-    """The most that one worker takes at once."""
+    """Return the most that one worker takes at once."""
     return max(limit_nusd // SLICE_SHARE, hold_nusd)
 
 
@@ -198,8 +198,8 @@ _LONGER_THAN = {
 
 
 def _hour_at(moment: datetime, zone: ZoneInfo) -> PeriodSpan:
-    """An hour of the local clock; cut in two where the clock is turned inside it (Lord Howe turns
-    by half an hour).
+    """Return a local hour, split if the clock changes inside it (Lord Howe changes by half an
+    hour).
     """
     second = moment.replace(microsecond=0)
     offset = _offset(second, zone)
@@ -221,24 +221,24 @@ def _days_at(period: BudgetPeriod, moment: datetime, zone: ZoneInfo) -> PeriodSp
         ends_at = _midnight(following, zone)
         if moment < ends_at:
             return PeriodSpan(_midnight(first, zone), ends_at)
-        # The clock was turned back over midnight: the day that had begun goes on.
+        # The clock went back over midnight, so the day that had begun continues.
         first = following
 
 
 def _midnight(day: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment of a local day: the first midnight of two; the moment of the turn where
-    clocks skip it.
+    """Return the first moment of a local day: the first of two midnights, or the change itself
+    if it skips midnight.
     """
     early, late = (day.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if early <= late:
         return early
-    # Skipped: with the offset from after the turn it lies before it, and the other way round.
+    # Skipped: with the offset after the change it lies before it, and the other way round.
     return _first_second(late, early, lambda at: _local(at, zone) >= day)
 
 
 def _first_second(low: datetime, high: datetime, is_true: Callable[[datetime], bool]) -> datetime:
-    """The first whole second from `low` on in which something becomes true to stay so; `high` if
-    none before it.
+    """Return the first whole second from `low` on at which a lasting condition holds; `high` if
+    none earlier.
     """
     if is_true(low):
         return low
@@ -253,7 +253,7 @@ def _moment(second: int) -> datetime:
 
 
 def _local(moment: datetime, zone: ZoneInfo) -> datetime:
-    """What the clock on the wall reads."""
+    """Return the local clock time."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
@@ -268,13 +268,12 @@ def _zone(time_zone: str) -> ZoneInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceAsk:
-    """What a worker asks of one account's period, all at once: give back, then take.
+    """A worker's ask for one account's period: first give back, then take.
 
-    `least_nusd` is the smallest hold that waits: where there is no room for it nothing is granted;
-    0 asks for nothing. `needed_nusd` are all holds that wait, `most_nusd` what is taken if there is
-    plenty. `held_nusd` is told for others to see. A worker numbers its questions: a `turn` that
-    comes again was answered already, and its answer was lost. Then the same is granted, and nothing
-    is taken or given back again.
+    `least_nusd` is the smallest waiting hold: without room for it nothing is granted; 0 asks for
+    nothing. `needed_nusd` is the sum of waiting holds, `most_nusd` the amount to take if there is
+    plenty. `held_nusd` informs readers. A worker numbers its asks. A repeated `turn` means that the
+    answer was lost: Postgres then grants the same and moves nothing again.
     """
 
     account_id: str
@@ -291,11 +290,10 @@ class SliceAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceGranted:
-    """Postgres's answer: what was granted, and how the account stands after it, with all workers'
-    leases.
+    """Postgres's answer: the grant, and the account's state after it with all workers' leases.
 
-    `limit_nusd` includes grants; it is None where Postgres does not know the rule.
-    `outstanding_nusd` is this worker's.
+    `limit_nusd` includes grants; it is None if Postgres does not know the rule. `outstanding_nusd`
+    is this worker's.
     """
 
     account_id: str
@@ -308,8 +306,8 @@ class SliceGranted:
 
 
 class AsksRefused(Exception):
-    """Postgres refuses what it was asked, and would refuse it tomorrow. Nothing was moved."""
+    """Postgres refuses the asks, and would always refuse them. Nothing was moved."""
 
 
 class LeasesLost(Exception):
-    """The worker's journal was given up by an operator, and with it all that it had leased."""
+    """An operator gave up the worker's journal, and with it all of its leases."""

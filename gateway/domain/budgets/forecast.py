@@ -1,9 +1,9 @@
-"""What a budget will have spent when its period ends, at the present rate: arithmetic that anybody
-can do again.
+"""Forecasts a budget's spending at the end of its period from the present rate, with reproducible
+arithmetic.
 
-The present rate is what was spent since a midnight (UTC) at most seven days ago, so that weekends
-are in it; in a period that has no full day yet it is the rate of the whole period so far. Nothing
-is learned from earlier periods.
+The present rate is the spending since a midnight (UTC) at most seven days ago, so that it includes
+weekends. In a period without a full day yet it is the rate of the whole period so far. Earlier
+periods do not count.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.domain.budgets.budgets import PeriodSpan
 
-MOST = timedelta(days=7)  # a whole week, so that a Sunday does not stand for all days
+MOST = timedelta(days=7)  # a whole week, so that a Sunday does not represent all days
 A_DAY = timedelta(days=1)
 A_TICK = timedelta(
     microseconds=1
-)  # as whole numbers: a large amount times a long time is no timedelta any more
+)  # as whole numbers: a large amount times a long time overflows a timedelta
 LEAST = timedelta(hours=1)
-LEAST_PART = 20  # of the period, where that is less than an hour
+LEAST_PART = 20  # of the period, if that is less than an hour
 
 
 def rate_since(span: PeriodSpan, now: datetime) -> datetime | None:
-    """From when on spending counts for the present rate of a running period; None: nothing can be
-    said.
+    """Return the time from which spending counts for a running period's present rate; None without
+    a basis.
 
-    That is so for a budget without an end, outside of the period, and too early in it: the first
-    request of a month is no rate.
+    None for a budget without an end, outside of the period, and too early in it: the first request
+    of a month is no rate.
     """
     if span.ends_at is None or not span.starts_at <= now < span.ends_at:
         return None
@@ -39,12 +39,12 @@ def rate_since(span: PeriodSpan, now: datetime) -> datetime | None:
 def forecast_nusd(
     span: PeriodSpan, now: datetime, *, spent_nusd: int, since: datetime, recent_nusd: int
 ) -> int:
-    """What will be spent by the end of the period: what is spent, and the rest of the time at the
-    present rate.
+    """Return the forecast at the period's end: the spending plus the remaining time at the present
+    rate.
 
-    `recent_nusd` is what was spent since `rate_since`, which must have said a moment. Rounded down,
-    and never less than what is spent: corrections may make a rate negative, but nobody plans with
-    those.
+    `recent_nusd` is the spending since `rate_since`, which must not be None. Rounded down, and
+    never below the current spending: corrections may make a rate negative, but a negative forecast
+    is useless.
     """
     assert span.ends_at is not None, "a budget without an end has no forecast"
     return spent_nusd + max(recent_nusd, 0) * ((span.ends_at - now) // A_TICK) // (
@@ -53,6 +53,6 @@ def forecast_nusd(
 
 
 def _midnight_from(moment: datetime) -> datetime:
-    """The first midnight (UTC) that is not before a moment."""
+    """Return the first midnight (UTC) at or after a moment."""
     midnight = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight if midnight == moment else midnight + A_DAY

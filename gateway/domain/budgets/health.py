@@ -1,5 +1,5 @@
-"""Whether budgets and limits are kept with all other replicas, or from what this one has at
-hand.
+"""Checks whether budgets and limits are shared with all replicas, or run from this one's own
+share.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _MEND = "bring Postgres back, see docs/runbooks/database-away.md; this replica g
 def allowance_checks(
     *, budgets_away_s: float | None, lease_s: float, is_alone: bool
 ) -> tuple[Check, ...]:
-    """What readiness says of budgets and limits.
+    """Return readiness's checks on budgets and limits.
 
-    `budgets_away_s` is for how long Postgres has not answered when asked for money, None where it
-    answers; `is_alone`: limits are kept by this replica's own part of them.
+    `budgets_away_s` is the time since Postgres stopped answering asks for money, None if it
+    answers. `is_alone`: this replica applies its own share of the limits.
     """
     return (_budgets(budgets_away_s, lease_s), _limits(is_alone))
 

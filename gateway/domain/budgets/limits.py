@@ -1,7 +1,7 @@
-"""Limits: how many requests and tokens in any 60 seconds, and how many requests at once.
+"""Limits: requests and tokens in any 60 seconds, and concurrent requests.
 
-What a worker asks of all workers' shared windows, and what it is answered, are values here too. A
-tick is 25 ms of the database's clock; moments in seconds are of a worker's monotonic clock.
+The values that workers exchange about shared windows are here too. A tick is 25 ms of the
+database's clock; times in seconds are of a worker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct
 
 WINDOW_S = 60
 TICK_MS = 25
-EACH = "*"  # in place of a project's or key's name: each of them by itself
+EACH = "*"  # instead of a project's or key's name: each of them separately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """None is no limit. Tokens are those of prompt and answer together.
+    """The limits of one owner; None is no limit. Tokens are those of prompt and answer together.
 
-    In shadow they refuse nothing, but count.
+    In shadow mode they refuse nothing, but count.
     """
 
     requests_per_minute: int | None = None
@@ -33,7 +33,7 @@ class Limits:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is limited, or would be."""
+        """Return True if anything is limited, in shadow mode too."""
         return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (
             None,
             None,
@@ -42,17 +42,17 @@ class Limits:
 
     @property
     def refuses_tokens(self) -> bool:
-        """Whether a request is refused for the tokens that it may use."""
+        """Return True if a request can be refused by the tokens that it may use."""
         return self.tokens_per_minute is not None and not self.is_shadow
 
 
 NO_LIMITS = Limits()
 
-LimitedBy: TypeAlias = tuple[str, Limits]  # under which name the limits are counted
+LimitedBy: TypeAlias = tuple[str, Limits]  # the name under which the limits are counted
 
 
 class HasLimits(Protocol):
-    """A team, as far as it is limited."""
+    """A team with its limits."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ class HasLimits(Protocol):
 
 
 class LimitUnit(StrEnum):
-    """What is counted."""
+    """The counted unit."""
 
     REQUESTS = "requests"
     TOKENS = "tokens"
@@ -73,11 +73,11 @@ class LimitUnit(StrEnum):
 
 
 class LimitAsk(Struct, frozen=True, kw_only=True):
-    """What one worker asks of one window, or of one limit's slots.
+    """A worker's ask for one window, or for one limit's slots.
 
-    `needs` are `(units, times)`, each met whole or not at all, in order; `ahead` is welcome
-    besides. `kept` are the slots that the worker has and keeps. `corrections` are `(tick, units)`:
-    below zero what is given back, above what was used without asking; tick 0 is not known.
+    `needs` are `(units, times)`, each granted whole or not at all, in order; `ahead` is optional
+    extra. `kept` are the slots that the worker has and keeps. `corrections` are `(tick, units)`:
+    negative for returned units, positive for units used without asking; tick 0 is unknown.
     """
 
     limit_id: str
@@ -90,10 +90,10 @@ class LimitAsk(Struct, frozen=True, kw_only=True):
 
 
 class LimitGranted(Struct, frozen=True, kw_only=True):
-    """What was granted of one window at `tick`, or how many slots the worker now has in all.
+    """The grant of one window at `tick`, or the worker's total of slots.
 
     `used` is by all workers, this grant included. `slides` are `(milliseconds from now, units)`:
-    what leaves the window next.
+    the next units to leave the window.
     """
 
     limit_id: str
@@ -107,7 +107,7 @@ class LimitGranted(Struct, frozen=True, kw_only=True):
 class LimitAnswer(Struct, frozen=True, kw_only=True):
     """The answer to all asks of one exchange.
 
-    `is_repeat`: it was given before, to the exchange of the same number.
+    `is_repeat`: the exchange of the same number was answered before.
     """
 
     workers: int
@@ -117,8 +117,8 @@ class LimitAnswer(Struct, frozen=True, kw_only=True):
 
 
 def limits_of(team: HasLimits, *, project: str | None, key_id: str) -> tuple[LimitedBy, ...]:
-    """The limits of a team's request: the team's, its project's and its key's; empty where nothing
-    is limited.
+    """Return the limits of a team's request: the team's, its project's and its key's; empty
+    without limits.
     """
     found = [
         (team.name, team.limits),
@@ -129,7 +129,7 @@ def limits_of(team: HasLimits, *, project: str | None, key_id: str) -> tuple[Lim
 
 
 def limits_of_deployment(name: str, limits: Limits) -> tuple[LimitedBy, ...]:
-    """The limits of an attempt at one deployment."""
+    """Return the limits of an attempt at one deployment."""
     return ((f"deployment:{name}", limits),) if limits.is_limited else ()
 
 
@@ -140,9 +140,9 @@ def _own(limits: Mapping[str, Limits], owner: str | None) -> Limits:
 
 
 class SlidingCounts:
-    """Units by when they were taken, and how many of them are in the last 60 seconds.
+    """Units by the time they were taken, and their number in the last 60 seconds.
 
-    A unit counts for 60 seconds and at most one step more. Moments never go back.
+    A unit counts for 60 seconds and at most one step more. Times never go back.
     """
 
     STEPS_PER_S = 2
@@ -163,7 +163,7 @@ class SlidingCounts:
         self.used += units
 
     def correct(self, taken_s: float, units: int) -> None:
-        """Count more or fewer units at an earlier moment; nothing where they have slid out."""
+        """Add or subtract units at an earlier time; does nothing if they have left the window."""
         step = int(taken_s * self.STEPS_PER_S)
         for counted in reversed(self._steps):
             if counted[0] == step:
@@ -172,14 +172,16 @@ class SlidingCounts:
                 return
 
     def slide(self, now_s: float) -> int:
-        """Let go of what is older than the window; return what is left in it."""
+        """Drop units older than the window; return the remaining number."""
         first = int(now_s * self.STEPS_PER_S) - WINDOW_S * self.STEPS_PER_S
         while self._steps and self._steps[0][0] < first:
             self.used -= self._steps.popleft()[1]
         return self.used
 
     def ready_s(self, now_s: float, excess: int) -> float:
-        """When that many units will have slid out; all of them, where there are fewer."""
+        """Return the time when that many units will have left the window; all of them if there
+        are fewer.
+        """
         ready_s = now_s
         for step, units in self._steps:
             if excess <= 0:

@@ -1,4 +1,4 @@
-"""What a caller reads of a budget that has no room."""
+"""Messages for a caller about a budget without room."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ def exhausted(
     held_nusd: int,
     hold_nusd: int,
 ) -> str:
-    """Say what is used up, how much room the request needs, when there is more, and who can make
-    room now.
+    """Return the exhausted budget, the room that the request needs, the reset time, and who can
+    grant more now.
 
-    `held_nusd` is what attempts under way reserved and what replicas have at hand.
+    `held_nusd` is reserved by attempts in flight and leased to replicas.
     """
     short_nusd = spent_nusd + held_nusd + hold_nusd - limit_nusd
     left_nusd = max(hold_nusd - short_nusd, 0)
     state = "has too little left" if left_nusd else "is used up"
     smaller = " A smaller max_tokens needs less." if left_nusd else ""
-    # Every figure with the digits of the smallest: "$0.09 limit, $0.09 spent" would hide the
-    # reason.
+    # Every figure has the digits of the smallest: "$0.09 limit, $0.09 spent" would hide the reason.
     decimals = _decimals(
         min(nusd for nusd in (limit_nusd, left_nusd, short_nusd, hold_nusd) if nusd > 0)
     )
@@ -48,7 +47,7 @@ def exhausted(
 
 
 def away(account: Account) -> str:
-    """Say that nobody can be asked whether there is room."""
+    """Return the message that the room of a budget cannot be determined."""
     return (
         f"Budget {account.account_id} cannot be asked for more: the database does not answer, "
         "and what this replica "
@@ -57,7 +56,7 @@ def away(account: Account) -> str:
 
 
 def slow(account: Account, waited_s: float) -> str:
-    """Say that an answer is awaited which takes too long for a caller."""
+    """Return the message that an answer takes too long for a caller."""
     return (
         f"Budget {account.account_id} has too little leased here, and Postgres did not say within "
         f"{round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in a "
@@ -66,7 +65,7 @@ def slow(account: Account, waited_s: float) -> str:
 
 
 def refused(account: Account) -> str:
-    """Say that Postgres cannot be asked this question."""
+    """Return the message that Postgres refuses the ask."""
     return (
         f"Postgres refused the question whether budget {account.account_id} has room for this "
         "request. Nothing was "
@@ -76,7 +75,7 @@ def refused(account: Account) -> str:
 
 
 def unbounded(account: Account, deployment: str) -> str:
-    """Say why a request without a bound cannot be held for."""
+    """Return the reason why a request without a bound cannot be held for."""
     return (
         f"Budget {account.account_id} is hard, and what this request may cost at {deployment} "
         "has no bound. Set "
@@ -88,7 +87,7 @@ def unbounded(account: Account, deployment: str) -> str:
 
 
 def moment_text(moment: datetime, time_zone: str) -> str:
-    """A moment in a budget's own time zone: `1 Dec 00:00 Europe/Berlin`."""
+    """Return a time in a budget's own time zone: `1 Dec 00:00 Europe/Berlin`."""
     local = moment.astimezone(ZoneInfo(time_zone))
     return f"{local.day} {local:%b %H:%M} {time_zone}"
 
@@ -98,8 +97,8 @@ def _resets(ends_at: datetime | None, time_zone: str) -> str:
 
 
 def _grant(limit_nusd: int, short_nusd: int) -> str:
-    """A tenth of the limit, but no less than what is missing; rounded up to two digits, from a cent
-    down to one.
+    """Return a tenth of the limit, at least the missing amount, rounded up to two digits; from a
+    cent down to one.
     """
     nusd = max(limit_nusd // GRANT_SHARE, short_nusd, 1)
     digits = 2 if nusd > CENT_NUSD else 1
@@ -108,13 +107,11 @@ def _grant(limit_nusd: int, short_nusd: int) -> str:
 
 
 def _decimals(nusd: int) -> int:
-    """How many decimals show four digits of an amount below a cent; of a larger one, cents will
-    do.
-    """
+    """Return the decimals that show four digits of an amount below a cent; two for a larger one."""
     return 2 if nusd >= CENT_NUSD else min(9 - len(str(nusd)) + 4, 9)
 
 
 def _usd(nusd: int, decimals: int) -> str:
-    """Dollars with two decimals, and more only as far as they say something."""
+    """Return dollars with two decimals, and further ones only if they are not zero."""
     cents, more = f"{usd_from_nusd(nusd):,.{decimals}f}".partition(".")[::2]
     return f"${cents}.{more[:2]}{more[2:].rstrip('0')}"

@@ -1,4 +1,4 @@
-"""How people name a budget: by its account, or shorter where only one can be meant."""
+"""The names of a budget: its account, or a shorter unambiguous form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST_NEAR = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedBudget:
-    """What a budget may be called by.
+    """A budget with its names.
 
-    `scope`, `team` and `period` are None where its rule is not known any more.
+    `scope`, `team` and `period` are None if its rule is no longer known.
     """
 
     account_id: str
@@ -26,17 +26,17 @@ class NamedBudget:
 
     @property
     def shorthands(self) -> tuple[str, ...]:
-        """What a team's own budget is called besides: by the team, and by team and period."""
+        """Return the short names of a team's own budget: the team, and team and period."""
         if self.scope != BudgetScope.TEAM or self.team is None:
             return ()
         return (self.team, f"{self.team}/{self.period}")
 
 
 def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
-    """Return the account that a name means: the account's own name first, then what is short for
-    just one.
+    """Return the account that a name means: the account's own name first, then an unambiguous short
+    form.
 
-    Raises `NothingFound` naming those that are near, `BadUsage` where several can be meant.
+    Raises `NothingFound` with similar names, `BadUsage` if several can be meant.
     """
     budgets = {budget.account_id: budget for budget in known}
     if wanted in budgets:

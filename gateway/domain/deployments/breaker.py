@@ -1,7 +1,6 @@
-"""A breaker: passes a deployment over that fails, and lets one attempt through now and then to see
-whether it is back.
+"""A circuit breaker: passes over a failing deployment, and lets one probe through now and then.
 
-It only advises. Who asks it tries the last eligible deployment whatever it says.
+It only advises. Its caller tries the last eligible deployment in any case.
 """
 
 from __future__ import annotations
@@ -9,23 +8,23 @@ from __future__ import annotations
 from gateway.domain.sliding import SlidingCount
 
 WINDOW_S = 10
-LEAST_OUTCOMES = 20  # of fewer, half of them failed means little
+LEAST_OUTCOMES = 20  # with fewer, a failure rate of one half means little
 FAILED_SHARE = 0.5
-# refused connections and timeouts: nobody is there, and waiting for more costs each caller seconds
+# refused connections and timeouts: nothing answers, and each further one costs a caller seconds
 SILENT_IN_A_ROW = 5
 FIRST_OPEN_S = 5.0
 LONGEST_OPEN_S = (
-    9.5  # so that what is back is in use again within ten seconds, the time of a probe included
+    9.5  # so that a recovered deployment is in use within ten seconds, including the probe's time
 )
-PROBE_LOST_S = 9.5  # a probe that was not heard of for so long is no reason to send no other
+PROBE_LOST_S = 9.5  # seconds; after that a silent probe does not block the next one
 
 
 class Breaker:
     """Closed, open, or open with a probe due.
 
-    Time is an argument; `began_s` is when the attempt did.
+    Time is an argument; `began_s` is the attempt's start.
 
-    What began before it opened says nothing of what became of the deployment since.
+    An attempt that began before the breaker opened is no evidence about the deployment since then.
     """
 
     __slots__ = (
@@ -47,18 +46,18 @@ class Breaker:
         self.opened_s: float | None = None  # None while it is closed
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is open and the next attempt would be the probe."""
+        """Return True if it is open and the next attempt would be the probe."""
         if self.opened_s is None or now_s < self._due_s:
             return False
         return self._probe_s is None or now_s - self._probe_s >= PROBE_LOST_S
 
     def began(self, now_s: float) -> None:
-        """An attempt begins: the probe, if one is due."""
+        """Record that an attempt begins: the probe, if one is due."""
         if self.opened_s is not None and self.is_due(now_s):
             self._probe_s = now_s
 
     def succeeded(self, began_s: float, now_s: float) -> bool:
-        """The deployment answered. True where that closed it."""
+        """Record that the deployment answered. Return True if that closed the breaker."""
         if self.opened_s is None:
             self._in_a_row = 0
             self._succeeded.add(now_s)
@@ -73,14 +72,14 @@ class Breaker:
         return True
 
     def failed(self, began_s: float, now_s: float, *, is_silent: bool) -> bool:
-        """The deployment failed; `is_silent` where nobody answered at all.
+        """Record a failure; `is_silent` if nothing answered at all.
 
-        True where that opened it.
+        Return True if that opened the breaker.
         """
         if self.opened_s is not None:
             if (
                 self._probe_s is not None and began_s >= self._probe_s
-            ):  # the probe, or one as late as it
+            ):  # the probe, or an attempt as late as it
                 self._open_for_s = min(self._open_for_s * 2, LONGEST_OPEN_S)
                 self._open_until(now_s)
             return False
@@ -93,7 +92,7 @@ class Breaker:
         return (has_failed or self._in_a_row >= SILENT_IN_A_ROW) and self.open(now_s)
 
     def open(self, now_s: float) -> bool:
-        """Open it at once, for a reason that needs no counting. True where it was closed."""
+        """Open it at once, for a reason that needs no counting. Return True if it was closed."""
         if self.opened_s is not None:
             return False
         self.opened_s = now_s
@@ -101,9 +100,9 @@ class Breaker:
         return True
 
     def let_go(self, began_s: float) -> None:
-        """An attempt ended without telling anything: its caller left.
+        """Record an attempt without a result: its caller left.
 
-        If it was the probe, another may be.
+        If it was the probe, another one may be sent.
         """
         if self._probe_s is not None and began_s >= self._probe_s:
             self._probe_s = None

@@ -1,9 +1,9 @@
-"""Resolves unknown attempts from the engine's own counters: what it made, less what was metered, is
-theirs.
+"""Resolves unknown attempts from the engine's own counters: its generated tokens minus the metered
+ones.
 
 That holds for a *window* between two moments at which the engine was idle and everything is
-written. What it cannot tell is who else used the engine: where more is left than the unknown
-attempts can have cost, nothing is resolved.
+written. It cannot detect another user of the engine. So if the remainder exceeds the possible cost
+of the unknown attempts, nothing is resolved.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownAttempt:
-    """An attempt whose cost is not known: at most `held_nusd`.
+    """An attempt with an unknown cost of at most `held_nusd`.
 
     `writes_output` is False for embeddings.
     """
@@ -62,8 +62,7 @@ class IdleWindow:
     """One deployment's time between two idle moments.
 
     `readings` are all looks at its counters from the first moment to the last, in order. `metered`
-    is what the known attempts and the gateway's own probes used; None where one of them does not
-    say.
+    is the use of the known attempts and the gateway's own probes; None if one of them is unknown.
     """
 
     deployment: str
@@ -74,9 +73,9 @@ class IdleWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What one unknown attempt is charged, and the tokens that stands for.
+    """One unknown attempt's charge, and the tokens behind it.
 
-    Cut to the hold where it was more.
+    Cut to the hold if it was more.
     """
 
     attempt: UnknownAttempt
@@ -86,17 +85,17 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What came of a window: its attempts, or why none of them could be resolved."""
+    """The result for a window: its attempts, or the reason why none could be resolved."""
 
     resolved: tuple[Resolved, ...] = ()
     problem: str | None = None
 
 
 def made(readings: Sequence[Reading]) -> Tokens | None:
-    """Return what an engine made between its first and last reading, None where it restarted in
+    """Return an engine's tokens between its first and last reading, None if it restarted in
     between.
 
-    What a process made after its last reading is gone with it, so a sum over a restart would be too
+    A process's tokens after its last reading are lost with it, so a sum over a restart would be too
     small.
     """
     for earlier, later in pairwise(readings):
@@ -107,7 +106,7 @@ def made(readings: Sequence[Reading]) -> Tokens | None:
 
 
 def resolve(window: IdleWindow) -> Resolution:
-    """Share what is left of the counters out among the unknown attempts of a window, in proportion
+    """Divide the unmetered part of the counters among a window's unknown attempts, in proportion
     to their holds.
     """
     whole = made(window.readings)
@@ -137,7 +136,7 @@ def apportioned(amount: int, weights: Sequence[int]) -> list[int]:
     """Split a whole amount in proportion to weights by largest remainder; the parts add up to it
     exactly.
 
-    Equal shares where all weights are 0. Of equal remainders the first wins.
+    Equal shares if all weights are 0. Of equal remainders the first wins.
     """
     base = list(weights) if any(weights) else [1] * len(weights)
     total = sum(base)
@@ -166,8 +165,8 @@ def _shared(
 
 
 def _charged(attempt: UnknownAttempt, tokens: Tokens) -> Resolved:
-    """Cached tokens are not told apart by the counters' difference: all of the prompt costs what
-    plain input costs.
+    """Return an attempt's charge. The counters do not separate cached tokens, so the prompt
+    costs plain input.
     """
     usage = TokenUsage(input_tokens=tokens.prompt, output_tokens=tokens.generation)
     return Resolved(

@@ -1,9 +1,7 @@
-"""How busy an engine says that it is: read from its metrics page, and what changed between two
-looks at it.
+"""An engine's load: read from its metrics page, and the changes between two looks.
 
-Names by engine are data. The page is scanned for the few lines that are needed and not parsed: it
-has 100 KB and is read every second by every worker. Asking for it is
-`services.deployments.engine_load`'s.
+The names per engine are data. The page is scanned for the few needed lines, not parsed: it has 100
+KB, and every worker reads it every second. `services.deployments.engine_load` fetches it.
 """
 
 from __future__ import annotations
@@ -19,13 +17,13 @@ from msgspec.structs import replace
 
 
 class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
-    """What one engine said last, None where it does not say.
+    """The last report of one engine; None for figures that it does not report.
 
-    Now: `running`, `waiting` requests, `kv_use` from 0 to 1, `block_size` tokens. Over the looks of
-    the last seconds, None where nothing ended in them: means of `prefill_s`, `queue_s` and
-    `tpot_s`, `finished_per_s`, and `prefix_hit_share` of the prompt tokens that were looked up.
-    `sent_since` is what this worker has sent after it, `age_s` how long ago it was. `room` is how
-    many ran at most while others waited.
+    Now: `running` and `waiting` requests, `kv_use` from 0 to 1, `block_size` in tokens. Over the
+    last seconds, None if nothing ended in them: means of `prefill_s`, `queue_s` and `tpot_s`,
+    `finished_per_s`, and `prefix_hit_share` of the looked-up prompt tokens. `sent_since` counts
+    this worker's requests after the report, `age_s` is its age. `room` is the most that ran at once
+    while others waited.
     """
 
     running: float | None = None
@@ -43,9 +41,9 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
-    """One page's figures, None where they do not stand on it.
+    """One page's figures, None for missing ones.
 
-    All but the first four count up from the start.
+    All except the first four count up from the start.
     """
 
     running: float | None = None
@@ -67,16 +65,16 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def progress(self) -> tuple[float | None, ...] | None:
-        """What moves while an engine works; None where it tells none of it.
+        """Return the figures that move while an engine works; None if it reports none of them.
 
-        A long prefill moves the KV use alone.
+        During a long prefill only the KV use moves.
         """
         told = (self.generation_tokens, self.prompt_tokens, self.steps, self.finished)
         return None if told == _NOTHING_TOLD else (*told, self.kv_use)
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything runs or waits there."""
+        """Return True if anything runs or waits there."""
         return bool(self.running or self.waiting)
 
 
@@ -84,16 +82,16 @@ _NOTHING_TOLD = (None, None, None, None)
 
 
 class How(StrEnum):
-    """What becomes of several lines of one name: an engine has one for each of its cores."""
+    """The aggregation of several lines of one name: an engine has one for each of its cores."""
 
     SUM = auto()
     MEAN = auto()
-    LABEL = auto()  # the figure is not the line's value but one of its labels
+    LABEL = auto()  # the figure is one of the line's labels, not its value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """Where one figure stands."""
+    """The place of one figure."""
 
     figure: str
     name: str
@@ -103,7 +101,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one engine names things, and where its page is."""
+    """One engine's metric names, and the path of its page."""
 
     prefix: str
     signals: tuple[Signal, ...]
@@ -115,13 +113,14 @@ def _signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
 
 
 def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
-    """The two lines of a histogram that its mean needs."""
+    """Return the two lines of a histogram that its mean needs."""
     return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(
         figure=f"{figure}_count", name=f"{name}_count"
     )
 
 
-# vLLM 0.32 as seen; the others as their documents and the protocol page of the llm-d router say.
+# vLLM 0.32 as observed; the others by their documentation and the protocol page of the llm-d
+# router.
 SIGNALS: Mapping[str, Dialect] = {
     "vllm": Dialect(
         prefix="vllm:",
@@ -194,17 +193,15 @@ SIGNALS: Mapping[str, Dialect] = {
     ),
 }
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-_MOST_LINES = (
-    1024  # of one name: cores times models, and a page that repeats itself for ever has an end
-)
+_MOST_LINES = 1024  # of one name: cores times models; bounds a page that repeats itself
 
 
 def read_page(text: str, engine: str | None = None, *, model: str | None = None) -> EngineMetrics:
-    """The figures of a metrics page: those of `model`, where the engine serves several, else over
-    all of them.
+    """Return a metrics page's figures: those of `model` if the engine serves several, else over all
+    of them.
 
-    `engine` is a name in `SIGNALS`; None finds it out. Reads what can be read of a page that is cut
-    or garbled, and nothing of an engine that is not known.
+    `engine` is a name in `SIGNALS`; None detects it. Reads the readable part of a cut or garbled
+    page, and nothing of an unknown engine.
     """
     dialect = SIGNALS.get(engine) if engine is not None else _dialect_of(text)
     if dialect is None:
@@ -223,10 +220,9 @@ def load_between(
     seconds: float = 0.0,
     sent_since: int = 0,
 ) -> EngineLoad:
-    """The load as `current` shows it, with what happened in the `seconds` since `previous`.
+    """Return the load in `current`, with the changes in the `seconds` since `previous`.
 
-    A counter that fell began anew: the engine was restarted in between, and nothing is known of
-    that time.
+    A counter that fell means a restart in between; that time is then unknown.
     """
     load = EngineLoad(
         running=current.running,
@@ -251,8 +247,8 @@ def load_between(
 
 
 def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
-    """Whether an engine has done anything between two looks, a restart included; None where it does
-    not tell.
+    """Return True if an engine did anything between two looks, a restart included; None if
+    unknown.
     """
     before, after = previous.progress, current.progress
     return None if before is None or after is None else before != after
@@ -265,7 +261,7 @@ def _dialect_of(text: str) -> Dialect | None:
 
 
 def _figure(page: str, signal: Signal, model: str | None) -> float | None:
-    """One figure from all lines of its name."""
+    """Return one figure from all lines of its name."""
     of_model: list[float] = []
     of_all: list[float] = []
     for labels, value in _lines(page, signal.name):
@@ -288,9 +284,9 @@ def _figure(page: str, signal: Signal, model: str | None) -> float | None:
 
 
 def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
-    """Labels, each with a comma in front, and value of each line of a name.
+    """Yield labels, each with a leading comma, and value of each line of a name.
 
-    A name that only begins alike (`_created`, `_by_reason`) is another.
+    A name with the same beginning (`_created`, `_by_reason`) is another name.
     """
     start = f"\n{name}"
     at = page.find(start)
@@ -307,7 +303,7 @@ def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _number(text: str) -> float | None:
-    """The number that a value begins with: a time may follow it."""
+    """Return the number at a value's beginning: a time may follow it."""
     words = text.split(None, 1)
     try:
         return _known(float(words[0])) if words else None
@@ -316,12 +312,12 @@ def _number(text: str) -> float | None:
 
 
 def _known(number: float) -> float | None:
-    """None for what no engine can mean: not a number, without end, below zero."""
+    """Return None for impossible values: NaN, infinite or negative."""
     return number if isfinite(number) and number >= 0 else None
 
 
 def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
-    """Whether some counter fell: they count from an engine's start."""
+    """Return True if some counter fell: they count from an engine's start."""
     return any(
         before is not None and after is not None and after < before
         for before, after in (
@@ -332,12 +328,12 @@ def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
 
 
 def _more(before: float | None, after: float | None) -> float | None:
-    """By how much a counter rose, 0 at least."""
+    """Return a counter's increase, 0 at least."""
     return None if before is None or after is None else max(after - before, 0.0)
 
 
 def _mean(previous: EngineMetrics, current: EngineMetrics, figure: str) -> float | None:
-    """The mean of what a histogram took in between, None where that was nothing."""
+    """Return the mean of a histogram's new observations, None without any."""
     count = _more(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
     total = _more(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
     return None if not count or total is None else total / count

@@ -1,6 +1,4 @@
-"""What one look at a self-hosted engine saw, and for how long it proves the engine to have been
-up.
-"""
+"""One look at a self-hosted engine, and the time for which it proves the engine to have been up."""
 
 from __future__ import annotations
 
@@ -9,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
-# Without a process start to go by, an engine that was up at both ends of a longer gap may have been
+# Without a process start time, an engine that was up at both ends of a longer gap may have been
 # down in it.
 LONGEST_BLIND_GAP = timedelta(minutes=3)
-# After a longer gap the hours are not watched: an engine seen up at both ends proves too little.
-# A reserved machine is billed for them all the same.
+# A longer gap is not watched: an engine up at both ends proves too little. A reserved machine is
+# billed for it all the same.
 LONGEST_GAP = timedelta(hours=24)
 
 
@@ -22,7 +20,7 @@ class EngineSample:
     """One look at one deployment's engine.
 
     `is_watched` is False in the last sample of a deployment that left the policy. The counters are
-    those of the engine's process since `started_at`; None where it does not tell.
+    those of the engine's process since `started_at`; None if not reported.
     """
 
     deployment: str
@@ -44,7 +42,7 @@ class UpSpan:
     end: datetime
 
     def by_hour(self) -> Iterator[tuple[datetime, int]]:
-        """The hours it touches and the milliseconds in each; their sum is the span."""
+        """Yield the hours it touches and the milliseconds in each; their sum is the span."""
         begin = self.begin
         while begin < self.end:
             hour = begin.replace(minute=0, second=0, microsecond=0)
@@ -53,13 +51,13 @@ class UpSpan:
             begin = end
 
     def within(self, other: UpSpan) -> UpSpan | None:
-        """Return the part that lies in `other`, or None where they do not touch."""
+        """Return the part that lies in `other`, or None if they do not touch."""
         begin, end = max(self.begin, other.begin), min(self.end, other.end)
         return UpSpan(begin=begin, end=end) if begin < end else None
 
 
 def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
-    """The time since the sample before, where it is one the two can speak for."""
+    """Return the time since the previous sample, if the two samples cover it."""
     if previous is None or not previous.is_watched or not sample.is_watched:
         return None
     if not timedelta(0) < sample.at - previous.at <= LONGEST_GAP:
@@ -68,10 +66,10 @@ def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | Non
 
 
 def up(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
-    """The part of `watched` in which the engine is known to have been up.
+    """Return the part of `watched` in which the engine was certainly up.
 
-    A process that runs now has run since it started, also while nobody looked; one that ended since
-    the sample before was last seen there, and what it ran after that is not known, so not counted.
+    A running process has run since its start, even without looks. A process that ended since the
+    previous sample was last seen there; its time after that is unknown and not counted.
     """
     span = watched(previous, sample)
     if span is None or previous is None or not sample.is_up:

@@ -1,1 +1,1 @@
-"""Records of the ledger and how it is doing."""
+"""The ledger's records and its health."""

@@ -1,10 +1,9 @@
-"""Whether an audit log is the one that was written: every line bound to the one before it by a
-hash.
+"""Verifies an audit log: a hash binds every line to the one before it.
 
-`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's text as it was stored, so
-nothing depends on how two programs write a number. The columns beside it are what people ask by, so
-they must say what the line says. A chain that was cut at its end, or written anew from some row on,
-is only found against a head kept elsewhere.
+`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's stored text, so nothing
+depends on how two programs write a number. The columns beside it serve queries, so they must agree
+with the line. A cut end, or a chain rewritten from some row on, can only be found against a head
+kept elsewhere.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from hashlib import sha256
 
 import msgspec
 
-BEGINNING = "0" * 64  # what the first row has for the hash of the one before
+BEGINNING = "0" * 64  # the first row's previous hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One row as it is stored. `at` and `details` are text: as Postgres writes them.
+    """One row as it is stored. `at` and `details` are text as Postgres writes it.
 
-    None where a row lacks one.
+    None for a missing column.
     """
 
     seq: int | None
@@ -46,13 +45,13 @@ class ChainHead:
     hash: str
 
     def __str__(self) -> str:
-        """As `audit head` prints it."""
+        """Return the form that `audit head` prints."""
         return f"{self.seq} {self.hash}"
 
 
 @dataclass(frozen=True, slots=True)
 class ChainFinding:
-    """What is wrong, and with which row; `seq` is the number that the row has or should have."""
+    """A problem and its row; `seq` is the number that the row has or should have."""
 
     seq: int
     what: str
@@ -87,11 +86,11 @@ class ChainWalk:
 
     @property
     def head(self) -> ChainHead | None:
-        """The last row so far."""
+        """Return the last row so far."""
         return ChainHead(self._seq, self._hash) if self.rows else None
 
     def take(self, row: AuditRow) -> Iterator[ChainFinding]:
-        """Yield what is wrong with the next row."""
+        """Yield the problems of the next row."""
         expected = self._seq + 1
         seq = expected if row.seq is None else row.seq
         for what in (*_order(row, expected), *_binding(row, self._hash), *_columns(row)):
@@ -102,12 +101,12 @@ class ChainWalk:
                 "it is not the row that the kept head names: from some row up to here all is new",
             )
         self.rows += 1
-        # After a break the chain is followed from the row as it is, so that each break is told
+        # After a break the chain continues from the row as it is, so that each break is reported
         # once.
         self._seq, self._hash = seq, row.hash or ""
 
     def end(self) -> Iterator[ChainFinding]:
-        """Yield what is missing after the last row."""
+        """Yield the missing rows after the last one."""
         for head in self._heads:
             if head.seq > self._seq:
                 yield ChainFinding(
@@ -119,7 +118,7 @@ class ChainWalk:
 def chain_findings(
     rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ()
 ) -> Iterator[ChainFinding]:
-    """Yield all that is wrong with a log; nothing where it is as it was written."""
+    """Yield all problems of a log; none if it is unchanged."""
     walk = ChainWalk(heads)
     for row in rows:
         yield from walk.take(row)

@@ -1,4 +1,4 @@
-"""A record that the ledger's tables could not hold."""
+"""A record that the ledger's tables could not take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that was set aside whole. `error` says why, without its content."""
+    """A rejected record, stored whole. `error` gives the reason without its content."""
 
     letter_id: UUID
     journal_id: UUID | None

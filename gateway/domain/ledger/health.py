@@ -1,4 +1,4 @@
-"""How the ledger is doing: one worker's journal and writer, and what Postgres says for all of them.
+"""The ledger's health: one worker's journal and writer, and Postgres's figures for all of them.
 
 The limits are those of the alert rules (deploy/alerts), so that `doctor`, `/readyz` and an alert
 agree.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gateway.domain.checks import Check, Status
 
 RUNBOOKS = "docs/runbooks"
-DISK_SHARE = 0.8  # what is reserved, and the rests of segments, are less than a fifth of a journal
+DISK_SHARE = 0.8  # reservations and partly used segments take less than a fifth of a journal
 JOURNAL_WARN_SHARE = 0.5  # five minutes of a journal that holds ten
 # Longer than any attempt may run (`timeouts.total_s` is 600 by default) plus its drain.
 UNSETTLED_WARN_S = 900.0
@@ -23,9 +23,9 @@ UNKNOWN_WARN_SHARE = 0.005
 class LedgerHealth:
     """One worker's journal and writer, now.
 
-    `oldest_unsettled_s` is the age of the oldest attempt still running, `writer_lag_s` that of the
-    oldest settled record that is not in Postgres yet, `failing_since_s` for how long Postgres has
-    taken nothing; None: there is none.
+    `oldest_unsettled_s` is the age of the oldest attempt still running. `writer_lag_s` is the age
+    of the oldest settled record that is not in Postgres yet. `failing_since_s` is the time since
+    writes began to fail. Each is None if there is none.
     """
 
     journal_used_bytes: int
@@ -36,13 +36,13 @@ class LedgerHealth:
     is_full: bool = False
     is_gone: bool = False  # its folder was removed or moved away
     failing_since_s: float | None = None
-    journal_room_bytes: int | None = (
-        None  # what its disk has left for it; None where that was not looked at
-    )
+    journal_room_bytes: int | None = None  # its disk's remaining space; None if it was not checked
 
     @property
     def journal_share(self) -> float:
-        """How much of the journal is taken, 0 to 1, or cannot be had because its disk is full."""
+        """Return the used share of the journal, 0 to 1, counting space that its full disk cannot
+        provide.
+        """
         if not self.journal_max_bytes:
             return 1.0
         used = self.journal_used_bytes / self.journal_max_bytes
@@ -54,8 +54,8 @@ class LedgerHealth:
 
     @property
     def lacks_disk(self) -> bool:
-        """The disk has less room than the journal may still take; its last segments are never
-        whole.
+        """Return True if the disk has less room than the journal may still take; its last
+        segments are never whole.
         """
         room = self.journal_room_bytes
         left = self.journal_max_bytes - self.journal_used_bytes
@@ -64,11 +64,10 @@ class LedgerHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """What Postgres says of the ledger, for all workers together.
+    """Postgres's state of the ledger, for all workers together.
 
-    `missing_partitions` are those of this month and the ones to come; `unknown_last_hour` counts
-    attempts that nobody has resolved. `has_wrong_rollup` is None where the roll-up was not compared
-    with the events.
+    `missing_partitions` are those of this month and the next ones. `unknown_last_hour` counts
+    unresolved attempts. `has_wrong_rollup` is None if the roll-up was not compared with the events.
     """
 
     missing_partitions: tuple[str, ...]
@@ -81,17 +80,17 @@ class LedgerState:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the last hour's attempts whose usage is unknown, 0 to 1."""
+        """Return the share of the last hour's attempts with unknown usage, 0 to 1."""
         return self.unknown_last_hour / self.attempts_last_hour if self.attempts_last_hour else 0.0
 
 
 def health_checks(health: LedgerHealth) -> tuple[Check, ...]:
-    """What one worker's journal and writer are worth saying."""
+    """Return the checks on one worker's journal and writer."""
     return (_journal(health), _unsettled(health), _writer(health))
 
 
 def state_checks(state: LedgerState) -> tuple[Check, ...]:
-    """What Postgres' figures are worth saying."""
+    """Return the checks on Postgres's figures."""
     return (
         _unknown(state),
         _partitions(state),
@@ -162,8 +161,8 @@ def _unknown(state: LedgerState) -> Check:
 
 
 def _partitions(state: LedgerState) -> Check:
-    """A missing month is only late; rows in the default partition are the proof that it was too
-    late.
+    """Check the partitions. A missing month is only late; rows in the default partition prove
+    that it was too late.
     """
     wrong = []
     if state.missing_partitions:

@@ -1,6 +1,4 @@
-"""What is written down before an attempt is sent: the event that stands if nothing more is ever
-heard of it.
-"""
+"""The record written before an attempt is sent. If the process dies, recovery books this event."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from gateway.domain.pricing.pricing import Price
 
 
 class Intent(Struct, frozen=True, kw_only=True, gc=False):
-    """`event` has outcome `interrupted`, usage unknown and its hold. With `price` recovery can
-    charge for running usage that was noted; `writes_output` is False for embeddings.
+    """`event` has outcome `interrupted`, unknown usage and its hold. With `price`, recovery can
+    charge for recorded running usage; `writes_output` is False for embeddings.
     """
 
     event: UsageEvent

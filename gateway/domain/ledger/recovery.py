@@ -1,4 +1,4 @@
-"""What is booked for an attempt whose process ended before it did."""
+"""The booking of an attempt whose process ended before it did."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gateway.domain.pricing.tokens import TokenUsage
 def recovered(
     intent: UsageEvent, price: Price, running: TokenUsage | None, *, writes_output: bool
 ) -> UsageEvent:
-    """Return the event of an attempt that has an intent, perhaps a last progress figure, and no
+    """Return the event of an attempt with an intent, perhaps a last progress figure, and no
     settlement.
 
-    `intent` is the event that stands if nothing more is ever heard: interrupted, unknown at its
-    hold. With a running figure it becomes derived and priced: progress ≤ true ≤ hold. A running
-    figure that would cost more than the hold breaks that chain, so it is kept as `reported` and the
+    `intent` is the event that stands without further records: interrupted, unknown at its hold.
+    With a running figure it becomes derived and priced: progress ≤ true ≤ hold. A running figure
+    that would cost more than the hold breaks that chain. It is then kept as `reported`, and the
     hold stands, flagged. The same input gives the same event, so that two recoveries of one journal
     write one row.
     """

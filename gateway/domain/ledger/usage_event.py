@@ -1,6 +1,6 @@
-"""The immutable record of one attempt: what was asked, decided, served and charged.
+"""The immutable record of one attempt: its request, decision, usage and charge.
 
-Never what was said.
+It never has the content.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.domain.ids import occurred_at
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 
-Key = tuple[UUID, int]  # request id and attempt: what names one attempt everywhere
+Key = tuple[UUID, int]  # request id and attempt: identifies one attempt everywhere
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, from the caller's side."""
+    """An attempt's ending, from the caller's side."""
 
     OK = "ok"
     UPSTREAM_ERROR = "upstream_error"  # an error status or an error event
@@ -42,15 +42,14 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
 
-    `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound
-    that stands for it. `reported` is what the upstream said, where something else was charged.
-    `ttft_s`, `tpot_s` and `max_gap_s`, the longest silence between two pieces of content, are None
-    where they could not be seen (a plain answer). `queue_s` is what it waited here for room, budget
-    or a pause before it was sent, `engine_queue_s` what its engine says that it waited there.
-    `degraded` is `spill` or `route:NAME` where its route's bounds sent it elsewhere than the
-    objective would have. `holds` name the budgets that it is charged to and what was reserved
-    there. `features` and `decision` hold what a replay needs (max tokens, input bound, class,
-    candidates, rules).
+    `cost_nusd` is the sum of `lines`, None if the usage is unknown; `held_nusd` then bounds it.
+    `reported` is the upstream's usage, if another usage was charged. `ttft_s`, `tpot_s` and
+    `max_gap_s`, the longest silence between two pieces of content, are None if they could not be
+    measured (a plain answer). `queue_s` is its wait here for capacity, budget or a pause;
+    `engine_queue_s` is its wait in the engine, by the engine's report. `degraded` is `spill` or
+    `route:NAME` if its route's bounds sent it to another deployment than the objective's choice.
+    `holds` name the budgets that it is charged to, with the reserved amounts. `features` and
+    `decision` have the inputs of a replay (max tokens, input bound, class, candidates, rules).
     """
 
     request_id: UUID
@@ -102,17 +101,17 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def key(self) -> Key:
-        """What names this attempt everywhere."""
+        """Return the attempt's identity."""
         return (self.request_id, self.attempt)
 
     @property
     def used_tokens(self) -> int | None:
-        """Input and output tokens; None if the usage is unknown."""
+        """Return input and output tokens; None if the usage is unknown."""
         if self.cost_nusd is None:
             return None
         return (self.usage.input_tokens or 0) + (self.usage.output_tokens or 0)
 
     @property
     def occurred_at(self) -> datetime:
-        """When the request was received: the same for all its attempts."""
+        """Return when the request was received: equal for all its attempts."""
         return occurred_at(self.request_id)

@@ -1,4 +1,4 @@
-"""What became of a batch of documents in the ledger."""
+"""The result of writing a batch of documents to the ledger."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Written:
     """Every document of a batch is in exactly one of these counts.
 
-    `known` were there already. `conflicts` were there with other content, and for the first time
-    so: somebody should look. `dead` cannot be booked and were set aside.
+    `known` were there already. `conflicts` were there with other content, for the first time: an
+    operator should look. `dead` cannot be booked and became dead letters.
     """
 
     inserted: int = 0

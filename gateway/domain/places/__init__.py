@@ -1,1 +1,1 @@
-"""Regions, and what is known of where providers process data."""
+"""Regions, and the known facts about where providers process data."""

@@ -1,4 +1,4 @@
-"""What is known of a deployment's place, each fact with where it comes from and when it was so."""
+"""The known facts about a deployment's place, each with its source and date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fact(Generic[T]):
-    """One thing known. `source` is empty and `as_of` None where nobody but the policy says it."""
+    """One known fact. `source` is empty and `as_of` None if only the policy states it."""
 
     value: T
     source: str = ""
@@ -26,10 +26,10 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a deployment: places are regions, `unknown` where nobody says; other facts
-    None then.
+    """The facts of a deployment. Places are regions, `unknown` without a statement; other facts are
+    then None.
 
-    `providers` are the dialect it is spoken to in and, where the host is known, whose host that is.
+    `providers` are the dialect and, if the host is known, the company that runs it.
     """
 
     host: str
@@ -42,8 +42,8 @@ class Facts:
     sub_processor: Fact[str | None]
 
     def still_counts(self, as_of: date | None, *, day: date, valid_days: int | None) -> bool:
-        """False for a fact of a day that is too long ago, and for an undated one of what others
-        run.
+        """Return False for a fact that is too old, and for an undated one about a system that
+        others run.
         """
         if valid_days is None:
             return True
@@ -52,14 +52,14 @@ class Facts:
         return (day - as_of).days <= valid_days
 
     def place(self, fact: Fact[str], *, day: date, valid_days: int | None) -> str:
-        """The region that a fact names, `unknown` where it does not count any more."""
+        """Return the region that a fact names, `unknown` if the fact has expired."""
         return (
             fact.value if self.still_counts(fact.as_of, day=day, valid_days=valid_days) else UNKNOWN
         )
 
 
 class Known(NamedTuple):
-    """What of the facts counts on a day."""
+    """The facts that are valid on a day."""
 
     processing: str
     at_rest: str
@@ -73,10 +73,10 @@ class Known(NamedTuple):
 def facts_of(
     provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None
 ) -> Facts:
-    """What a document says of a deployment, else what ships about its host, else nothing.
+    """Return a deployment's facts: the document's, else those bundled for its host, else none.
 
-    Where it processes is always the document's word. Its date is that of the deployment's own
-    block, else that of what ships about the host, if that says the same.
+    The processing region is always the document's. Its date is that of the deployment's own block,
+    else that of the host's bundled facts, if they agree.
     """
     host = host_of(base_url)
     known = known_place(host)
@@ -103,8 +103,8 @@ def known_of(
     day: date | None,
     valid_days: int | None,
 ) -> Known:
-    """What counts of a deployment's facts on a day; without a day, where facts do not expire, all
-    of them.
+    """Return the facts that are valid on a day; without a day, if facts do not expire, all of
+    them.
     """
     facts = facts_of(provider, base_url, region, is_self_hosted, declared)
     on, days = (date.min, None) if day is None else (day, valid_days)
@@ -122,7 +122,7 @@ def known_of(
 
 
 def host_of(base_url: str) -> str:
-    """The host of an address, in lower case and without the dot at its end."""
+    """Return the host of an address, in lower case and without a trailing dot."""
     return (urlsplit(base_url).hostname or "").rstrip(".")
 
 
@@ -135,7 +135,7 @@ def _processing(region: str, declared: Statement | None, known: KnownPlace | Non
 
 
 def _first(said: Iterable[Statement], part: Callable[[Statement], T | None]) -> Fact[T] | None:
-    """The first statement that has this part, with its own source and date."""
+    """Return the first statement with this part, with its own source and date."""
     for one in said:
         value = part(one)
         if value is not None:

@@ -1,10 +1,10 @@
-"""What providers state about their hosts: where they process and keep what is sent there.
+"""Providers' statements about their hosts: where they process and store data.
 
 Data, with source and date.
 
-Only what a source says is here. A host whose name does not tell the place (Azure's and Bedrock's
-kinds of deployment, and any that is not listed) has no entry: what holds there is the policy's own
-word.
+Only sourced statements are here. A host whose name does not determine the place (Azure's and
+Bedrock's kinds of deployment, and any that is not listed) has no entry: for it the policy's own
+statement counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from gateway.domain.places.regions import GLOBAL, UNKNOWN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What somebody says of a deployment besides where it processes. None: nothing is said of that.
+    """A statement about a deployment besides its processing region. None: nothing is stated about
+    that.
 
-    `source` says who or where, `as_of` when it was so; both or neither.
+    `source` names the author or page, `as_of` the date; both or neither.
     """
 
     at_rest: str | None = None
@@ -35,9 +36,9 @@ class Statement:
 class KnownPlace:
     """A host, or a pattern of hosts.
 
-    `unknown` says that whoever looked found no promise of a place.
+    `unknown` means that a search found no promise of a place.
 
-    `caveat` is what another page of the same provider says otherwise.
+    `caveat` is a contradicting statement on another page of the same provider.
     """
 
     host: str
@@ -62,8 +63,8 @@ _NO_SOURCE = "no primary source was found"
 
 
 def _openai_region(region: str) -> KnownPlace:
-    # Usage, billing and structured-output schemas are outside of its residency; how long it keeps
-    # is per project.
+    # Usage, billing and structured-output schemas are outside of its residency; its retention is
+    # set per project.
     said = Statement(at_rest=region, telemetry=GLOBAL, source=_OPENAI, as_of=_CHECKED)
     return KnownPlace(
         host=f"{region}.api.openai.com",
@@ -94,5 +95,5 @@ KNOWN_PROVIDERS = frozenset(place.provider for place in KNOWN_PLACES)
 
 
 def known_place(host: str) -> KnownPlace | None:
-    """What ships about a host in lower case, None for one that nothing is known of."""
+    """Return the bundled facts about a host in lower case, None for an unknown host."""
     return next((place for place in KNOWN_PLACES if fnmatchcase(host, place.host)), None)

@@ -1,4 +1,4 @@
-"""Regions: which lies in which, as the world knows it and as a policy adds to it."""
+"""Regions: which lies in which, built in and as extended by a policy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ UNKNOWN = "unknown"
 UNPLACED = frozenset({GLOBAL, UNKNOWN})  # no promise about the place: only `any` allows these
 
 EUROPE = "europe"
-# Parent to children. Europe has more countries than those of its treaties; the list is not all of
-# it.
+# Parent to children. Europe has more countries than those of its treaties; the list is incomplete.
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     EUROPE: ("eea", "ch", "uk"),
     "eea": ("eu", "is", "li", "no"),
@@ -45,8 +44,8 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
         "sk",
     ),
 }
-# By ISO 3166 code. Countries partly in Europe are in neither list: whether `europe` holds them is
-# the author's to say.
+# By ISO 3166 code. Countries partly in Europe are in neither list: the policy's author decides if
+# `europe` holds them.
 _COUNTRIES = (
     "ag ar bb bo br bs bz ca cl co cr cu dm do ec gd gt gy hn ht jm kn lc mx ni pa pe py sr sv "
     "tt us uy vc ve",
@@ -65,10 +64,10 @@ KNOWN = frozenset(
 
 
 class RegionTree:
-    """The built-in regions and those of a document together, asked which region lies in which.
+    """The regions of a document and the built-in ones, with queries on which lies in which.
 
-    A document may put a region of its own over built-in ones, so a region can have two parents; one
-    that lies in itself is rejected with its document. Answers are remembered: there are as many as
+    A document may put its own region over built-in ones, so a region can have two parents. A region
+    that lies in itself is rejected with its document. Answers are cached: there are as many as
     rules and deployments.
     """
 
@@ -84,16 +83,16 @@ class RegionTree:
         self._overlaps: dict[tuple[str, frozenset[str]], bool] = {}
 
     def ancestors(self, region: str) -> frozenset[str]:
-        """All regions that it lies in, itself included."""
+        """Return all regions that it lies in, including itself."""
         return _reached(region, self._parents)
 
     def descendants(self, region: str) -> frozenset[str]:
-        """All regions that lie in it, itself included."""
+        """Return all regions that lie in it, including itself."""
         return _reached(region, self._children)
 
     def covered(self, region: str, allowed: frozenset[str]) -> bool:
-        """True if all of a region is allowed: it or an ancestor is in the list, or each of its
-        children is covered.
+        """Return True if all of a region is allowed: it or an ancestor is in the list, or each
+        of its children is covered.
         """
         asked = (region, allowed)
         found = self._covered.get(asked)
@@ -102,7 +101,7 @@ class RegionTree:
         return found
 
     def overlaps(self, region: str, denied: frozenset[str]) -> bool:
-        """True if something may lie both in a region and in one of the denied ones."""
+        """Return True if a place can lie both in a region and in one of the denied ones."""
         asked = (region, denied)
         found = self._overlaps.get(asked)
         if found is None:
@@ -133,7 +132,7 @@ class RegionTree:
 
 
 def _reached(start: str, ways: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Everything that some steps lead to; it ends also where they lead in a circle."""
+    """Return everything that some steps lead to; it ends even if they form a circle."""
     found, todo = {start}, [start]
     while todo:
         new = set(ways.get(todo.pop(), ())) - found

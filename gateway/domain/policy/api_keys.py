@@ -1,8 +1,8 @@
 """API keys: `tg_<kid>_<secret><checksum>`.
 
-`kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) lets a
-typo be refused without a look-up. At rest only the HMAC-SHA-256 of the whole key under a pepper is
-kept. Secret scanners may use `PATTERN`.
+`kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) rejects a
+typo without a look-up. Only the HMAC-SHA-256 of the whole key under a pepper is stored. Secret
+scanners may use `PATTERN`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 KID_LENGTH, SECRET_LENGTH, CHECKSUM_LENGTH = 10, 32, 6
-RANDOM_BYTES = 64  # what `mint` wants: more than enough entropy for kid and secret together
+RANDOM_BYTES = 64  # the input of `mint`: more than enough entropy for kid and secret together
 PATTERN = re.compile(
     rf"tg_([0-9A-Za-z]{{{KID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}})"
 )
@@ -24,7 +24,7 @@ PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """What is kept of a key.
+    """The stored record of a key.
 
     `digest` is the HMAC under the pepper whose fingerprint is `pepper_id`.
     """
@@ -47,14 +47,12 @@ class Pepper:
 
     @property
     def pepper_id(self) -> str:
-        """A fingerprint that tells which pepper a digest was made with and reveals nothing of
-        it.
-        """
+        """Return a fingerprint that identifies a digest's pepper and reveals nothing of it."""
         return hmac.new(self.secret, b"tollgate pepper id", sha256).hexdigest()[:16]
 
     def derived(self, purpose: bytes) -> bytes:
-        """Return a key for one other use, 32 bytes: it reveals neither the pepper nor another use's
-        key.
+        """Return a key for one other use, 32 bytes: it reveals neither the pepper nor another
+        use's key.
         """
         return hmac.digest(self.secret, purpose, "sha256")
 

@@ -1,8 +1,8 @@
-"""The top-level members of request bodies that pass without leave, whatever rule applies.
+"""The top-level members of request bodies that pass without permission under any rule.
 
-Under a residency rule a member that stands neither here nor in `request_fields` needs leave: it may
-route, fetch or store. A member that one operation knows is known on all: what `input` holds is
-looked at on chat as well.
+Under a residency rule, a member that is neither here nor in `request_fields` needs permission: it
+may route, fetch or store. A member that one operation knows is known on all: the contents of
+`input` are checked on chat as well.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ OPENAI_MEMBERS = frozenset(
         "verbosity",
     }
 )
-# Members that clients of the dialect send besides: Codex (`client_metadata`), the AI SDK, LangChain
+# Members that clients of the dialect also send: Codex (`client_metadata`), the AI SDK, LangChain
 # and aider.
 CLIENT_MEMBERS = frozenset(
     {
@@ -83,8 +83,7 @@ CLIENT_MEMBERS = frozenset(
         "usage",
     }
 )
-# Sampling members of vLLM and llama.cpp: they change how tokens are drawn or shown, and nothing
-# else.
+# Sampling members of vLLM and llama.cpp: they only change how tokens are drawn or shown.
 SAMPLING_MEMBERS = frozenset(
     {
         "add_generation_prompt",
@@ -136,7 +135,7 @@ def folded(name: str) -> str:
 
 
 def by_folded(names: Iterable[str]) -> Mapping[str, str]:
-    """Return names by what they fold to, to find the one that another spelling means."""
+    """Return names by their folded form, to find the name that another spelling means."""
     return {folded(name): name for name in names}
 
 

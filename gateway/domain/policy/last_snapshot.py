@@ -1,4 +1,4 @@
-"""What outlives a worker of what it knew last, and for how long that may be served from."""
+"""The stored snapshot of a worker, and the time for which it may serve."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from gateway.domain.pricing.pricing import Price
 
 
 class NotUsable(ValueError):
-    """The last snapshot must not be served from; the message says why."""
+    """The last snapshot must not be served from; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSnapshot:
-    """The policy as it was written, its prices, the keys that were live and the deployments that
-    were out of use.
+    """The policy's source text, its prices, the live keys and the ejected deployments.
 
-    No pepper: without it no key is right. `good_at` is when Postgres was asked, by the wall clock:
-    the only one that goes on while no process runs.
+    No pepper: without it no key can be verified. `good_at` is when Postgres was asked, by the wall
+    clock: the only one that continues while no process runs.
     """
 
     good_at: datetime
@@ -33,7 +32,7 @@ class LastSnapshot:
 
 
 def usable_age_s(good_at: datetime, *, now: datetime, outage_s: float) -> float:
-    """How old a snapshot is that may still be served from. Raises `NotUsable`."""
+    """Return the age of a snapshot that may still serve. Raises `NotUsable`."""
     age_s = (now - good_at).total_seconds()
     if age_s < 0:
         raise NotUsable(

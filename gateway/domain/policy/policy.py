@@ -1,7 +1,6 @@
 """The policy: deployments, routes, teams, data classes and regions, as frozen values.
 
-`wire.policy` reads the document and reports what is wrong with it; here everything is already
-valid.
+`wire.policy` reads the document and reports its errors; everything here is already valid.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gateway.domain.pricing.selfhost import GpuRate
 
 
 class DataClass(IntEnum):
-    """How sensitive a request is. A request may raise its class, never lower it."""
+    """The sensitivity of a request. A request may raise its class, never lower it."""
 
     PUBLIC = 0
     INTERNAL = 1
@@ -33,12 +32,12 @@ class DataClass(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name used in documents, headers and rows."""
+        """Return the name used in documents, headers and rows."""
         return self.name.lower()
 
 
 class Operation(StrEnum):
-    """What a caller asks for. The value is the name a deployment lists under `operations`."""
+    """A caller's operation. The value is the name a deployment lists under `operations`."""
 
     CHAT = "chat"
     COMPLETIONS = "completions"
@@ -50,7 +49,7 @@ DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation
 
 
 class OutputLimit(StrEnum):
-    """In which member a chat is sent the most tokens of its answer."""
+    """The member that carries the maximum tokens of a chat's answer."""
 
     MAX_TOKENS = "max_tokens"
     MAX_COMPLETION_TOKENS = "max_completion_tokens"
@@ -58,13 +57,13 @@ class OutputLimit(StrEnum):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members that are set; of a chat's two members the other one is left out."""
+        """Return the members that are set; of a chat's two members the other one is left out."""
         return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
 
 
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
-# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Of other servers
-# some know only the one member and some only the other, and ignore what they do not know.
+# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Some other servers
+# know only the one member and some only the other, and ignore unknown members.
 OUTPUT_LIMIT_OF_PROVIDER: Mapping[str, OutputLimit] = {
     "openai": OutputLimit.MAX_COMPLETION_TOKENS,
     "openai_compatible": OutputLimit.BOTH,
@@ -82,12 +81,12 @@ def default_output_limit(provider: str, base_url: str) -> OutputLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencyRule:
-    """Where requests of a data class, with a data tag or of a team may go.
+    """The allowed places for requests of a data class, with a data tag or of a team.
 
-    None and empty sets have no say.
+    None and empty sets impose nothing.
 
     `rule_id` is `class:restricted`, `tag:phi` or `team:payments`. Allowing lists may hold `any`; an
-    empty one allows nothing. A shadow rule denies nothing: what it would deny is counted and shown.
+    empty one allows nothing. A shadow rule denies nothing: its denials are counted and shown.
     """
 
     rule_id: str
@@ -103,8 +102,8 @@ class ResidencyRule:
 
     @property
     def restricts(self) -> bool:
-        """True if the rule can deny something: one with `regions: [any]` and no other condition is
-        none.
+        """Return True if the rule can deny something: one with `regions: [any]` and no other
+        condition cannot.
         """
         lists = (self.regions, self.at_rest, self.telemetry, self.gateway_regions)
         return not self.is_shadow and (
@@ -132,7 +131,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPrior:
-    """What is expected of a deployment's latency until it was seen, in seconds."""
+    """A deployment's assumed latency before any observation, in seconds."""
 
     ttft_s: float = 0.5
     tpot_s: float = 0.02
@@ -144,11 +143,11 @@ class Deployment:
 
     `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts
     only while nothing else prices it. `capabilities` None means not declared: nothing is ruled out.
-    `allows` lists request features (`domain.policy.request_fields`) that this deployment may be
-    sent although they store, fetch or send data elsewhere or steer the engine. `residency` is what
-    the document says of its place besides `region`. Deployments of one `group` are replicas of one
-    engine. `max_in_flight` is how many attempts one worker has there at a time. `output_limit` says
-    how it is told the most tokens of an answer.
+    `allows` lists request features (`domain.policy.request_fields`) that this deployment may
+    receive although they store, fetch or send data elsewhere or control the engine. `residency` is
+    the document's statement about its place besides `region`. Deployments of one `group` are
+    replicas of one engine. `max_in_flight` is one worker's maximum of concurrent attempts there.
+    `output_limit` selects the member for the maximum tokens of an answer.
     """
 
     name: str
@@ -177,14 +176,14 @@ class Deployment:
 
     @property
     def facts(self) -> Facts:
-        """What is known of its place, from the document and from what ships about its host."""
+        """Return the facts about its place, from the document and from the bundled host data."""
         return facts_of(
             self.provider, self.base_url, self.region, self.is_self_hosted, self.residency
         )
 
     def known_on(self, day: date, valid_days: int | None) -> Known:
-        """What of that counts on a day."""
-        # No day matters where nothing expires, and a new one would be looked up anew.
+        """Return the facts that are valid on a day."""
+        # If nothing expires the day does not matter, and a new one would miss the cache.
         return known_of(
             self.provider,
             self.base_url,
@@ -198,7 +197,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """How much cost and latency count against each other under the objective `balanced`."""
+    """The weights of cost and latency under the objective `balanced`."""
 
     cost: float = 0.5
     latency: float = 0.5
@@ -206,13 +205,13 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The public model name a team asks for, and the deployments behind it in order of preference.
+    """The public model name that a team requests, and its deployments in order of preference.
 
-    `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are
-    ranked beside them, which is recorded and never followed. `ttft_p95_s` and `max_cost_nusd` are
-    bounds on what is expected of one request; `degrade_to` is the route whose deployments follow
-    where none of this one's keeps them. `weights` has each deployment's where the objective is
-    `weighted`, else nothing. `timeout_s` is for all attempts together.
+    `max_output_tokens` is sent upstream if the caller gives no maximum. `shadow_deployments` are
+    ranked beside the others; their ranks are recorded and never followed. `ttft_p95_s` and
+    `max_cost_nusd` bound the prediction for one request. `degrade_to` is the route whose
+    deployments follow if none of this one's meets the bounds. `weights` has each deployment's
+    weight if the objective is `weighted`, else nothing. `timeout_s` is for all attempts together.
     """
 
     name: str
@@ -230,16 +229,18 @@ class Route:
 
     @property
     def is_bounded(self) -> bool:
-        """True where something expected of a request may be too much."""
+        """Return True if a prediction for a request can exceed a bound."""
         return self.ttft_p95_s is not None or self.max_cost_nusd is not None
 
     def answers_to(self, model: str) -> bool:
-        """True if `model` is this route's name or matches one of its aliases (`gpt-4o-*`)."""
+        """Return True if `model` is this route's name or matches one of its aliases
+        (`gpt-4o-*`).
+        """
         return model == self.name or any(fnmatchcase(model, alias) for alias in self.aliases)
 
 
 class Priority(StrEnum):
-    """Whose requests keep the best place longest when it gets full."""
+    """A team's priority for the best deployment when it fills up."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -247,19 +248,19 @@ class Priority(StrEnum):
 
 
 class EndUserRule(StrEnum):
-    """What the ledger keeps of the name that a request gives its end user."""
+    """The ledger's treatment of a request's end-user name."""
 
-    HASH = "hash"  # a keyed hash: the same person is recognised, nobody is named
+    HASH = "hash"  # a keyed hash: the same person is recognised without being named
     KEEP = "keep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """Who pays.
+    """A paying team.
 
     `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits`
-    and `key_limits` are by name or key id; `*` is for each that is not named. `data_tags` are on
-    every request of it. `projects` are the names that it declares.
+    and `key_limits` are by name or key id; `*` is for each unnamed one. `data_tags` apply to every
+    request. `projects` are the declared names.
     """
 
     name: str
@@ -279,7 +280,7 @@ class Team:
 
     @property
     def declares_projects(self) -> bool:
-        """True if a request may name declared projects alone: with any other name it would dodge a
+        """Return True if a request may name only declared projects: any other name would avoid a
         hard budget.
         """
         return any(rule.scope is BudgetScope.PROJECT and rule.is_hard for rule in self.budgets)
@@ -287,7 +288,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCentre:
-    """Where finance books several teams, with budgets for all of them together."""
+    """A cost centre of several teams, with budgets for all of them together."""
 
     name: str
     time_zone: str = "UTC"
@@ -296,9 +297,9 @@ class CostCentre:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """Where budget alerts are sent.
+    """The destination of budget alerts.
 
-    `secret` is a reference (`env:NAME`, `file:PATH`) to what signs them.
+    `secret` is a reference (`env:NAME`, `file:PATH`) to the signing key.
     """
 
     webhook: str
@@ -309,9 +310,9 @@ class Alerts:
 class Policy:
     """One valid document.
 
-    `regions` are those it declares, parent to children; names are unique within their kind.
+    `regions` are the declared ones, parent to children; names are unique within their kind.
 
-    `facts_valid_days` is how old a fact of a deployment may be; None: they do not expire.
+    `facts_valid_days` is the maximum age of a deployment's fact; None: they do not expire.
     """
 
     regions: Mapping[str, tuple[str, ...]]
@@ -326,12 +327,12 @@ class Policy:
 
     @cached_property
     def region_tree(self) -> RegionTree:
-        """Its regions together with the built-in ones."""
+        """Return its regions together with the built-in ones."""
         return RegionTree(self.regions)
 
     @property
     def budgets(self) -> tuple[BudgetRule, ...]:
-        """Every budget that is declared."""
+        """Return every declared budget."""
         of_teams = [rule for team in self.teams.values() for rule in team.budgets]
         return (
             *of_teams,
@@ -339,9 +340,7 @@ class Policy:
         )
 
     def accounts(self, team: Team, *, project: str | None, key_id: str) -> tuple[Account, ...]:
-        """The budget accounts that a request of this team is charged to, in the order of their
-        names.
-        """
+        """Return the budget accounts of a request of this team, in the order of their names."""
         centre = self.cost_centres.get(team.cost_centre)
         shared = centre.budgets if centre is not None else ()
         return accounts_of(team.budgets, cost_centre=shared, project=project, key_id=key_id)
@@ -357,8 +356,8 @@ class Policy:
         return exact | dict(self.routes)
 
     def route_for(self, model: str) -> Route | None:
-        """The route a model name means: its name first, then exact aliases, then patterns in
-        order.
+        """Return the route of a model name: by its name first, then exact aliases, then patterns
+        in order.
         """
         found = self._route_by_name.get(model)
         return found or next((r for r in self.routes.values() if r.answers_to(model)), None)

@@ -1,7 +1,7 @@
-"""The price book: dated entries, never edited, and which of them is in force at a moment.
+"""The price book: dated entries, never edited, and the selection of the one in force at a moment.
 
-Where a price comes from in the end (policy, override, GPU, list) is
-`services.policy.apply.prices_of`.
+`services.policy.apply.prices_of` decides between the sources of a price (policy, override, GPU,
+list).
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from typing import NamedTuple
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.pricing import Price, Rate
 
-EVER = datetime(
-    1970, 1, 1, tzinfo=UTC
-)  # `valid_from` of a listed price that says nothing of its beginning
+EVER = datetime(1970, 1, 1, tzinfo=UTC)  # `valid_from` of a listed price without a stated beginning
 
 
 class PriceOrigin(StrEnum):
-    """Who made an entry."""
+    """The origin of an entry."""
 
     LIST = "list"  # imported from the built-in list
     OVERRIDE = "override"  # `price add`
@@ -43,7 +41,7 @@ class DailyWindow:
     until: time
 
     def holds(self, clock: time) -> bool:
-        """True if this time of day is inside."""
+        """Return True if this time of day is inside."""
         if self.until <= self.since:
             return clock >= self.since or clock < self.until
         return self.since <= clock < self.until
@@ -51,7 +49,7 @@ class DailyWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dated:
-    """A price from a moment on, at a part of each day only if `daily` says so.
+    """A price from a moment on, only at a part of each day if `daily` is set.
 
     None: no price any more.
     """
@@ -80,8 +78,8 @@ class BookEntry:
     created_at: datetime
 
     def is_meant_for(self, at: datetime, clock: time) -> bool:
-        """True for a moment and a time of day that the entry speaks of; a later entry may still win
-        over it.
+        """Return True if the entry covers a moment and a time of day; a later entry may still
+        override it.
         """
         daily = self.dated.daily
         return self.dated.valid_from <= at and (daily is None or daily.holds(clock))
@@ -89,17 +87,17 @@ class BookEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceBook:
-    """Entries and the rule that chooses: of those meant for a moment the one that began last, then
-    the newest.
+    """The entries with the rule that selects: of those for a moment the one that began last,
+    then the newest.
     """
 
     entries: tuple[BookEntry, ...] = field(default=())
 
     def override(self, deployment: Deployment, at: datetime) -> Price | None:
-        """The price that `price add` set: for this deployment, else for its provider's model, else
-        for its model.
+        """Return the price that `price add` set: for this deployment, else for its provider's
+        model, else for its model.
 
-        A withdrawn one is passed over.
+        A withdrawn one is skipped.
         """
         for key in (
             (None, None, deployment.name),
@@ -112,22 +110,22 @@ class PriceBook:
         return None
 
     def has_listed(self, key: ModelKey) -> bool:
-        """True once the list's price of this model was imported: then the book decides, not the
-        bundled list.
+        """Return True once the list's price of this model was imported: the book then replaces
+        the bundled list.
         """
         return key in self._listed
 
     def listed(self, key: ModelKey, at: datetime) -> Price | None:
-        """The imported list price of a model at a moment."""
+        """Return the imported list price of a model at a moment."""
         found = latest(self.list_entries(key), at)
         return None if found is None else found.dated.price
 
     def list_entries(self, key: ModelKey) -> tuple[BookEntry, ...]:
-        """All that was imported for a model, in the order it was."""
+        """Return all imports for a model, in their order."""
         return self._listed.get(key, ())
 
     def history(self, deployment: Deployment, key: ModelKey | None) -> tuple[BookEntry, ...]:
-        """Every entry that ever spoke of a deployment, by the moment it began."""
+        """Return every entry that ever covered a deployment, by its beginning."""
         own = [
             entry
             for entry in self.entries
@@ -169,8 +167,8 @@ class PriceBook:
 def latest(
     entries: Iterable[BookEntry], at: datetime, *, clock: time | None = None
 ) -> BookEntry | None:
-    """The entry in force at a moment: of those meant for it the one that began last; of these the
-    newest.
+    """Return the entry in force at a moment: of those that cover it the one that began last; of
+    these the newest.
 
     `clock` asks for another time of the day in UTC than the moment's own.
     """
@@ -180,7 +178,7 @@ def latest(
 
 
 def same_rates(one: Price | None, other: Price | None) -> bool:
-    """True where both charge the same, whatever their sources are called."""
+    """Return True if both charge the same, whatever their sources are called."""
     return _rates(one) == _rates(other)
 
 

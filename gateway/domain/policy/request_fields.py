@@ -1,8 +1,8 @@
-"""Request fields that store, fetch or send data elsewhere, or steer the engine.
+"""Request fields that store, fetch or send data elsewhere, or control the engine.
 
-They are refused unless the chosen deployment lists the feature under `allows`. What stands neither
-here nor in `known_members` passes untouched while no residency rule applies; under one it needs
-leave like the rest.
+They are refused unless the chosen deployment lists the feature under `allows`. A field that is
+neither here nor in `known_members` passes untouched if no residency rule applies; under one it
+needs permission too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from gateway.domain.pricing.pricing import STANDARD_TIERS, tier_name
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A kind of field that needs leave. `leaves_region` decides the error: 403 residency, else 400.
+    """A kind of field that needs permission. `leaves_region` decides the error: 403 residency, else
+    400.
 
-    `members` are top-level members that need it whatever their value is; `fields` are others that
-    may need it.
+    `members` are top-level members that need it for any value; `fields` are others that may need
+    it.
     """
 
     name: str
@@ -180,19 +181,19 @@ FEATURES: dict[str, Feature] = {
     )
 }
 
-# Top-level members that need leave whatever their value is (null and false excepted).
+# Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {
     member: feature.name for feature in FEATURES.values() for member in feature.members
 }
 
-# What only a residency rule makes needed, and the leave for it: nobody can tell what an unknown
-# field does.
+# The needs that only a residency rule creates, and their permission: the effect of an unknown field
+# cannot be known.
 UNKNOWN_FIELDS, UNKNOWN_TOOLS = "unknown_fields", "unknown_tools"
 NEEDED_UNDER_RULES = {UNKNOWN_FIELDS: "unknown_fields", UNKNOWN_TOOLS: "hosted_tools"}
 
 # Tool types that the caller runs itself, and those that a provider runs on its own side. Any other
-# type counts as unknown: under a residency rule it needs `hosted_tools`, without one tomorrow's
-# must work today.
+# type counts as unknown. Under a residency rule it needs `hosted_tools`; without one, tomorrow's
+# types must work today.
 OWN_TOOLS = frozenset({"function", "custom"})
 HOSTED_TOOL_PREFIXES = (
     "browser",
@@ -217,7 +218,7 @@ HOSTED_TOOL_PREFIXES = (
     "wolfram",
     "xsearch",
 )
-# Where OpenAI's `shell` runs: in these, at the provider.
+# OpenAI runs `shell` in these, on the provider's side.
 HOSTED_ENVIRONMENTS = ("container_auto", "container_reference")
 
 # Keyword arguments of a chat template that reach the tokenizer's own parameters
@@ -239,8 +240,8 @@ TEMPLATE_CONTROLS = frozenset(
     }
 )
 
-# Service tiers that prices name. A deployment whose price covers the tier may be sent it without
-# more leave: its feature then is `service_tier=flex`. The names are known ones, so that a caller
+# Service tiers that prices name. A deployment whose price covers the tier may receive it without
+# more permission: its feature then is `service_tier=flex`. Only these names count, so that a caller
 # cannot invent features without end.
 KNOWN_TIERS = frozenset({"flex", "priority", "scale", "fast", "performance"})
 _TIER_MARK = "="
@@ -255,7 +256,7 @@ def is_hosted_tool(name: str) -> bool:
 
 
 def tier_feature(service_tier: str) -> str | None:
-    """The feature that asking for this service tier needs; None for the standard one."""
+    """Return the feature that asking for this service tier needs; None for the standard one."""
     if service_tier in STANDARD_TIERS:
         return None
     name = tier_name(service_tier)
@@ -263,8 +264,8 @@ def tier_feature(service_tier: str) -> str | None:
 
 
 def feature_and_tier(feature: str) -> tuple[str, str | None]:
-    """A feature's name in `FEATURES`, and the service tier it asks for, if it is that one and the
-    tier is known.
+    """Return a feature's name in `FEATURES`, and its service tier if it is a known tier's
+    feature.
     """
     name, _, tier = feature.partition(_TIER_MARK)
     return name, tier or None

@@ -22,12 +22,12 @@ from gateway.domain.pricing.tokens import (
 )
 
 MTOK = 1_000_000
-MOST_NUSD = 2**63 - 1  # what BIGINT holds: nine billion dollars, more than any attempt can cost
+MOST_NUSD = 2**63 - 1  # BIGINT's maximum: nine billion dollars, more than any attempt can cost
 
-# What providers call the service everyone gets: OpenAI `default`, Anthropic `standard`, Groq
-# `on_demand`. `auto` is what a caller asks for; an engine may echo it.
+# The providers' names of the standard service: OpenAI `default`, Anthropic `standard`, Groq
+# `on_demand`. Callers may request `auto`; an engine may echo it.
 STANDARD_TIERS = frozenset({"auto", "default", "standard", "on_demand"})
-# To look a member up in its class takes as long as to charge for it.
+# Looking a member up in its class takes as long as charging for it.
 _INPUT, _OUTPUT, _CACHED_INPUT = TokenKind.INPUT, TokenKind.OUTPUT, TokenKind.CACHED_INPUT
 _CACHE_WRITE, _REASONING = TokenKind.CACHE_WRITE, TokenKind.REASONING
 
@@ -35,8 +35,8 @@ _CACHE_WRITE, _REASONING = TokenKind.CACHE_WRITE, TokenKind.REASONING
 class UnknownTier(ValueError):
     """An answer came from a service tier that its price does not cover.
 
-    Decided here, for everyone: such an attempt is never charged as standard (twice too much for
-    flex, half of priority) nor at a guess. Its cost is unknown, its hold stands, and it is flagged.
+    One rule for all callers: such an attempt is never charged as standard (twice too much for flex,
+    half of priority) nor by a guess. Its cost is unknown, its hold stands, and it is flagged.
     """
 
 
@@ -61,7 +61,7 @@ class ChargedRate(NamedTuple):
     per: int
 
     def cost_nusd(self, count: int) -> int:
-        """Nano-dollars of a count, rounded once, half-even."""
+        """Return nano-dollars of a count, rounded once, half-even."""
         if self.per == 1:
             return count * self.nusd
         whole, rest = divmod(count * self.nusd, self.per)
@@ -73,8 +73,8 @@ Steps = Mapping[TokenKind, ChargedRate]
 
 
 class DearestRate(NamedTuple):
-    """For holds: nano-dollars for `per` tokens or calls at the dearest rates, and how many rounding
-    may add.
+    """For holds: nano-dollars for `per` tokens or calls at the dearest rates, and the most that
+    rounding may add.
     """
 
     input_nusd: int
@@ -86,9 +86,9 @@ class DearestRate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What a deployment costs. Never edited: other rates or another source make another price.
+    """A deployment's price. Never edited: other rates or another source make another price.
 
-    `source` says where the rates come from, for example `policy`, `gpu rate (uncalibrated)` or
+    `source` names the origin of the rates, for example `policy`, `gpu rate (uncalibrated)` or
     `genai-prices 0.2.3`. Each service tier has all of its rates: none is taken from another tier.
     `part_of` is the id of the whole price, in a price that `for_tier` made.
     """
@@ -102,7 +102,7 @@ class Price:
 
     @cached_property
     def price_id(self) -> str:
-        """Content hash, so that the same rates from the same source have the same id on every
+        """Return a content hash: equal rates from the same source have the same id on every
         replica.
         """
         if self.part_of is not None:
@@ -119,17 +119,17 @@ class Price:
 
     @cached_property
     def service_tiers(self) -> tuple[str, ...]:
-        """The service tiers with rates of their own, beside the standard one."""
+        """Return the service tiers with rates of their own, beside the standard one."""
         return tuple(
             sorted({rate.service_tier for rate in self.rates if rate.service_tier is not None})
         )
 
     def covers_tier(self, service_tier: str) -> bool:
-        """True where an answer from this tier can be charged."""
+        """Return True if an answer from this tier can be charged."""
         return tier_name(service_tier) in self._by_tier
 
     def for_tier(self, service_tier: str | None) -> Price:
-        """The price of answers from one service tier, under the id of the whole; None is the
+        """Return the price of answers from one service tier, under the id of the whole; None is the
         standard tier.
 
         Raises `UnknownTier`: a tier without rates is never charged as standard.
@@ -144,7 +144,7 @@ class Price:
         return found
 
     def rate(self, kind: TokenKind, *, input_tokens: int) -> Decimal | None:
-        """USD per million of `kind` in the standard tier, by the highest context tier that
+        """Return USD per million of `kind` in the standard tier, by the highest context tier that
         `input_tokens` reaches.
 
         None if unpriced.
@@ -153,8 +153,8 @@ class Price:
         return None if step is None else step.usd_per_mtok
 
     def steps(self, input_tokens: int) -> Steps:
-        """The standard tier's rates by kind, each by the highest context tier that `input_tokens`
-        reaches.
+        """Return the standard tier's rates by kind, each by the highest context tier that
+        `input_tokens` reaches.
         """
         for from_input_tokens, steps in self._standard:
             if from_input_tokens <= input_tokens:
@@ -162,14 +162,14 @@ class Price:
         return {}
 
     def dearest(self, *kinds: TokenKind) -> Decimal:
-        """The highest rate of any of `kinds` in any tier, 0 where none is priced."""
+        """Return the highest rate of any of `kinds` in any tier, 0 if none is priced."""
         return max(
             (rate.usd_per_mtok for rate in self.rates if rate.kind in kinds), default=Decimal(0)
         )
 
     @cached_property
     def bound(self) -> DearestRate:
-        """What holds are computed from."""
+        """Return the basis of holds."""
         sides = [
             _whole_nusd(self.dearest(*kinds)) for kinds in (INPUT_KINDS, OUTPUT_KINDS, CALL_KINDS)
         ]
@@ -181,8 +181,8 @@ class Price:
 
     @cached_property
     def _standard(self) -> Sequence[tuple[int, Steps]]:
-        """The standard tier's rates by context tier, the highest first; a kind keeps its rate until
-        it has another.
+        """Return the standard tier's rates by context tier, highest first; a kind keeps its rate
+        until its next one.
         """
         standard = [rate for rate in reversed(self.rates) if rate.service_tier is None]
         standard.sort(key=lambda rate: rate.from_input_tokens)
@@ -212,7 +212,7 @@ class Price:
 class Line(Struct, frozen=True, kw_only=True, gc=False):
     """One kind of one event, rounded once and stored.
 
-    `tokens` counts calls where the kind is one of calls.
+    `tokens` counts calls if the kind is one of calls.
     """
 
     kind: TokenKind
@@ -222,8 +222,8 @@ class Line(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def tier_name(service_tier: str | None) -> str | None:
-    """A service tier as prices name it: lower case, None for the standard one under any of its
-    names.
+    """Return a service tier's name in prices: lower case, None for the standard one under any of
+    its names.
     """
     name = (service_tier or "auto").lower()
     return None if name in STANDARD_TIERS else name
@@ -233,11 +233,11 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     """Return the priced lines of one attempt in the standard tier of `price`; their sum is its
     cost.
 
-    Cached, cache-write and reasoning tokens cost what plain input or output costs where the price
-    does not list them: so their providers charge. Nothing else falls back: audio and images, calls,
-    and writes for a longer time than the listed one. Raises `ValueError` where tokens of such a
-    kind exist that the price does not cover, and where the counts contradict each other: a missing
-    rate is never billed at zero.
+    Cached, cache-write and reasoning tokens cost the rate of plain input or output if the price
+    does not list them, because their providers charge so. Nothing else falls back: audio and
+    images, calls, and writes for a longer time than the listed one. Raises `ValueError` if tokens
+    of such a kind exist without a rate, and if the counts contradict each other: a missing rate is
+    never billed at zero.
     """
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")
@@ -245,7 +245,7 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
 
 
 def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
-    """The same for counts that are known not to contradict each other."""
+    """Return the lines of counts that are known not to contradict each other."""
     steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
         counts = _text_lines(usage, steps)
@@ -270,18 +270,18 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
 
 
 def cost_nusd(receipt: tuple[Line, ...]) -> int:
-    """The cost of one attempt in nano-dollars: the sum of its rounded lines."""
+    """Return the cost of one attempt in nano-dollars: the sum of its rounded lines."""
     return sum(line.cost_nusd for line in receipt)
 
 
 def hold_nusd(
     price: Price, *, input_bound_tokens: int, output_bound_tokens: int, tool_calls_bound: int = 0
 ) -> int:
-    """An upper bound of one attempt's cost in nano-dollars: each side at its dearest rate in any
-    tier.
+    """Return an upper bound of one attempt's cost in nano-dollars: each side at its dearest rate in
+    any tier.
 
-    Any service tier may answer, whatever was asked for: a project's own setting decides what `auto`
-    means. Pass `price.for_tier(...)` where the tier is certain.
+    Any service tier may answer any request: a project's own setting decides the meaning of `auto`.
+    Pass `price.for_tier(...)` if the tier is certain.
     """
     bound = price.bound
     parts = (
@@ -293,8 +293,8 @@ def hold_nusd(
 
 
 def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """What the three functions below come to for a text: nearly every answer, at a third of the
-    time.
+    """Return the result of the three functions below for a text answer, the usual case, in a
+    third of the time.
     """
     cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in steps else 0
     written = usage.cache_write_tokens or 0 if _CACHE_WRITE in steps else 0
@@ -311,9 +311,9 @@ def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """Split the prompt into disjoint lines.
 
-    No provider says which of the cached tokens were images. They are taken from the text first and
-    from images and audio only where there is not that much text: so no line is negative and no
-    token is charged twice.
+    Providers do not say which of the cached tokens were images. They are taken from the text first,
+    and from images and audio only if there is not enough text. So no line is negative and no token
+    is charged twice.
     """
     whole = usage.input_tokens or 0
     kept = {
@@ -337,7 +337,7 @@ def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Tokens written to the cache, by how long they are kept.
+    """Return tokens written to the cache, by their storage time.
 
     A price that lists no write at all has them as input.
 
@@ -376,16 +376,14 @@ def _call_lines(usage: TokenUsage) -> dict[TokenKind, int]:
 
 
 def _whole_nusd(usd_per_mtok: Decimal) -> tuple[int, int]:
-    """A rate as (nano-dollars, for so many), both whole: (250, 1) where a million costs 25
-    cents.
-    """
+    """Return a rate as (nano-dollars, tokens), both whole: (250, 1) if a million costs 25 cents."""
     return EXACT.scaleb(usd_per_mtok, 3).as_integer_ratio()
 
 
 def _rate_text(rate: Rate) -> str:
-    """A rate for the hash.
+    """Return a rate's text for the hash.
 
-    A standard rate has no trace of its tier: ids from before there were tiers stay.
+    A standard rate has no trace of its tier, so ids from before the tiers stay valid.
     """
     tier = "" if rate.service_tier is None else f"/{rate.service_tier}"
     return f"{rate.kind}@{rate.from_input_tokens}{tier}={rate.usd_per_mtok.normalize():f}"

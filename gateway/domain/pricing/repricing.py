@@ -1,5 +1,5 @@
-"""Pricing the events of an open month again: what is read of an event, and the correction that may
-come of it.
+"""Repricing of an open month's events: the parts of an event that it reads, and the resulting
+correction.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ KIND = "reprice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedEvent:
-    """A stored event as far as its price matters.
+    """The parts of a stored event that matter to its price.
 
-    `adjusted_nusd` is what earlier repricing added, in `times`.
+    `adjusted_nusd` is the sum of earlier repricing, in `times` steps.
 
-    `is_corrected`: somebody or a redelivery said otherwise since what the attempt cost; that
-    stands.
+    `is_corrected`: a person or a redelivery has corrected the cost since; that correction stands.
     """
 
     request_id: UUID
@@ -53,7 +52,9 @@ class Adjustment:
 
     @property
     def adjustment_id(self) -> UUID:
-        """Two runs that see the same state make the same id, so the correction is posted once."""
+        """Return the id: two runs that see the same state make the same id, so the correction is
+        posted once.
+        """
         event = self.event
         name = f"{KIND}/{event.request_id}/{event.attempt}/{event.times}"
         return UUID(bytes=sha256(name.encode()).digest()[:16], version=5)

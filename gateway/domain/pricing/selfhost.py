@@ -1,4 +1,4 @@
-"""What a token costs on a GPU of one's own: the standard cost, known when the request is made."""
+"""The cost of a token on a self-hosted GPU: the standard cost, known when the request is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RATE_DIGITS = Decimal(
 
 
 class BilledHours(StrEnum):
-    """Which hours a deployment's GPUs are paid for."""
+    """The hours for which a deployment's GPUs are paid."""
 
     SEEN = "seen"  # those in which its engine was up
     ALWAYS = "always"  # all of them, as on a reserved machine
@@ -46,7 +46,7 @@ def standard_price(gpu: GpuRate, *, model: str) -> Price:
     """Return USD per million tokens: hourly price / 3600 / (tokens per second × target
     utilisation).
 
-    Cached input costs what plain input costs until a figure of its own is declared.
+    Cached input costs the same as plain input until a separate figure is declared.
     """
     usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
 
@@ -71,6 +71,8 @@ def standard_price(gpu: GpuRate, *, model: str) -> Price:
 
 
 def gpu_bill_nusd(gpu: GpuRate, milliseconds: int) -> int:
-    """Return what a deployment's GPUs cost for a time, in nano-dollars, rounded once, half-even."""
+    """Return the cost of a deployment's GPUs for a time, in nano-dollars, rounded once,
+    half-even.
+    """
     usd_ms = EXACT.multiply(Decimal(gpu.count * milliseconds), gpu.usd_per_gpu_hour)
     return nusd_from_usd(EXACT.divide(usd_ms, Decimal(SECONDS_PER_HOUR * 1000)))

@@ -1,4 +1,4 @@
-"""What one attempt is charged, from everything that was seen of its usage.
+"""The charge of one attempt, from every observation of its usage.
 
 One pure function for every ending.
 """
@@ -13,10 +13,10 @@ from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSourc
 
 
 class Counted(Struct, frozen=True, kw_only=True, gc=False):
-    """Tokens that the gateway counted itself in what it sent and received.
+    """Tokens that the gateway counted itself in the sent and received text.
 
-    `is_exact`: the model's own tokenizer counted exactly the text that came back. The input is
-    never exact: what a chat template adds is not known here.
+    `is_exact`: the model's own tokenizer counted exactly the text of the answer. The input is never
+    exact: the chat template's additions are unknown here.
     """
 
     usage: TokenUsage
@@ -24,11 +24,10 @@ class Counted(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
-    """The true cost of an attempt, or its hold where the true cost is unknown.
+    """The true cost of an attempt, or its hold if the true cost is unknown.
 
-    `reported` is what the upstream said, where something else (or nothing) was charged. `held_nusd`
-    stands where there is no cost, and beside a cost that is above it: then both are kept and
-    flagged.
+    `reported` is the upstream's usage, if another usage (or none) was charged. `held_nusd` is set
+    without a cost, and beside a cost above it: then both are kept and flagged.
     """
 
     usage: TokenUsage
@@ -56,19 +55,19 @@ def settle(
 ) -> Settlement:
     """Return the settlement of one attempt.
 
-    `final` is the upstream's last word, `running` its last figure before that, `counted` ours.
-    `was_served` is False only where nothing can have been generated. `least_output_tokens` is what
-    the answer that was seen cannot be less than. `writes_output` is False for embeddings: their
-    usage has no output side, and where another's lacks it, the answer's tokens are unknown and not
+    `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
+    `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
+    minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
+    no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
     zero.
 
-    A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our
-    own figure is, if there is one, else the attempt is held; `reported` keeps what was said, and it
-    is flagged. So is an answer to a prompt of 0 tokens, unless the request has none (`has_prompt`
-    False). A cost above the hold is charged, because that is what the provider will bill, and
-    flagged. Our own figure stops at `sent_output_tokens`, the most that the upstream was asked for,
-    and is flagged there. Tokens that the price or the service tier does not cover are held and
-    flagged, never charged as something else.
+    An impossible final figure (it contradicts itself, or the seen answer) is not charged. Our own
+    figure is charged if there is one, else the attempt is held; `reported` keeps the upstream's
+    figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens, unless the
+    request has none (`has_prompt` False). A cost above the hold is charged, because the provider
+    will bill it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the
+    upstream, and is flagged there. Tokens that the price or the service tier does not cover are
+    held and flagged, never charged as another kind.
     """
     if final is None and running is None and not was_served:
         return _NOTHING
@@ -88,8 +87,7 @@ def settle(
         if known is None and said is not None and said.lacks_prompt and seen.can_become(said):
             usage = replace(said, input_tokens=counted.usage.input_tokens)
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
-            # An upstream that writes more than it was asked for cannot bill it, but can fill a
-            # budget.
+            # An upstream that writes more than the maximum cannot bill it, but could fill a budget.
             usage, is_suspect = _stopped(usage, sent_output_tokens), True
             seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens), has_prompt)
         if seen.can_be(usage):
@@ -99,7 +97,7 @@ def settle(
 
 
 def unknown_settlement(held_nusd: int) -> Settlement:
-    """What stands while nothing is known: the hold."""
+    """Return the settlement while nothing is known: the hold."""
     return Settlement(
         usage=_UNKNOWN,
         source=UsageSource.UNKNOWN,
@@ -122,25 +120,27 @@ _NOTHING = Settlement(
 
 
 class _Seen(Struct, frozen=True, gc=False):
-    """What the answer itself says about its usage."""
+    """The evidence about usage in the answer itself."""
 
     writes_output: bool
     least_output_tokens: int
     has_prompt: bool
 
     def is_whole(self, usage: TokenUsage) -> bool:
-        """Both sides are there."""
+        """Return True if both sides are there."""
         has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     def can_become(self, usage: TokenUsage) -> bool:
-        """It does not contradict itself or what was seen, but a side may still be missing."""
+        """Return True if it contradicts neither itself nor the seen answer; a side may still be
+        missing.
+        """
         return usage.is_plausible and (
             usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens
         )
 
     def can_be(self, usage: TokenUsage) -> bool:
-        """It can be the whole truth."""
+        """Return True if it can be the whole truth."""
         return self.is_whole(usage) and self.can_become(usage)
 
 
@@ -162,9 +162,7 @@ class _Bill(Struct, frozen=True, gc=False):
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
         cost = cost_nusd(receipt)
-        if (
-            cost > MOST_NUSD
-        ):  # counts that pass as plausible can still cost more than the ledger's column holds
+        if cost > MOST_NUSD:  # plausible counts can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)
         is_above_hold = cost > self.held_nusd
         return Settlement(
@@ -192,7 +190,7 @@ class _Bill(Struct, frozen=True, gc=False):
 
 
 def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
-    """A last word is never below what was said on the way."""
+    """Return True if a final figure is not below the running figures."""
     if running is None or not running.is_plausible:
         return True
     return (final.input_tokens or 0) >= (running.input_tokens or 0) and (
@@ -201,7 +199,7 @@ def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
 
 
 def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
-    """The usage with so many output tokens, and no more reasoning among them."""
+    """Return the usage with at most that many output tokens, and no more reasoning among them."""
     reasoning = usage.reasoning_tokens
     return replace(
         usage,
@@ -213,7 +211,7 @@ def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
 
 
 def _input_side(said: TokenUsage | None) -> TokenUsage | None:
-    """The figure, where its input can be believed."""
+    """Return the figure if its input is credible."""
     is_there = (
         said is not None
         and said.is_plausible
@@ -224,9 +222,7 @@ def _input_side(said: TokenUsage | None) -> TokenUsage | None:
 
 
 def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:
-    """The provider's input with all its parts, where it is known, and the output that was
-    counted.
-    """
+    """Return the provider's input with all its parts, if known, and the counted output."""
     if known is None:
         return counted
     return replace(

@@ -10,14 +10,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import asdict
 
-MOST_TOKENS = (
-    10**11
-)  # no attempt can use that many: a larger count is a fault of whoever reported it
-MOST_SAID = 10**18  # to which a longer count is cut: no more true, and short enough to be kept
+MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
+MOST_SAID = 10**18  # a longer count is cut to it: equally untrue, but short enough to keep
 
 
 class TokenKind(StrEnum):
-    """What one line of a receipt charges for.
+    """The kind that one line of a receipt charges for.
 
     The lines of a receipt are disjoint; see `pricing.lines`.
     """
@@ -30,7 +28,7 @@ class TokenKind(StrEnum):
     CACHE_WRITE_12H = "cache_write_12h"
     AUDIO_INPUT = "audio_input"
     IMAGE_INPUT = "image_input"
-    OUTPUT = "output"  # reasoning included, unless the price has a rate of its own for it
+    OUTPUT = "output"  # reasoning included, unless the price has a separate rate for it
     REASONING = "reasoning"
     AUDIO_OUTPUT = "audio_output"
     IMAGE_OUTPUT = "image_output"
@@ -59,12 +57,12 @@ CALL_KINDS = frozenset(TokenKind) - INPUT_KINDS - OUTPUT_KINDS
 
 
 class UsageSource(StrEnum):
-    """How sure a count is."""
+    """The certainty of a count."""
 
     PROVIDER = "provider"  # the upstream's own final figure
     DERIVED = "derived"  # a running figure of the upstream, or counted
     ESTIMATED = "estimated"
-    NONE = "none"  # provably nothing was served
+    NONE = "none"  # certainly nothing was served
     UNKNOWN = "unknown"
 
 
@@ -73,8 +71,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     None: the upstream did not report it.
 
-    A struct, as all that an event is made of: it is made in a tenth of a frozen dataclass's time,
-    several times for each attempt. What was not reported is left out of its document.
+    A struct, like every part of an event: creating it takes a tenth of a frozen dataclass's time,
+    several times per attempt. Unreported counts are left out of its document.
 
     Inclusion, for every provider: `input_tokens` is the whole prompt. Cached, cache-write, audio
     and image input tokens are parts of it; a token can be cached and an image at once.
@@ -101,7 +99,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def is_text_alone(self) -> bool:
-        """True where nothing but text was read and written, and no write to the cache was for a
+        """Return True if only text was read and written, and no write to the cache was for a
         named time.
         """
         return not (
@@ -120,15 +118,15 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def lacks_prompt(self) -> bool:
-        """True where something was written and nothing read.
+        """Return True if tokens were written and none read.
 
-        No model does that: such a 0 is nothing told.
+        No model does that, so the 0 means that the prompt was not reported.
         """
         return self.input_tokens == 0 and bool(self.output_tokens)
 
     @property
     def is_plausible(self) -> bool:
-        """False where the counts contradict each other: negative, or parts larger than their
+        """Return False if the counts contradict each other: negative, or parts larger than their
         whole.
         """
         prompt, answer, written = (
@@ -139,7 +137,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         cached, reasoning = self.cached_input_tokens or 0, self.reasoning_tokens or 0
         if (
             self.is_text_alone
-        ):  # nearly every answer: what follows comes to this where all the other counts are 0
+        ):  # the usual answer: with all other counts at 0, the checks below reduce to this
             are_counts = (
                 cached >= 0
                 and written >= 0
@@ -183,8 +181,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def bounded(self) -> TokenUsage:
-        """The same counts, those of hundreds of digits cut: what is kept of a report must have a
-        known size.
+        """Return the same counts, with those of hundreds of digits cut: a stored report must
+        have a bounded size.
         """
         said = asdict(self)
         return TokenUsage(

@@ -1,4 +1,4 @@
-"""What one attempt can cost at most: an upper bound of its tokens, at the dearest price they may
+"""The maximum cost of one attempt: an upper bound of its tokens, at the dearest price they may
 have.
 """
 
@@ -24,10 +24,10 @@ UNBOUNDED = frozenset({"rerouting", "other_maximum"})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
-    """The most an attempt can use and cost.
+    """The maximum use and cost of an attempt.
 
-    `output_cap_tokens` is the maximum of one answer that is to be sent upstream, None to send none.
-    `is_certain` is False if nothing bounds the attempt: then the figures are a guess, and no hard
+    `output_cap_tokens` is the maximum of one answer that is sent upstream, None to send none.
+    `is_certain` is False if nothing bounds the attempt: the figures are then a guess, and no hard
     budget can rely on them.
     """
 
@@ -39,13 +39,13 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def tokens(self) -> int:
-        """Prompt and answer together."""
+        """Return prompt and answer together."""
         return self.input_tokens + self.output_tokens
 
     @property
     def sent_output_tokens(self) -> int | None:
-        """The most output tokens under the maximum that is sent, of all answers; None if none is
-        sent.
+        """Return the most output tokens of all answers under the maximum that is sent; None if
+        none is sent.
         """
         return None if self.output_cap_tokens is None else self.output_tokens
 
@@ -60,10 +60,10 @@ def bound_of(
 ) -> Bound:
     """Bound one attempt of a request at one deployment.
 
-    No tokenizer makes more tokens than bytes, except for what a chat template adds. The context
+    No tokenizer makes more tokens than bytes, except for a chat template's additions. The context
     window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
-    limit depends on the bound: then it is sent even if the caller gave a maximum, because an
-    upstream ignores members that it does not know.
+    limit depends on the bound: it is then sent even if the caller gave a maximum, because an
+    upstream ignores unknown members.
     """
     window, asked_tokens, prompts = (
         deployment.context_window,
@@ -104,11 +104,9 @@ def bound_of(
 
 
 def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
-    """Bound the tokens of all prompts together; False if the body does not show how long they
-    are.
-    """
+    """Bound the tokens of all prompts together; False if the body does not show their length."""
     window, expansion_tokens = deployment.context_window, facts.expansion_tokens
-    # The size of a picture's file says nothing about its price: providers charge by its pixels.
+    # The size of a picture's file does not determine its price: providers charge by its pixels.
     sees_prompt = (
         expansion_tokens is not None
         and (not facts.features or UNSEEN_PROMPT.isdisjoint(facts.features))

@@ -1,4 +1,4 @@
-"""What the gateway understands of a request: the little that decides, bounds and attributes it."""
+"""The parts of a request that the gateway reads, to decide, bound and attribute it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a request body that the gateway reads; all others pass through as they came.
+    """The fields of a request body that the gateway reads; all others pass through unchanged.
 
-    `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
-    `features` are what it must allow (`request_fields`). `output_bound_tokens` is the operation's
-    own maximum of one answer, None where the caller set none (0 is none). `choices` are the answers
-    to each of the `prompts`; None if their number cannot be read. `expansion_tokens` is the most
-    that a chat template makes of the body beyond its bytes, None if nothing bounds it.
-    `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
-    `prompt_cache_key`. `named` says for each feature where it was found.
+    `capabilities` are required abilities of a deployment (`tools`, `json_schema`, `vision`);
+    `features` need its permission (`request_fields`). `output_bound_tokens` is the operation's own
+    maximum of one answer, None if the caller set none (0 is none). `choices` are the answers to
+    each of the `prompts`; None if their number cannot be read. `expansion_tokens` is the most that
+    a chat template adds to the body's bytes, None if unbounded. `predicted_bytes` is the size of a
+    predicted answer. `cache_key` is the body's `prompt_cache_key`. `named` gives for each feature
+    the place of its field.
     """
 
     operation: Operation
@@ -49,7 +49,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def answers(self) -> int:
-        """The number of answers, counting one prompt if their number cannot be read."""
+        """Return the number of answers, counting one prompt if their number cannot be read."""
         return self.choices * (self.prompts or 1)
 
 
@@ -64,9 +64,7 @@ def unsent(
     body_bytes: int = 0,
     prompts: int = 1,
 ) -> RequestFacts:
-    """What a request asks that is only decided about: one that somebody imagines, or one of the
-    past.
-    """
+    """Return the facts of a request that is only decided about: an imagined one, or a past one."""
     return RequestFacts(
         operation=operation,
         model=model,
@@ -94,7 +92,7 @@ class MemberPlace(Struct, frozen=True, gc=False):
 
 
 class RequestBody(Struct, frozen=True, gc=False):
-    """A request body with what was understood of it and where its members stand."""
+    """A request body with its facts and the positions of its members."""
 
     facts: RequestFacts
     body: bytes
@@ -102,9 +100,9 @@ class RequestBody(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False):
-    """One call of a team, before anything was decided.
+    """One call of a team, before any decision.
 
-    When it came is the millisecond inside `request_id`.
+    It was received at the millisecond inside `request_id`.
     """
 
     request_id: UUID

@@ -1,5 +1,5 @@
-"""Tokens guessed from bytes, where nobody counted: an estimate, marked as one wherever it is
-shown.
+"""Estimates tokens from bytes if they were not counted; the result is marked as an estimate
+everywhere.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ BYTES_PER_TOKEN = 4
 
 
 def tokens_in(size_bytes: int) -> int:
-    """The tokens that so many bytes of text are, roughly; something is at least one."""
+    """Return the approximate tokens of that many bytes of text, at least one for any text."""
     return -(-size_bytes // BYTES_PER_TOKEN)
 
 
 def is_countable(facts: RequestFacts) -> bool:
-    """False where the input is not text alone: what an image or a recording costs cannot be read
-    from its bytes.
+    """Return False if the input is not text alone: the cost of an image or a recording cannot be
+    read from its bytes.
     """
     return "vision" not in facts.capabilities and "audio" not in facts.features
 
 
 def estimate(facts: RequestFacts, *, output_bytes: int, is_whole: bool = False) -> Counted:
-    """Guess both sides at once, from sizes alone: for endings that cannot wait for a tokenizer.
+    """Estimate both sides at once, from sizes alone, for endings that cannot wait for a tokenizer.
 
-    Where nothing of an answer was seen, its output stays unknown: the upstream may have written all
-    of it. An answer that `is_whole` and empty has an output of 0.
+    If nothing of an answer was seen, its output stays unknown: the upstream may have written all of
+    it. A complete (`is_whole`) and empty answer has an output of 0.
     """
     usage = TokenUsage(
         input_tokens=tokens_in(facts.body_bytes) if is_countable(facts) else None,

@@ -1,1 +1,1 @@
-"""Where a request may be processed."""
+"""The allowed places of a request."""

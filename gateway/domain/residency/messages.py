@@ -1,6 +1,4 @@
-"""A denial in words: which fact is in the way, what it is, who says so, and what the rule
-allows.
-"""
+"""A denial in words: the fact, its value, its source, and the rule's allowed values."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from gateway.domain.policy.policy import ResidencyRule
 
 
 class Words:
-    """Says why a deployment is denied on a day, for one field of a rule at a time."""
+    """Explains the denial of a deployment on a day, for one field of a rule at a time."""
 
     def __init__(
         self,
@@ -28,7 +26,7 @@ class Words:
         self._day, self._valid_days = day, valid_days
 
     def why(self, rule: ResidencyRule, field: str) -> str:
-        """The whole reason, with the rule and the field at its end."""
+        """Return the complete reason, ending with the rule and the field."""
         return f"{self._reason(rule, field)} ({rule.rule_id}/{field})"
 
     def _reason(self, rule: ResidencyRule, field: str) -> str:
@@ -94,7 +92,7 @@ class Words:
         )
 
     def _by(self, fact: Fact[str] | Fact[int | None]) -> str:
-        """Who says so and when, and whether that counts."""
+        """Return a fact's source and date, and whether it is valid."""
         counts = self._facts.still_counts(fact.as_of, day=self._day, valid_days=self._valid_days)
         if fact.as_of is None:
             return "" if counts else ", which counts for nothing without a source and a date"
@@ -107,5 +105,5 @@ class Words:
 
 
 def listed(names: Collection[str] | None) -> str:
-    """Regions or providers as a rule lists them."""
+    """Return regions or providers in a rule's notation."""
     return "|".join(sorted(names or ())) or "nowhere"

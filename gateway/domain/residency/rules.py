@@ -1,4 +1,4 @@
-"""Where a request may be processed: one pure function of rules, facts, the gateway's region and the
+"""The allowed places of a request: one pure function of rules, facts, the gateway's region and the
 day.
 
 Unknown means denied; a denial always wins; order never matters.
@@ -21,11 +21,11 @@ from gateway.errors import InvalidRequest, ResidencyDenied
 
 @dataclass(frozen=True, slots=True, order=True)
 class Denial:
-    """A rule that does not allow a deployment, and the field of it.
+    """A rule that does not allow a deployment, and its field.
 
-    One in shadow is counted and shown, not enforced.
+    A denial in shadow mode is counted and shown, not enforced.
 
-    `why` says of the deployment what is in the way; the rule and the field stand at its end.
+    `why` names the deployment's obstacle; it ends with the rule and the field.
     """
 
     rule_id: str
@@ -37,11 +37,11 @@ class Denial:
 def rules_for(
     policy: Policy, team: Team, *, data_class: DataClass, data_tags: frozenset[str] = frozenset()
 ) -> tuple[ResidencyRule, ...]:
-    """The rules of a request: its class's, its data tags' (the team's are among them) and its
-    team's, by their ids.
+    """Return a request's rules: its class's, its data tags' (including the team's) and its team's,
+    by their ids.
 
-    Raises `InvalidRequest` for a class or a tag that the policy does not declare: no rule would be
-    no bound.
+    Raises `InvalidRequest` for a class or a tag that the policy does not declare: no rule would
+    mean no restriction.
     """
     if data_class not in policy.classes:
         raise InvalidRequest(
@@ -71,8 +71,8 @@ def denials(
     """Return why a deployment may not take a request under these rules, in the order of their ids;
     none: it may.
 
-    Facts older than `valid_days` on the day count as unknown, and so do undated ones of what others
-    run.
+    Facts older than `valid_days` on the day count as unknown, and so do undated ones about systems
+    that others run.
     """
     known = deployment.known_on(day, valid_days)
     found = [
@@ -81,7 +81,7 @@ def denials(
         for field in _broken_fields(rule, known, regions, gateway_region)
     ]
     if not found:
-        return ()  # nearly always
+        return ()  # the usual case
     words = Words(
         deployment.facts,
         regions=regions,
@@ -100,7 +100,7 @@ def denials(
 def _broken_fields(
     rule: ResidencyRule, known: Known, regions: RegionTree, gateway_region: str
 ) -> Iterator[str]:
-    """The fields of one rule that do not allow what is known."""
+    """Yield the fields of one rule that do not allow the known facts."""
     if rule.regions is not None and not regions.covered(known.processing, rule.regions):
         yield "regions"
     if rule.at_rest is not None and not regions.covered(known.at_rest, rule.at_rest):
@@ -135,9 +135,10 @@ def _overlaps_any(known: Known, regions: RegionTree, denied: frozenset[str]) -> 
 
 
 class Permit(Struct, frozen=True, kw_only=True, gc=False):
-    """Leave to send one attempt to one deployment. Made by `routing.Decision.permit` alone.
+    """The permission to send one attempt to one deployment. Only `routing.Decision.permit` makes
+    it.
 
-    `origin` is `scheme://host:port`. The transport checks it against the socket's target and asks
+    `origin` is `scheme://host:port`. The transport checks it against the socket's target and calls
     `verify` again just before it connects.
     """
 

@@ -1,5 +1,5 @@
-"""Where an upstream says that it made an answer, and whether that contradicts what was promised and
-allowed.
+"""The place that an upstream reports for an answer, and its contradictions to the promise and
+the rules.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ _AZURE: Mapping[str, tuple[str, ...]] = {
     ),
     "za": ("southafricanorth", "southafricawest"),
 }
-# By header, what each of its words means.
+# By header, the meaning of each of its values.
 HEADERS: Mapping[str, Mapping[str, str]] = {
     "x-ms-region": {word: region for region, words in _AZURE.items() for word in words},
 }
 
 
 class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
-    """An upstream named a place that was not promised, or that the request's rules do not allow."""
+    """An upstream reported a place that was not promised, or that the request's rules do not
+    allow.
+    """
 
     deployment: str
     promised: str
@@ -63,8 +65,7 @@ class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str | None:
-    """The region that an answer says it was made in; None where it says none, or in words that are
-    not known here.
+    """Return the region that an answer reports; None if it reports none, or an unknown value.
 
     `inference_geo` is Anthropic's: a country's code or `global`.
     """
@@ -88,10 +89,9 @@ def contradiction(
     gateway_region: str,
     day: date,
 ) -> Contradiction | None:
-    """What is wrong about an answer from the stated region; None where it keeps the promise and the
-    rules.
+    """Return the contradiction of an answer from the stated region; None if promise and rules hold.
 
-    A statement may be finer or coarser than the promise, but not elsewhere. A finer one must be
+    A statement may be finer or coarser than the promise, but must overlap it. A finer one must be
     allowed itself.
     """
     promised = deployment.region

@@ -1,1 +1,1 @@
-"""Which deployment takes a request, and why."""
+"""The choice of a deployment for a request, with its reasons."""

@@ -1,9 +1,8 @@
-"""Which replica of an engine a session goes to: the one it was at before, unless that has more than
+"""Session affinity between replicas: a session stays at its replica, unless that one has more than
 its share.
 
-Rendezvous hashing with bounded load. Each session has an order of all members of its own, so a
-member that leaves moves its sessions alone; and a prefix cache is warm only where the session was
-last.
+Rendezvous hashing with bounded load. Each session has its own order of all members, so a member
+that leaves moves only its own sessions. A prefix cache is warm only at the session's last replica.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from gateway.domain.request.request import Request
 
 
 def session_of(request: Request) -> str:
-    """Which session a request belongs to: the one its caller names, else that of its key."""
+    """Return a request's session: the caller's name for it, else the one of its key."""
     return named_session(request.session) or request.caller.key_id
 
 
 def named_session(*names: str | None) -> str | None:
-    """A short name for the first of these that says something, None where none does.
+    """Return a short name for the first non-empty name, None if all are empty.
 
-    A hash: whatever a caller puts there, it is 16 letters here, and no log and no record repeats
-    it.
+    It is a hash of 16 letters, so no log or record repeats the caller's text.
     """
     for name in names:
         if name:
@@ -32,10 +30,10 @@ def named_session(*names: str | None) -> str | None:
 
 
 def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -> tuple[str, ...]:
-    """The members in the order that this session should try them: a permutation.
+    """Return the members in the order that this session should try them: a permutation.
 
-    The order of the hash; members that have their share already, a quarter over the mean with the
-    newcomer counted in, come behind those that have not. One always has not.
+    The order is the hash's. Members that have their share already, a quarter over the mean with the
+    newcomer counted in, follow those below it. At least one is below it.
     """
     if len(members) < 2:
         return tuple(members)
@@ -53,7 +51,5 @@ def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -
 
 
 def most_in_flight(total: int, members: int) -> int:
-    """How many one member may have at once, when all together have `total` and one more comes:
-    rounded up.
-    """
+    """Return one member's maximum when all together have `total` and one more comes: rounded up."""
     return -(-5 * (total + 1) // (4 * members))

@@ -1,6 +1,6 @@
-"""Which deployments may take a request, and why each of the others may not.
+"""Decides which deployments may take a request, and why each of the others may not.
 
-In which order they are tried: `domain.routing.objectives`.
+`domain.routing.objectives` puts them in order.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
-# How much of a route's latency bound counts for whom: as a place fills up, `low` leaves it first.
-SHOWN_CHARS = 200  # of a name that a caller made up: a megabyte of it would come back whole
+# The share of a route's latency bound that counts for each priority: as a deployment fills up,
+# `low` leaves it first.
+SHOWN_CHARS = 200  # of a caller's invented name: a megabyte of it would be echoed in full
 SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One deployment of the route. `obstacles` are (kind, detail); none means it is eligible.
+    """One deployment of the route. `obstacles` are (kind, detail); without any it is eligible.
 
     `denials` are those of residency; the enforced ones are obstacles too.
     """
@@ -54,15 +55,15 @@ class Candidate:
 
     @property
     def shadow(self) -> tuple[Denial, ...]:
-        """What rules in shadow would have denied."""
+        """Return the denials of rules in shadow mode."""
         return tuple(denial for denial in self.denials if denial.is_shadow)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was decided, before anything is sent.
+    """The decision, made before anything is sent.
 
-    Holds nothing of a single request: alike requests share one.
+    It contains nothing of a single request: similar requests share one.
     """
 
     policy: PolicyVersion
@@ -71,15 +72,15 @@ class Decision:
     data_class: DataClass
     rules: tuple[ResidencyRule, ...]
     gateway_region: str
-    day: date  # on which facts were looked at; one for all requests where they do not expire
+    day: date  # the day for which facts were checked; equal for all requests if facts do not expire
     candidates: tuple[Candidate, ...]
-    eligible: tuple[Candidate, ...]  # as the route lists them
+    eligible: tuple[Candidate, ...]  # in the route's order
     shadow_eligible: tuple[
         Candidate, ...
     ] = ()  # of the route's shadow deployments: recorded, never sent to
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
-        """Leave to send one attempt to a ranked candidate.
+        """Return the permission to send one attempt to a ranked candidate.
 
         The only constructor call of `Permit`.
         """
@@ -99,13 +100,15 @@ class Decision:
 
     @cached_property
     def as_listed(self) -> Ranking:
-        """The order of a route that asks for no other: one for all alike requests."""
+        """Return the listed order, for a route without an objective: one for all similar
+        requests.
+        """
         choices = tuple(Choice(decision=self, candidate=candidate) for candidate in self.eligible)
         return Ranking(decision=self, choices=choices)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """True where the order may be another than the listed one, or a bound may be missed."""
+        """Return True if the order may differ from the listed one, or a bound may be missed."""
         if self.route.is_bounded:
             return True
         groups = Counter(
@@ -117,7 +120,9 @@ class Decision:
 
     @cached_property
     def least_window(self) -> int | None:
-        """The smallest context window among several eligible, None where it changes nothing."""
+        """Return the smallest context window among several eligible ones, None if it changes
+        nothing.
+        """
         windows = [one.deployment.context_window for one in self.eligible]
         return (
             min((window for window in windows if window is not None), default=None)
@@ -127,24 +132,24 @@ class Decision:
 
     @cached_property
     def ttft_bound_s(self) -> float | None:
-        """The route's latency bound as it counts for this team."""
+        """Return the route's latency bound for this team."""
         bound_s = self.route.ttft_p95_s
         return None if bound_s is None else bound_s * SHARES_OF_BOUND[self.team.priority]
 
     @cached_property
     def denying_rules(self) -> tuple[str, ...]:
-        """The rules that keep some deployment away, by id."""
+        """Return the ids of the rules that exclude any deployment."""
         return tuple(sorted({denial.rule_id for denial in self._enforced}))
 
     @cached_property
     def class_label(self) -> str:
-        """The data class's name."""
+        """Return the data class's name."""
         return self.data_class.label
 
     @cached_property
     def record(self) -> Mapping[str, object]:
-        """The decision as an event keeps it: names and rule ids; the words are rendered on
-        demand.
+        """Return the decision's record for an event: names and rule ids; the words are rendered
+        on demand.
         """
         record: dict[str, object] = {
             "policy": self.policy.sha256,
@@ -170,18 +175,18 @@ class Decision:
 
     @cached_property
     def recorded_candidates(self) -> list[dict[str, object]]:
-        """All candidates, as an event keeps them."""
+        """Return the records of all candidates for an event."""
         return [self._recorded(candidate) for candidate in self.candidates]
 
     @property
     def _enforced(self) -> tuple[Denial, ...]:
-        """What residency denies, of all candidates, less what rules in shadow would."""
+        """Return the enforced residency denials of all candidates."""
         return tuple(
             denial for one in self.candidates for denial in one.denials if not denial.is_shadow
         )
 
     def _recorded(self, candidate: Candidate) -> dict[str, object]:
-        """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
+        """Return one candidate's record, without facts if none are known."""
         deployment = candidate.deployment
         known = deployment.known_on(self.day, self.policy.policy.facts_valid_days)
         record: dict[str, object] = {
@@ -200,10 +205,11 @@ class Decision:
         return record
 
     def refusal(self, facts: RequestFacts | None = None) -> RequestError | None:
-        """The error for the caller where no deployment is eligible, from the obstacle that decides;
-        else None.
+        """Return the caller's error if no deployment is eligible, from the deciding obstacle; else
+        None.
 
-        `facts` names the fields at fault: the decision itself is of all alike requests.
+        `facts` names the fields at fault, because the decision itself belongs to all similar
+        requests.
         """
         if self.eligible:
             return None
@@ -227,7 +233,7 @@ class Decision:
         return OBSTACLES[decisive](unplaced)
 
     def _fields_at_fault(self, facts: RequestFacts) -> tuple[str, ...]:
-        """The fields of a request that keep it from deployments which residency would allow."""
+        """Return the request's fields that exclude deployments which residency would allow."""
         is_ruled = is_restricted(self.rules)
         missing = {
             feature
@@ -247,12 +253,12 @@ class Choice:
 
 
 class Ranking(Struct, frozen=True, kw_only=True, dict=True):
-    """In which order one request tries the eligible, and what its events keep of that.
+    """One request's order of the eligible deployments, and its record for the events.
 
-    `expected` is of each choice, empty where nothing was asked. `degraded` is None, `spill` where
-    the one that the objective prefers misses a bound and another takes it, or `route:NAME` where
-    all miss one and that route's come first; `preferred` is the one that was left. `late` are the
-    decision's own that miss the latency bound.
+    `expected` has each choice's prediction, empty if none was needed. `degraded` is None, `spill`
+    if the objective's choice misses a bound and another takes the request, or `route:NAME` if all
+    miss one and that route's deployments come first. `preferred` is the one that was left. `late`
+    are the decision's own that miss the latency bound.
     """
 
     decision: Decision
@@ -263,7 +269,7 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
     late: frozenset[str] = frozenset()
 
     def degraded_at(self, choice: Choice) -> str | None:
-        """`degraded`, where this choice answers: the one that was preferred may do so after all."""
+        """Return `degraded` for this choice; None if the preferred one answers after all."""
         own = choice.decision is self.decision
         is_as_preferred = (
             choice.candidate.deployment.name == self.preferred if self.degraded == "spill" else own
@@ -272,7 +278,7 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def record(self) -> Mapping[str, object]:
-        """The decision as an event keeps it, with the order of this request where that is not the
+        """Return the decision's record for an event, with this request's order if it is not the
         listed one.
         """
         listed = self.decision.record
@@ -299,7 +305,7 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
         return record
 
     def _added(self, route: str, other: Decision) -> Iterator[Mapping[str, object]]:
-        """The candidates of a route that was degraded to, less those that this one has itself."""
+        """Yield the degraded-to route's candidates without those that this route has itself."""
         own = {one.deployment.name for one in self.decision.candidates}
         for recorded in other.recorded_candidates:
             if recorded["deployment"] not in own:
@@ -307,9 +313,9 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def find_route(policy: Policy, team: Team, model: str) -> Route:
-    """The team's route for a model name.
+    """Return the team's route for a model name.
 
-    Raises `ModelNotFound` or `RouteNotAllowed`, naming what there is.
+    Raises `ModelNotFound` or `RouteNotAllowed`, with the available names.
     """
     route = policy.route_for(model)
     if route is not None and route.name in team.routes:
@@ -341,12 +347,11 @@ def decide(
     gateway_region: str = UNKNOWN,
     ejected: Mapping[str, str] = NONE_EJECTED,
 ) -> Decision:
-    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, as the route lists
-    them.
+    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, in the route's order.
 
-    `data_class` is what the request has after any raise by header, `data_tags` what it adds to its
-    team's; `day` is the UTC day on which it came; `ejected` are deployments out of use, by what
-    their upstreams said of their place. Raises `InvalidRequest` for a class or a tag that the
+    `data_class` is the request's class after any raise by header, `data_tags` its own tags besides
+    its team's. `day` is the UTC day of its arrival; `ejected` are deployments out of use, with the
+    place that their upstreams reported. Raises `InvalidRequest` for a class or a tag that the
     policy does not declare.
     """
     policy = version.policy
@@ -394,14 +399,14 @@ def decide(
 
 @lru_cache(maxsize=1024)  # asked twice for each attempt; a policy has a few addresses
 def origin_of(base_url: str) -> str:
-    """`scheme://host:port` of an address, the port always written."""
+    """Return `scheme://host:port` of an address, always with the port."""
     parts = urlsplit(base_url)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
 
 
 def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
-    """Return True if one of the rules can deny something: then what is unknown of a request needs
-    leave.
+    """Return True if one of the rules can deny something: unknown parts of a request then need
+    permission.
     """
     return any(rule.restricts for rule in rules)
 
@@ -409,7 +414,7 @@ def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
 def _missing_leaves(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield (feature of the request, leave that the deployment does not give it)."""
+    """Yield (feature of the request, missing permission of the deployment)."""
     for asked in sorted(facts.features - deployment.allows):
         name, tier = feature_and_tier(NEEDED_UNDER_RULES.get(asked, asked))
         is_free = asked in NEEDED_UNDER_RULES and not is_ruled

@@ -1,5 +1,5 @@
-"""A refusal in words, where no deployment of a route may take a request: what is in the way and
-what to do next.
+"""The error messages if no deployment of a route may take a request: the obstacle and the next
+step.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gateway.errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """A request that nothing may take. `denials` are those of residency that are enforced.
+    """A request without an eligible deployment. `denials` are the enforced residency denials.
 
-    `details` names each deployment that has an obstacle of the kind that decides, and what it is.
-    `fields` are those of the request that need leave.
+    `details` has each deployment with an obstacle of the deciding kind, and that obstacle. `fields`
+    are the request's fields that need permission.
     """
 
     team: str
@@ -37,7 +37,7 @@ class Unplaced:
 
 
 def _at_fault(unplaced: Unplaced) -> str:
-    """The fields of the request that are in the way, as a sentence; nothing if none is known."""
+    """Return a sentence with the request's fields at fault; empty if none is known."""
     return f"In this request: {', '.join(unplaced.fields)}. " if unplaced.fields else ""
 
 
@@ -70,7 +70,7 @@ def _residency_denied(unplaced: Unplaced) -> RequestError:
 
 
 def _title(rule: ResidencyRule) -> str:
-    """A rule by its name and the regions it allows: `restricted→eu`, `tag:phi→eu`,
+    """Return a rule's name and its allowed regions: `restricted→eu`, `tag:phi→eu`,
     `team:payments`.
     """
     where = "" if rule.regions is None else f"→{listed(rule.regions)}"
@@ -83,7 +83,7 @@ def _is_of_tag(rule: ResidencyRule) -> bool:
 
 
 def _remedies(fields: set[str]) -> str:
-    """What an admin can fix where it is not the place that is wrong but what is known of it."""
+    """Return the admin's remedies if not the place is wrong but the facts about it."""
     facts = "What is known of a deployment stands in its 'residency' block in the policy. "
     region = "TOLLGATE_REGION says where a gateway runs. "
     is_of_facts = fields & {"at_rest", "telemetry", "max_retention_days", "deny_regions"}
@@ -134,7 +134,7 @@ def _price_refused(unplaced: Unplaced) -> RequestError:
     )
 
 
-# In the order in which an obstacle decides the answer: what the caller cannot fix comes first.
+# In the order in which an obstacle decides the answer: those that the caller cannot fix come first.
 OBSTACLES: dict[str, Callable[[Unplaced], RequestError]] = {
     "residency": _residency_denied,
     "ejected": _ejected_refused,

@@ -1,8 +1,8 @@
-"""In which order a request tries the eligible: objectives, bounds, replicas, and where it degrades
-to.
+"""The order in which a request tries the eligible deployments: objectives, bounds, replicas,
+degradation.
 
-Pure: what is known at the moment comes as `Conditions`. Another objective is one function and one
-line in `OBJECTIVES`.
+Pure: current knowledge is passed as `Conditions`. Another objective is one function and one line in
+`OBJECTIVES`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LATE: tuple[str, ...] = (TTFT,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """The eligible of a decision with all that does not depend on the request, ready to be ranked
-    many times.
+    """A decision's eligible deployments with everything that does not depend on the request, for
+    repeated ranking.
     """
 
     decision: Decision
@@ -45,7 +45,7 @@ class Candidates:
     names: tuple[str, ...]
     rates: tuple[Rates, ...]
     windows: tuple[int | None, ...]
-    groups: tuple[tuple[str, ...], ...]  # replicas of one engine, by two and more
+    groups: tuple[tuple[str, ...], ...]  # replicas of one engine, in groups of two or more
     weights: tuple[float, ...]
     hashes: tuple[int, ...]  # of the names
     objective: Objective
@@ -53,7 +53,7 @@ class Candidates:
 
     @property
     def route(self) -> Route:
-        """The route that was asked for."""
+        """The requested route."""
         return self.decision.route
 
 
@@ -100,9 +100,9 @@ def rank(
 ) -> Ranking:
     """Order the eligible of `Candidates` for one request of a session.
 
-    Those that keep all bounds come first, in the objective's order; then, where none does, those of
-    the route that `degrade` gives; then those that miss one, and last what does not fit into its
-    context window.
+    Those that meet all bounds come first, in the objective's order. If none does, those of the
+    route that `degrade` gives follow. Then come those that miss a bound, and last those whose
+    context window is too small.
     """
     expected = expect(candidates, facts, live)
     order = _ordered(candidates.objective(candidates, expected, session))
@@ -118,7 +118,7 @@ def rank(
 
 
 def assumed(candidates: Candidates) -> Conditions:
-    """What the policy declares: all there is to go by where nothing was seen."""
+    """Return the policy's declared figures, the only basis without observations."""
     priors = [choice.candidate.deployment.prior or DEFAULT_PRIOR for choice in candidates.choices]
     return Conditions(
         predictions=[Prediction(prior.ttft_s, prior.ttft_s, prior.tpot_s) for prior in priors]
@@ -126,7 +126,7 @@ def assumed(candidates: Candidates) -> Conditions:
 
 
 def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> list[Expected]:
-    """What is expected of each, as listed, with the bounds that it would miss."""
+    """Return each one's prediction, in the listed order, with the bounds that it would miss."""
     decision = candidates.decision
     route = decision.route
     bound_s, most_nusd, late = decision.ttft_bound_s, route.max_cost_nusd, live.late
@@ -152,7 +152,7 @@ def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> lis
             tokens * (input_nusd + share * (cached_nusd - input_nusd)) + output * output_nusd
         )
         ttft_s, ttft_p95_s, misses = prediction.ttft_s, prediction.ttft_p95_s, _NO_MISSES
-        # Asked this way round, what is no number misses.
+        # In this form a NaN misses the bound.
         if bound_s is not None and not ttft_p95_s <= (
             bound_s * KEPT_AGAIN_AT if name in late else bound_s
         ):
@@ -181,34 +181,34 @@ def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> lis
 
 
 def _rates_at(rates: Rates, tokens: float) -> tuple[float, float, float, float]:
-    """The rates of the highest context tier that a prompt reaches."""
+    """Return the rates of the highest context tier that a prompt reaches."""
     return next((tier for tier in rates if tokens >= tier[0]), rates[-1])
 
 
 def priority(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """As listed."""
+    """Order as listed."""
     return range(len(expected))
 
 
 def cheapest(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By the expected cost of this request."""
+    """Order by the predicted cost of this request."""
     return [one.cost_nusd for one in expected]
 
 
 def fastest(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By the time expected until its last token."""
-    later = max(0.0, expected[0].output_tokens - 1.0)  # one request: the same at each
+    """Order by the predicted time until its last token."""
+    later = max(0.0, expected[0].output_tokens - 1.0)  # one request: equal at each
     return [one.ttft_s + one.tpot_s * later for one in expected]
 
 
 def balanced(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By cost and time, each as a multiple of the least among the candidates, weighted and added
-    up.
+    """Order by the weighted sum of cost and time, each as a multiple of the least among the
+    candidates.
     """
     weights = candidates.route.balance
     costs = _multiples([one.cost_nusd for one in expected])
     times = _multiples(fastest(candidates, expected, session))
-    if not weights.cost:  # nothing times infinity is no number
+    if not weights.cost:  # zero times infinity is NaN
         return times
     if not weights.latency:
         return costs
@@ -219,10 +219,10 @@ def balanced(candidates: Candidates, expected: Sequence[Expected], session: str)
 
 
 def weighted(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By a draw from the hash of route and session: the same order for one session, shares by
-    weight over many.
+    """Order by a draw from the hash of route and session: stable per session, shares by weight over
+    many.
 
-    Each deployment draws by itself, so one that comes or goes moves no more sessions than its
+    Each deployment draws by itself, so adding or removing one moves no more sessions than its
     share.
     """
     seed = hash64(f"{candidates.route.name}\n{session}")
@@ -251,7 +251,7 @@ def _bounded(
     expected: list[Expected],
     order: list[int],
 ) -> Ranking:
-    """The same where a bound or a window is missed, or was missed lately."""
+    """Rank a request if a bound or a window is missed, or was missed recently."""
     tiers = _tiers(order, expected)
     kept, missing, _ = tiers
     fitting = [place for place in order if WINDOW not in expected[place].misses]
@@ -285,7 +285,9 @@ def _bounded(
 
 
 def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]]:
-    """What keeps all bounds, what misses one, and what does not fit: each in the given order."""
+    """Group those that meet all bounds, that miss one, and that do not fit: each in the given
+    order.
+    """
     tiers: list[list[int]] = [[], [], []]
     for place in order:
         misses = expected[place].misses
@@ -300,7 +302,9 @@ def _others(
     session: str,
     besides: Sequence[str],
 ) -> Ranking:
-    """The ranking of a route that is degraded to, less the deployments that were there before."""
+    """Return the ranking of the degraded-to route, without the deployments that were there
+    before.
+    """
     other, live = found
     ranking = rank(other, facts, live, session=session)
     kept = [
@@ -318,9 +322,7 @@ def _others(
 def _with_replicas(
     candidates: Candidates, order: list[int], session: str, live: Conditions
 ) -> list[int]:
-    """The same order, but within each group the member that the session was at takes the first of
-    their places.
-    """
+    """Keep the order, but give each group's first place to the member with the session."""
     order = list(order)
     place_of = {name: place for place, name in enumerate(candidates.names)}
     for group in candidates.groups:
@@ -343,9 +345,9 @@ def _are_replicas(candidates: Candidates, one: int, other: int) -> bool:
 
 
 def _ordered(scores: Sequence[float]) -> list[int]:
-    """Places by score, ties as listed.
+    """Return indexes by score, ties as listed.
 
-    What is no number of at least 0 comes last: sorting by it would shuffle all.
+    NaN and negative scores come last: sorting by them would shuffle all.
     """
     clean = [score if score >= 0.0 else inf for score in scores]
     return sorted(range(len(clean)), key=clean.__getitem__)
@@ -360,7 +362,7 @@ def _ranking(candidates: Candidates, order: Sequence[int], expected: Sequence[Ex
 
 
 def _multiples(values: Sequence[float]) -> list[float]:
-    """Each value as a multiple of the least above 0; what costs nothing is no multiple of it."""
+    """Return each value as a multiple of the least above 0; a value of 0 stays 0."""
     least = min((value for value in values if 0.0 < value < inf), default=0.0)
     if least <= 0.0:
         return [0.0 if value == 0.0 else inf for value in values]
@@ -368,7 +370,9 @@ def _multiples(values: Sequence[float]) -> list[float]:
 
 
 def _drawn(bits: int, weight: float) -> float:
-    """An exponential draw: the least of several is each one's by its share of the weights."""
+    """Return an exponential draw: each of several is the least with its share of the weights as
+    probability.
+    """
     if not 0.0 < weight < inf:
         return inf
     return -log((mixed(bits) + 0.5) / 2**64) / weight

@@ -1,8 +1,8 @@
-"""What was expected of a candidate, in words: the arithmetic, the bounds it would miss, and why it
-was degraded.
+"""A candidate's prediction in words: the arithmetic, the bounds it would miss, and the reason of a
+degradation.
 
-Reads what events keep (`Expected.record`), so that an explanation says the same before a request
-and after it.
+It reads the events' records (`Expected.record`), so an explanation is equal before and after a
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Record = Mapping[str, Any]
 
 
 def arithmetic(one: Record, price: Price | None = None) -> str:
-    """Tokens × price = cost, and the time to the first token + the time for each after it."""
+    """Return tokens × price = cost, and the time to the first token + the time for each after
+    it.
+    """
     samples = one.get("samples") or 0
     stands_on = f"{samples:,} samples" if samples else "declared, no samples"
     waiting = one.get("waiting")
@@ -29,7 +31,7 @@ def arithmetic(one: Record, price: Price | None = None) -> str:
 
 
 def missed(one: Record, bounds: Record) -> Iterator[str]:
-    """Each bound that it would miss, with what is expected and what is allowed."""
+    """Yield each bound that it would miss, with the predicted and the allowed value."""
     for miss in one.get("misses", ()):
         if miss == TTFT:
             yield _late(one.get("ttft_p95_s"), bounds.get("ttft_p95_s"))
@@ -41,9 +43,7 @@ def missed(one: Record, bounds: Record) -> Iterator[str]:
 
 
 def degraded(decision: Record) -> str | None:
-    """Why a request did not go where its route's objective would have sent it; None where it
-    did.
-    """
+    """Return the reason why a request left its route objective's choice; None if it did not."""
     found = decision.get("degraded")
     if not found:
         return None

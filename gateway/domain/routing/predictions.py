@@ -1,6 +1,6 @@
-"""What is expected of each candidate for one request: tokens, cost and time.
+"""Predictions of each candidate for one request: tokens, cost and time.
 
-An expectation only orders, so it may be a float; what is charged is exact and computed in
+A prediction is only for ordering, so it may be a float; charges are exact and computed in
 `domain.pricing.pricing`.
 """
 
@@ -22,25 +22,25 @@ OUTPUT_TOKENS = 256.0
 DEFAULT_PRIOR = LatencyPrior()
 NUSD_PER_USD = 1_000_000_000
 
-# of a latency bound: what missed it would else come and go with every request that it is spared
+# of a latency bound; otherwise a deployment that missed it would flap with every spared request
 KEPT_AGAIN_AT = 0.8
 
-# Bounds that may be missed, as events and explanations name them.
+# The bounds that can be missed, by their names in events and explanations.
 TTFT, COST, WINDOW = "ttft_p95", "max_cost", "context_window"
 
-# A bound is kept by 95 of 100 requests, most of which find a shorter queue than the last one that
-# is let in: so that one may be expected a deviation above the mean. With 1.645 of them, which one
-# in twenty exceeds, an engine of one's own stands idle for more of the time (docs/routing.md).
+# A bound must hold for 95 of 100 requests, most of which find a shorter queue than the last
+# admitted one. So that last one may be predicted at one deviation above the mean. With 1.645
+# deviations, which one in twenty exceeds, a self-hosted engine is idle for more of the time
+# (docs/routing.md).
 LATE_DEVIATIONS = 1.0
 
 Rates = tuple[tuple[float, float, float, float], ...]
 
 
 class Prediction(Struct, frozen=True, gc=False):
-    """What is known of one candidate now. Samples are those left after they lost their weight.
+    """The current figures of one candidate. Samples are counted by their remaining weight.
 
-    `waiting` is what its engine says is before a new request, None where it says nothing (or not
-    lately).
+    `waiting` is the engine's reported queue before a new request, None without a recent report.
     """
 
     ttft_s: float = DEFAULT_PRIOR.ttft_s
@@ -54,11 +54,12 @@ class Prediction(Struct, frozen=True, gc=False):
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """What is known now of all candidates of a decision: `predictions` as it lists its eligible.
+    """The current figures of all candidates of a decision: `predictions` in the order of its
+    eligible ones.
 
-    `output_tokens` is the mean of one answer, learned of route and team; `late` are the deployments
-    that missed the latency bound when it was last looked; `in_flight` counts the attempts under way
-    at each.
+    `output_tokens` is the mean of one answer, learned per route and team. `late` are the
+    deployments that missed the latency bound at the last look. `in_flight` counts the attempts in
+    flight at each.
     """
 
     predictions: Sequence[Prediction]
@@ -69,7 +70,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True, gc=False):
-    """What one request is expected to use, cost and take at one candidate.
+    """One request's predicted tokens, cost and time at one candidate.
 
     `misses` are the bounds it would miss.
     """
@@ -89,11 +90,11 @@ class Expected(Struct, frozen=True, gc=False):
 
     @property
     def answer_s(self) -> float:
-        """Until the last token: the first one, and the time for each after it."""
+        """The time until the last token: the first one, and the time for each after it."""
         return self.ttft_s + self.tpot_s * max(0.0, self.output_tokens - 1.0)
 
     def record(self) -> dict[str, object]:
-        """As an event keeps it: whole tokens and nano-dollars, hundredths of milliseconds."""
+        """Return the event's record: whole tokens and nano-dollars, hundredths of milliseconds."""
         kept: dict[str, object] = {
             "cost_nusd": _whole(self.cost_nusd),
             "input_tokens": _whole(self.input_tokens),
@@ -113,11 +114,11 @@ class Expected(Struct, frozen=True, gc=False):
 
 
 def rates_of(price: Price) -> Rates:
-    """The standard tier's rates in nano-dollars a token: (from which input on, input, cached input,
-    output).
+    """Return the standard tier's rates in nano-dollars a token: (minimum input, input, cached
+    input, output).
 
-    The highest context tier first. Cached input without a rate costs what input costs, as when it
-    is charged.
+    The highest context tier comes first. Cached input without a rate costs the same as input, as in
+    charges.
     """
     thresholds = {rate.from_input_tokens for rate in price.rates if rate.service_tier is None} | {0}
     return tuple(
@@ -137,7 +138,7 @@ def _rates_from(price: Price, least: int) -> tuple[float, float, float]:
 
 
 def _whole(figure: float) -> int | None:
-    """A figure as JSON has it; None for what is no number."""
+    """Return a figure for JSON; None for NaN and infinity."""
     return round(figure) if isfinite(figure) else None
 
 
@@ -146,12 +147,13 @@ def _rounded(figure: float) -> float | None:
 
 
 def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
-    """How long a new request waits at an engine: mean, and what counts against a bound.
+    """Return a new request's wait at an engine: the mean, and the figure that counts against a
+    bound.
 
-    It waits until so many have ended as are there beyond its room, itself among them: the time
-    until the n-th end of a Poisson process of this rate, whose mean is n / rate and whose deviation
-    is √n / rate. Without a room that was seen, one that has nobody waiting is taken for free. Where
-    none is finished, the queue moves as slowly as was seen, one after the other at worst.
+    It waits until the excess over the engine's room, itself included, has ended. That is the time
+    until the n-th end of a Poisson process of this rate, with mean n / rate and deviation √n /
+    rate. Without an observed room, an engine without waiting requests counts as free. If nothing
+    finishes, the queue moves as slowly as was observed, at worst one after the other.
     """
     waiting = load.waiting or 0.0
     if load.room is None and waiting <= 0.0:
@@ -161,7 +163,7 @@ def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
     )  # long prompts leave less of it
     ends = (load.running or 0.0) + waiting + load.sent_since + 1.0 - room
     if load.finished_per_s:
-        ends -= load.finished_per_s * load.age_s  # it has not stood still since
+        ends -= load.finished_per_s * load.age_s  # the engine has continued since
         if ends <= 0.0:
             return 0.0, 0.0
         return ends / load.finished_per_s, (

@@ -1,8 +1,9 @@
-"""Leave to ask a self-hosted engine for one token of fixed content, to see whether it works again.
+"""The permission to send a self-hosted engine a probe: one token of fixed content, to test if it
+works again.
 
-Nothing of any request is in it: no team, no class, so there are no rules of residency that it could
-break. It goes to the address that the policy declares for an engine of one's own, and the transport
-checks that as it does for all.
+A probe contains nothing of any request: no team, no class, so no residency rule applies. It goes to
+the address that the policy declares for a self-hosted engine, and the transport checks that as for
+every attempt.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.residency.rules import Permit
 from gateway.domain.routing.decide import origin_of
 
-PROBE = 0  # in the place of an attempt's number: those begin at 1, and a probe is none
+PROBE = 0  # instead of an attempt's number: those begin at 1, and a probe is none
 
 
 def probe_permit(
     version: PolicyVersion, deployment: Deployment, *, gateway_region: str, day: date
 ) -> Permit:
-    """Return leave for one probe of a deployment of this policy."""
+    """Return the permission for one probe of a deployment of this policy."""
     policy = version.policy
     assert deployment.is_self_hosted, "nothing is sent to others but what their callers send"
     assert policy.deployments[deployment.name] is deployment, "it is declared"

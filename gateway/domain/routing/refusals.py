@@ -1,4 +1,4 @@
-"""Requests that were decided against: what is counted of them, since they leave no attempt and no
+"""Refused requests: the counts that are kept of them, because they leave no attempt and no
 event.
 """
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-SHADOW = "shadow:"  # before the code of what was let pass, because the limit is in shadow
+SHADOW = "shadow:"  # before the code of a request that passed because the limit is in shadow mode
 
 
 class Refused(NamedTuple):
     """One kind of refusal in one hour (UTC).
 
-    `rules` are those that kept deployments away, or the name of a limit.
+    `rules` are those that excluded deployments, or the name of a limit.
     """
 
     hour: datetime

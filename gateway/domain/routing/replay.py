@@ -1,10 +1,8 @@
-"""What a past request would have got under another policy: where it would have gone, and for how
-much.
+"""A past request under another policy: its deployment, its cost or its refusal.
 
-A request is what its event keeps of it. What requests have in common decides (`Alike`), so alike
-ones share one `Fate`; of each by itself are only its tokens, and the budgets that it would have
-been charged to. Where the route's objective or a bound looks at the tokens, alike ones have an
-`Ordering`, and each its own fate.
+A request is read from its event. The fields that requests share decide (`Alike`), so similar ones
+share one `Fate`. Only the tokens and the charged budgets are individual. If the route's objective
+or a bound depends on the tokens, similar requests have an `Ordering`, and each its own fate.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from gateway.errors import (
 
 
 class Refusal(StrEnum):
-    """Why a request would be refused."""
+    """The reason of a refusal."""
 
     ROUTE = "route"  # the team or its route is gone
     RESIDENCY = "residency"
@@ -67,9 +65,9 @@ _REFUSALS: dict[type[RequestError], Refusal] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """What many past requests have in common.
+    """The fields that many past requests share.
 
-    `ranked` is the order that was decided then: what stands in it before `deployment` was full or
+    `ranked` is the order of the original decision: the deployments before `deployment` were full or
     failed. `missed` are those that missed a bound of the route at that moment. `data_tags` are the
     request's own.
     """
@@ -94,8 +92,8 @@ class Alike:
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """The deployments that missed a bound, were tried, or were full, before the one that it
-        went to.
+        """Return the deployments before the used one that missed a bound, were tried, or were
+        full.
         """
         if self.deployment not in self.ranked:
             return self.missed
@@ -105,12 +103,12 @@ class Alike:
 
 
 class PastRequest(NamedTuple):
-    """One attempt that was made.
+    """One past attempt.
 
     `is_followed`: it had no answer, and another attempt of its request came after it.
 
-    `cost_nusd` is None where it is not known; then `held_nusd` stands for it. `detail` are the
-    rarer kinds of tokens.
+    `cost_nusd` is None if unknown; `held_nusd` then replaces it. `detail` are the rarer kinds of
+    tokens.
     """
 
     alike: Alike
@@ -131,7 +129,7 @@ class PastRequest(NamedTuple):
 
     @property
     def usage(self) -> TokenUsage:
-        """What was used."""
+        """Return its usage."""
         return TokenUsage(
             input_tokens=self.input_tokens,
             cached_input_tokens=self.cached_input_tokens,
@@ -143,7 +141,7 @@ class PastRequest(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How fast a deployment answered in the past that is replayed."""
+    """A deployment's speed in the replayed past."""
 
     ttft_s: float
     ttft_p95_s: float
@@ -152,7 +150,7 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and when it is decided: `day` is for facts that grow old."""
+    """The place and day of a decision: `day` is for facts that expire."""
 
     gateway_region: str
     day: date
@@ -160,10 +158,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What becomes of alike requests. `accounts` are the hard budgets that would be asked.
+    """The result for similar requests. `accounts` are the hard budgets that would be asked.
 
-    `tier_price` is `price` in the service tier that would answer, None where it does not cover
-    that.
+    `tier_price` is `price` in the service tier that would answer, None if it does not cover that.
     """
 
     refusal: Refusal | None
@@ -175,7 +172,7 @@ class Fate:
 
     @property
     def destination(self) -> str | None:
-        """The deployment's name, None where it is refused."""
+        """Return the deployment's name, None if the request is refused."""
         return None if self.deployment is None else self.deployment.name
 
 
@@ -199,7 +196,7 @@ def fate_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """How each of many alike requests is ordered by itself, by the function that orders live ones.
+    """Orders each of many similar requests by itself, with the function that orders live ones.
 
     `other` is the route that is degraded to. Sessions are not recorded: each key counts as one.
     """
@@ -210,7 +207,7 @@ class Ordering:
     paces: Mapping[str, Pace]
 
     def fate(self, request: PastRequest) -> Fate:
-        """Where this request would have gone."""
+        """Return this request's fate."""
         alike, other = self.alike, self.other
         tokens = _tokens(request)
         ask = unsent(alike.operation, alike.route, body_bytes=tokens.input_tokens)
@@ -223,7 +220,8 @@ class Ordering:
         )
         choices = ranking.choices
         if other is not None and ranking.degraded is None:
-            # What was late at that moment is passed over, and leaves the rest to the other route.
+            # Deployments that were late at that moment are skipped, and leave the rest to the other
+            # route.
             choices = (*choices, *other.choices)
         chosen = _chosen(choices, alike.passed_over)
         return _fate(_same_engine(chosen, choices, alike), alike)
@@ -252,7 +250,9 @@ def ordering_of(
     place: Place,
     paces: Mapping[str, Pace],
 ) -> Ordering | None:
-    """How alike requests are ordered under another policy, None where they all share one fate."""
+    """Return the ordering of similar requests under another policy, None if they all share one
+    fate.
+    """
     team = version.policy.teams.get(alike.team)
     if team is None:
         return None
@@ -273,15 +273,15 @@ def ordering_of(
             )
             other = candidates_of(degraded, alike.operation) if degraded.eligible else None
     except RequestError:
-        return None  # `fate_of` says which
+        return None  # `fate_of` gives the reason
     return Ordering(
         alike=alike, candidates=candidates_of(decision, alike.operation), other=other, paces=paces
     )
 
 
 def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
-    """What a request would have cost there, line by line as a settlement would; None where nobody
-    can know.
+    """Return a request's cost there, line by line as in a settlement; None if it cannot be
+    known.
     """
     if request.cost_nusd is None or fate.tier_price is None:
         return None
@@ -292,12 +292,12 @@ def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
         return request.cost_nusd
     try:
         return cost_nusd(lines(request.usage, fate.tier_price))
-    except ValueError:  # tokens of a kind that this price does not cover
+    except ValueError:  # this price does not cover a kind of these tokens
         return None
 
 
 def hold_nusd(request: PastRequest, fate: Fate) -> int:
-    """What would have been held for a request before it was sent."""
+    """Return the hold that a request would have had before it was sent."""
     assert fate.route is not None, "what is refused is not held for"
     assert fate.deployment is not None, "nor has it a destination"
     assert fate.price is not None, "nor a price"
@@ -314,12 +314,11 @@ def hold_nusd(request: PastRequest, fate: Fate) -> int:
 
 @dataclass(slots=True)
 class BudgetWalk:
-    """Hard budgets as requests come one after the other.
+    """Hard budgets, walked through request by request.
 
     `granted_nusd` is by account and the second a period begins.
 
-    What runs at the same time is not held here: requests are walked one by one, each settled before
-    the next.
+    Concurrent holds are not modelled: each request settles before the next one.
     """
 
     granted_nusd: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -329,7 +328,7 @@ class BudgetWalk:
     def blocked_by(
         self, accounts: tuple[Account, ...], at_ms: int, *, hold_nusd: int
     ) -> Account | None:
-        """The first account without room for a request, None where all have."""
+        """Return the first account without room for a request, None if all have room."""
         for account in accounts:
             period = self._period(account, at_ms)
             limit_nusd = account.rule.limit_nusd + self.granted_nusd.get(period, 0)
@@ -338,15 +337,15 @@ class BudgetWalk:
         return None
 
     def charge(self, accounts: tuple[Account, ...], at_ms: int, *, cost_nusd: int) -> None:
-        """Note what was spent at a moment."""
+        """Record spending at a moment."""
         for account in accounts:
             period = self._period(account, at_ms)
             self._spent_nusd[period] = self._spent_nusd.get(period, 0) + cost_nusd
 
     def _period(self, account: Account, at_ms: int) -> tuple[str, int]:
-        """What names the period of an account.
+        """Return the identity of an account's period.
 
-        Time goes on: nearly always it is the one of the request before.
+        Time advances, so it is nearly always the previous request's period.
         """
         starts_s, first_ms, end_ms = self._running.get(account.account_id, (0, 0, 0))
         if not first_ms <= at_ms < end_ms:
@@ -369,7 +368,9 @@ def _decided(
     prices: Mapping[str, Price],
     place: Place,
 ) -> Decision:
-    """The decision, asked for in the one place. Raises `InvalidRequest` as the gateway would."""
+    """Return the decision, made by the one shared function. Raises `InvalidRequest` as the
+    gateway would.
+    """
     return decide(
         version,
         team=team,
@@ -404,14 +405,14 @@ def _facts(
 
 
 def _class_of(alike: Alike, team: Team) -> DataClass:
-    """The class that it would have: a header raised it then, and would again."""
+    """Return the class: a header that raised it then would raise it again."""
     if alike.class_source != "header":
         return team.data_class
     return max(team.data_class, DataClass[alike.data_class.upper()])
 
 
 class _Tokens(NamedTuple):
-    """What a request used; where nobody knows, what would have been expected of it."""
+    """A request's tokens; if unknown, the predicted ones."""
 
     input_tokens: int
     output_tokens: float
@@ -430,14 +431,16 @@ def _tokens(request: PastRequest) -> _Tokens:
 
 
 def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
-    """The first that was not full or failing then; where all were, the first."""
+    """Return the first choice that was not full or failing then; if all were, the first."""
     return next(
         (one for one in choices if one.candidate.deployment.name not in passed_over), choices[0]
     )
 
 
 def _same_engine(chosen: Choice, choices: Sequence[Choice], alike: Alike) -> Choice:
-    """Replicas stand in for each other: a request stays at the one where its session was."""
+    """Return the session's replica: replicas are interchangeable, and a request stays at its
+    session's one.
+    """
     group = chosen.candidate.deployment.group
     there = (one for one in choices if one.candidate.deployment.name == alike.deployment)
     return next(
@@ -461,8 +464,8 @@ def _fate(chosen: Choice, alike: Alike) -> Fate:
 
 
 def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
-    """Another deployment answers in the tier that was asked for; the same one in that which it
-    answered in.
+    """Return the price in a tier: another deployment answers in the requested tier, the same one
+    as before.
     """
     asked = (feature_and_tier(feature)[1] for feature in alike.features)
     tier = (
