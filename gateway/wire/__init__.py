@@ -1,1 +1,3 @@
-"""Shapes and codecs of what travels: JSON bodies, server-sent events, policy documents. No I/O."""
+"""Shapes and codecs of the data on the wire: JSON bodies, server-sent events, policy documents.
+No I/O.
+"""

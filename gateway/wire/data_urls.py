@@ -1,8 +1,8 @@
-"""`data:` URLs (RFC 2397): which of them hold all that they mean.
+"""`data:` URLs (RFC 2397): which of them contain all their data, so that no address is fetched.
 
-A picture of pixels does. An SVG picture, a play list or a page can name addresses that whoever
-shows it fetches, and readers of videos go by the first bytes whatever the type says (FFmpeg's
-documentation, "Protocol Options").
+A pixel image does. An SVG image, a playlist or a page can name addresses that the program showing
+it fetches. Video readers look at the first bytes, whatever the type is (FFmpeg's documentation,
+"Protocol Options").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VIDEOS = (
     "3gpp",
     "ogg",
     "jpeg",
-)  # the last: frames
+)  # jpeg: a series of frames
 _MEDIA = frozenset(
     [f"image/{kind}" for kind in _PICTURES]
     + [f"audio/{kind}" for kind in _SOUNDS]
@@ -47,15 +47,15 @@ _MEDIA = frozenset(
 )
 _TEXT = frozenset(string.printable.encode())
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_SHORTEST_ADDRESS = 12  # bytes of a text that names one
+_SHORTEST_ADDRESS = 12  # bytes of a text that contains an address
 _LOOKED_AT = 88  # characters of base64: 66 bytes
 
 
 def holds_all(url: str, *, is_document: bool = False) -> bool:
-    """Whether nobody fetches anything for a `data:` URL.
+    """Return True if reading a `data:` URL fetches nothing else.
 
-    True for base64 of media that hold no address and do not begin as text. A document is read for
-    its text, so any other type of it is free.
+    True for base64 of media that contain no address and do not begin as text. Only the text of a
+    document is read, so a document may have any application or text type.
     """
     head = _HEAD.match(url)
     if head is None:
@@ -67,14 +67,16 @@ def holds_all(url: str, *, is_document: bool = False) -> bool:
 
 
 def _begins_as_text(encoded: str) -> bool:
-    """Every format of pixels, sound and films has a byte in its head that is no text."""
+    """Return True if the data begins as text: every pixel, sound and film format has a non-text
+    byte in its head.
+    """
     first = "".join(
         encoded.partition(",")[0].split()
-    )  # of frames with commas between; lines may be folded
+    )  # frames are separated by commas; lines may be folded
     try:
         start = binascii.a2b_base64(first[: len(first) // 4 * 4], strict_mode=True)
     except ValueError:
-        return True  # readers disagree about it
+        return True  # readers decode this differently
     return start.startswith(_BYTE_ORDER_MARKS) or (
         len(start) >= _SHORTEST_ADDRESS and _TEXT.issuperset(start)
     )

@@ -1,5 +1,5 @@
-"""An answer that came compressed although nobody asked for that: read for its usage and its size,
-never handed on.
+"""Answers that arrive compressed although the request did not ask for it: read only for usage
+and size.
 """
 
 from __future__ import annotations
@@ -7,13 +7,11 @@ from __future__ import annotations
 import zlib
 
 _GZIP = b"\x1f\x8b"
-MOST_BYTES = 4 * 2**20  # in up to 15 ms; what is longer counts as so many
+MOST_BYTES = 4 * 2**20  # takes up to 15 ms; a longer body counts as this many bytes
 
 
 def inflated(body: bytes) -> bytes:
-    """Return what a gzip body holds, at most `MOST_BYTES` of it; `body` itself where it is no
-    gzip.
-    """
+    """Return a gzip body's content, at most `MOST_BYTES` of it; `body` itself if it is not gzip."""
     if not body.startswith(_GZIP):
         return body
     try:

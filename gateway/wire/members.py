@@ -1,8 +1,8 @@
-"""Where the members of a JSON object stand in its bytes, so that one can be replaced and all others
-left alone.
+"""The byte positions of a JSON object's members, so that one can be replaced and all others stay
+unchanged.
 
-Re-encoding a body would change bytes nobody asked to change (number forms, escapes, key order). So
-a body is decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.
+Re-encoding a body would also change other bytes (number forms, escapes, key order). So a body is
+decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from gateway.domain.request.request import MemberPlace
 
-MAX_MEMBERS = 1000  # of one object; a request has about fifteen
+MAX_MEMBERS = 1000  # per object; a request has about fifteen
 MAX_WALKED_BYTES = 2**20  # a larger body may have millions of members
-MAX_SAME_NAMES = 100  # that are compared
+MAX_SAME_NAMES = 100  # members with the name that are compared
 MAX_BLANKS = 64  # before the first member, as libraries write it
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _skip_members = msgspec.json.Decoder(msgspec.defstruct("Nothing", [])).decode
@@ -27,7 +27,7 @@ _CLOSE, _COMMA, _BACKSLASH, _SPACE = b"},\\ "
 
 
 class MalformedJson(ValueError):
-    """The bytes are not one JSON object, or name a member twice."""
+    """The bytes are not one JSON object, or they name a member twice."""
 
 
 def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
@@ -42,7 +42,9 @@ def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def require_object(body: bytes) -> None:
-    """Raise `MalformedJson` for what is not one JSON object. Makes nothing of its members."""
+    """Raise `MalformedJson` if the body is not one JSON object. Creates no objects for its
+    members.
+    """
     require_utf8(body)
     try:
         _skip_members(body)
@@ -53,8 +55,8 @@ def require_object(body: bytes) -> None:
 
 
 def require_utf8(body: bytes) -> None:
-    """Raise `MalformedJson` for bytes that are no text: the decoder does not look into what it
-    skips.
+    """Raise `MalformedJson` if the bytes are not UTF-8: the decoder does not check values that
+    it skips.
     """
     try:
         if not body.isascii():
@@ -64,11 +66,11 @@ def require_utf8(body: bytes) -> None:
 
 
 def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, MemberPlace]:
-    """Return where each top-level member stands.
+    """Return the position of each top-level member.
 
-    Walks from member to member: the decoder has already found how long each value is. Raises
-    `MalformedJson` for a member that occurs twice: two parsers may disagree on which one counts,
-    and one of them decides where the request may go.
+    Walks from member to member: the decoder has already found the length of each value. Raises
+    `MalformedJson` if a member occurs twice: two parsers may disagree on which one counts, and one
+    of them decides the request's destination.
     """
     values = decode_members(body) if members is None else members
     if len(values) > MAX_MEMBERS:
@@ -80,17 +82,17 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
 
 
 def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
-    """Return where one member stands: `name` in its quotes, `value` as the decoder found it.
+    """Return the position of one member: `name` in its quotes, `value` as the decoder found it.
 
     Raises as `locate`.
 
-    Where its name stands once among the bytes, and no escape could spell it in another way, nothing
-    else need be located.
+    If its name occurs once among the bytes, and no escape could spell it in another way, no other
+    member is located.
     """
     at = body.find(name)
     end = at + len(name)
-    # One letter is found in a tenth of the time of two; `in` would make an exception and drop it
-    # (Python 3.11).
+    # Searching for one byte takes a tenth of the time of searching for two. `in` would create and
+    # drop an exception (Python 3.11).
     is_plain = body.find(b"\\") < 0 or body.find(b"\\u") < 0
     if is_plain and at >= 0 and body.find(name, end) < 0:
         start = body.find(value, end)
@@ -102,8 +104,8 @@ def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
 
 
 def _only_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
-    """Where a member stands in a body that is too large to be walked: a name with this value stands
-    there once.
+    """Return a member's position in a body that is too large to walk: its name with this value
+    occurs once.
     """
     found, at = [], 0
     for _ in range(MAX_SAME_NAMES):
@@ -123,11 +125,11 @@ def _only_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
 def _located_by_length(
     body: bytes, values: dict[str, msgspec.Raw]
 ) -> dict[str, MemberPlace] | None:
-    """Where the members stand in a body without blanks between its tokens; None for any other body.
+    """Return the members' positions in a body without blanks between its tokens; None for any other
+    body.
 
-    A blank, an escape in a name and a member that is written twice each make a body longer than
-    what was decoded from it. So equal lengths prove that there is none of them, at a fifth of the
-    cost of walking.
+    A blank, an escape in a name and a duplicate member each make a body longer than its decoded
+    members. So equal lengths prove that there is none of them, at a fifth of the cost of walking.
     """
     found: dict[str, MemberPlace] = {}
     at, is_ascii = 1, body.isascii()
@@ -135,22 +137,22 @@ def _located_by_length(
         start = at + len(name if is_ascii else name.encode()) + 3  # two quotes and the colon
         end = start + memoryview(raw).nbytes
         found[name] = MemberPlace(at, start, end)
-        at = end + 1  # past the comma or the bracket
+        at = end + 1  # after the comma or the bracket
     return found if at == len(body) else None
 
 
 def _located_by_comparing(
     body: bytes, values: dict[str, msgspec.Raw]
 ) -> dict[str, MemberPlace] | None:
-    """Where the members stand in a body with the same blanks around each, as libraries write it;
-    None for any other.
+    """Return the members' positions in a body with regular blanks, as libraries write it; None for
+    any other.
 
-    Writes the object again out of what was decoded, with the blanks of its first member: where that
-    is the body, byte for byte, nothing else can be in it, and no member twice.
+    Encodes the decoded object again, with the blanks of its first member. If the result equals the
+    body, byte for byte, the body holds nothing else and no member twice.
     """
     at = body.find(b'"')
     if at > MAX_BLANKS:
-        return None  # it would be written again for each member
+        return None  # it would be encoded again for each member
     opening = body[:at]
     if not opening.startswith(b"{") or opening[1:].strip(_BLANK):
         return None
@@ -173,7 +175,7 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
     while body[at] != _CLOSE:
         name_end = _string_end(body, at)
         name = _name(body, at, name_end)
-        start = _skip(body, _skip(body, name_end) + 1)  # past the colon
+        start = _skip(body, _skip(body, name_end) + 1)  # after the colon
         value = bytes(values[name])
         end = start + len(value)
         if name in found or not body.startswith(value, start):
@@ -192,10 +194,10 @@ def replace(
     splices: list[tuple[MemberPlace | None, bytes, bytes]],
     dropped: Iterable[MemberPlace] = (),
 ) -> bytes:
-    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value
+    """Return `body` with values replaced: (position or None to append, `"name"` encoded, value
     encoded).
 
-    The members in `dropped` are left out, each with one of the commas beside it. No two of them are
+    The members in `dropped` are left out, each with one adjacent comma. No two of them may be
     neighbours.
     """
     added, places = [], []
@@ -219,8 +221,8 @@ def replace(
 
 
 def append(body: bytes, members: bytes) -> bytes:
-    """Return `body`, an object, with encoded members after its own: `"name":value`, commas between
-    them.
+    """Return `body`, an object, with encoded members added at its end: `"name":value`, separated
+    by commas.
     """
     end = body.rindex(b"}")
     head = body[:end].rstrip(_BLANK)
@@ -228,7 +230,7 @@ def append(body: bytes, members: bytes) -> bytes:
 
 
 def cut(body: bytes, member: MemberPlace) -> bytes:
-    """Return `body` without one member and one of the commas beside it."""
+    """Return `body` without one member and one adjacent comma."""
     before, after = body[: member.name_start].rstrip(_BLANK), body[member.end :].lstrip(_BLANK)
     if before.endswith(b","):
         return before[:-1] + after
@@ -236,7 +238,7 @@ def cut(body: bytes, member: MemberPlace) -> bytes:
 
 
 def _with_comma(body: bytes, member: MemberPlace) -> tuple[int, int]:
-    """The bytes of a member and of one comma beside it."""
+    """Return the byte range of a member and one adjacent comma."""
     end = _skip(body, member.end)
     if body[end] == _COMMA:
         return member.name_start, end + 1
@@ -245,7 +247,7 @@ def _with_comma(body: bytes, member: MemberPlace) -> tuple[int, int]:
 
 
 def _skip(body: bytes, at: int) -> int:
-    if body[at] > _SPACE:  # of valid JSON: no other control character stands between its tokens
+    if body[at] > _SPACE:  # in valid JSON no other control character stands between tokens
         return at
     blanks = _find_blanks(body, at)
     assert blanks is not None, "it matches nothing at least"
@@ -253,13 +255,13 @@ def _skip(body: bytes, at: int) -> int:
 
 
 def _name(body: bytes, quote: int, end: int) -> str:
-    """The member name in quotes at `[quote, end)`."""
+    """Return the member name in quotes at `[quote, end)`."""
     text = body[quote + 1 : end - 1]
     return _decode_name(body[quote:end]) if b"\\" in text else text.decode()
 
 
 def _string_end(body: bytes, at: int) -> int:
-    """The index after the closing quote of the string that opens at `at`."""
+    """Return the index after the closing quote of the string that opens at `at`."""
     end = body.index(b'"', at + 1)
     while body[end - 1] == _BACKSLASH and _backslashes_before(body, end) % 2:
         end = body.index(b'"', end + 1)

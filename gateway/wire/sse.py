@@ -1,7 +1,7 @@
 """Server-sent events, incrementally: bytes in, whole events out, split anywhere.
 
 Follows the WHATWG HTML standard, §9.2.6: lines end in LF, CR LF or CR; a blank line ends an event;
-lines that start with a colon are comments. Events are handed on as the bytes they came in.
+lines that start with a colon are comments. Events keep their original bytes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 MAX_EVENT_BYTES = 2**20  # an upstream that never ends its event must not fill our memory
-MAX_LINES = 10_000  # of one event; no dialect has more than three
-MAX_PARTS = 4096  # then they are joined: a byte object takes 33 bytes beside its content
+MAX_LINES = 10_000  # per event; no dialect has more than three
+MAX_PARTS = 4096  # then they are joined: a bytes object has 33 bytes of overhead
 _LONGEST_END = 4  # CR LF CR LF
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -21,27 +21,27 @@ class EventTooLarge(ValueError):
 
 
 class EventSplitter:
-    """Cuts a byte stream into complete events, blank line included."""
+    """A splitter that cuts a byte stream into complete events, blank line included."""
 
     __slots__ = ("_parts", "_size", "_tail")
 
     def __init__(self) -> None:
         self._parts: list[
             bytes
-        ] = []  # of the event that has not ended yet, joined only when it has
+        ] = []  # parts of the event that has not ended yet, joined only at its end
         self._size = 0
-        self._tail = b""  # its last bytes: an ending may be cut anywhere
+        self._tail = b""  # its last bytes: an event's end may be split anywhere
 
     @property
     def rest(self) -> bytes:
-        """What has not ended yet."""
+        """Return the bytes of the event that has not ended yet."""
         return b"".join(self._parts)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the events that `data` completes. Raises `EventTooLarge`.
 
-        What was searched is not searched again, and pieces are joined once: an event that grows by
-        a byte at a time costs its length and not the square of it.
+        Bytes are searched once and pieces are joined once. So an event that grows by one byte at a
+        time costs its length and not its square.
         """
         if not self._parts:
             return self._cut(data)
@@ -53,11 +53,10 @@ class EventSplitter:
         return self._cut(whole)
 
     def end(self) -> bytes:
-        """Return what never ended, once, as an event of its own: the body came to its end, so
-        nothing can follow.
+        """Return the unfinished rest, once, as an event: the body has ended, so nothing can follow.
 
         Browsers drop it (WHATWG HTML §9.2.6). A server that closes right after its last line is
-        common, and that line may hold the usage.
+        common, and that line may contain the usage.
         """
         rest = self.rest
         self._parts, self._size, self._tail = [], 0, b""
@@ -68,7 +67,7 @@ class EventSplitter:
     def _cut(self, buffer: bytes) -> list[bytes]:
         events = []
         start = 0
-        if buffer.find(b"\r") >= 0:  # `in` would make an exception and drop it (Python 3.11)
+        if buffer.find(b"\r") >= 0:  # `in` would create and drop an exception (Python 3.11)
             for match in _EVENT_END.finditer(buffer):
                 events.append(buffer[start : match.end()])
                 start = match.end()
@@ -92,8 +91,8 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes | None:
-    """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a
-    ping).
+    """Return the payload of one event: its `data` lines joined by LF; None if it has none (a
+    comment, a ping).
 
     Raises `EventTooLarge`.
     """
@@ -115,7 +114,7 @@ def data_of(event: bytes) -> bytes | None:
 
 
 def with_data(event: bytes, data: bytes) -> bytes:
-    """The same event with another payload; its other fields are kept in order."""
+    """Return the same event with another payload; its other fields keep their order."""
     if event.startswith(b"data: ") and event.count(b"\n") == 2 and b"\r" not in event:
         return b"data: " + data + b"\n\n"
     kept = [line for line in _LINE_END.split(event) if line and line.partition(b":")[0] != b"data"]

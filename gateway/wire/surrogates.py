@@ -1,8 +1,8 @@
 """Half a surrogate pair in JSON text: RFC 8259 §8.2 allows it, a strict decoder refuses it.
 
 A server that counts UTF-16 units writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer
-around it is whole, and was paid for. So the half is hidden behind an escape of the same length
-while the answer is read, and put back after.
+around it is complete and paid for. So the half is hidden behind an escape of the same length while
+the answer is read, and put back afterwards.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Escapes from left to right, so that a backslash which is escaped itself is none. A pair is no
+# Matches escapes from left to right, so that an escaped backslash starts none. A full pair is not a
 # half.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.S,
 )
 _REPLACEMENT = b"\\ufffd"
-_STAND_INS = range(0xE000, 0xE010)  # for private use: no text of a model needs one
-MAX_ESCAPES = 100_000  # each is looked at, at 0.3 µs
+_STAND_INS = range(0xE000, 0xE010)  # private use characters: no model's text needs one
+MAX_ESCAPES = 100_000  # each takes 0.3 µs to check
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]").search
 
 
 class Hidden(msgspec.Struct, frozen=True):
-    """A text whose half surrogate pairs are hidden; every byte offset is as it was."""
+    """A text with hidden half surrogate pairs; every byte offset is unchanged."""
 
     text: bytes
     _stand_in: bytes
@@ -38,8 +38,8 @@ class Hidden(msgspec.Struct, frozen=True):
 
 
 def hidden(text: bytes) -> Hidden | None:
-    """Hide the halves of surrogate pairs; None if there is none, no escape to hide them behind, or
-    too many escapes.
+    """Hide the halves of surrogate pairs; return None if there is none, no stand-in is free, or
+    there are too many escapes.
     """
     if text.count(b"\\") > MAX_ESCAPES:
         return None
@@ -58,7 +58,7 @@ def hidden(text: bytes) -> Hidden | None:
 def without_halves(text: bytes) -> bytes:
     """Return the text with U+FFFD for each half of a surrogate pair, of the same length.
 
-    A text of too many escapes stays as it is.
+    A text with too many escapes stays unchanged.
     """
     if _HALF(text) is None or text.count(b"\\") > MAX_ESCAPES:
         return text

@@ -10,9 +10,9 @@ from msgspec import Struct
 class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One POST to a deployment, ready to send. Header names are in lower case.
 
-    `is_assembled`: sent as a stream for a caller who asked for none; the answer is put together
-    again. `is_streamed`: the answer comes in pieces, so that its first token has a deadline of its
-    own.
+    `is_assembled`: sent as a stream although its caller asked for a plain answer; the answer is
+    assembled from the stream. `is_streamed`: the answer comes in pieces, so that its first token
+    has its own deadline.
     """
 
     url: str

@@ -1,8 +1,8 @@
-"""vLLM's load header: `endpoint-load-metrics` on plain answers, for who asks with
+"""vLLM's load header: `endpoint-load-metrics` on plain answers, requested with
 `endpoint-load-metrics-format`.
 
-JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}}
-TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0
+    JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}}
+    TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "named_metrics."
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one header says, None where it does not."""
+    """The load in one header; a field is None if the header lacks it."""
 
     waiting: float | None = None
     kv_use: float | None = None
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_Report).decode
 
 
 def read_load(value: str) -> Noted | None:
-    """What the header's value says of the load; None where it says nothing that is understood."""
+    """Return the load in the header's value; None if it contains none that is understood."""
     form, _, report = value[:_MOST_CHARS].strip().partition(" ")
     read = _FORMATS.get(form.upper())
     named = {} if read is None else read(report)
@@ -70,7 +70,7 @@ def _float(text: str) -> float | None:
 
 
 def _amount(value: object) -> float | None:
-    """None for what no engine can mean. `true` is no number."""
+    """Return the amount, or None for a value that no engine can mean. `true` is not a number."""
     return float(value) if type(value) in (int, float) and isfinite(value) and value >= 0 else None  # type: ignore[arg-type,operator]
 
 

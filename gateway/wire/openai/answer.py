@@ -1,8 +1,8 @@
-"""OpenAI answers on their way back: usage picked out, the caller's model name put in, cost added.
+"""OpenAI answers on their way back: read the usage, put in the caller's model name, add the cost.
 
-An answer passes through byte by byte but for two splices, `model` and `usage`. Running usage that
-the gateway asked for and the caller did not is cut out; a usage-only chunk the caller did not ask
-for is dropped. Events are handled whole: at most one is held back.
+An answer passes through byte by byte except for two splices, `model` and `usage`. Running usage
+that only the gateway asked for is cut out, and so is a usage-only chunk that the caller did not ask
+for. Events are handled whole: at most one is held back.
 """
 
 from __future__ import annotations
@@ -49,19 +49,17 @@ from gateway.wire.surrogates import hidden, without_halves
 
 Known = TypeVar("Known", bound=msgspec.Struct)
 DONE = b"[DONE]"
-CostText = Callable[
-    [TokenUsage], str | None
-]  # plain dollars for `usage.cost_usd`, None where unknown
+CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None if unknown
 _MODEL, _USAGE, _COST, _RESPONSE = b'"model"', b'"usage"', b'"cost_usd"', b'"response"'
 MAX_INDEX_DIGITS = 10
 _UNFINISHED = frozenset({"queued", "in_progress"})
 _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-_ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` takes null alone
+_ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` accepts only null
 
 
-# Whatever bytes an upstream sends, reading them gives a value or nothing.
+# Whatever bytes an upstream sends, reading them returns a value or nothing.
 _UNREADABLE = (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError)
 
 
@@ -71,11 +69,11 @@ class _Choice(msgspec.Struct):
     message: msgspec.Raw = _ABSENT
     delta: msgspec.Raw = _ABSENT
     text: msgspec.Raw = _ABSENT
-    usage: msgspec.Raw = _ABSENT  # where Moonshot's streams say it
+    usage: msgspec.Raw = _ABSENT  # Moonshot's streams put it here
 
 
 class _Chunk(msgspec.Struct):
-    """The members of a chat or completions chunk, or of a whole answer, that matter here."""
+    """The relevant members of a chat or completions chunk, or of a whole answer."""
 
     id: str | None = None
     model: str | None = None
@@ -84,7 +82,7 @@ class _Chunk(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
     x_groq: msgspec.Raw = _ABSENT
-    data: msgspec.Raw = _ABSENT  # of embeddings
+    data: msgspec.Raw = _ABSENT  # embeddings
     metrics: msgspec.Raw = _ABSENT
 
 
@@ -115,7 +113,7 @@ class _ResponseEvent(msgspec.Struct):
 
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same struct with every member as its bytes."""
+    """Return the same struct with every member as undecoded bytes."""
     fields: list[tuple[str, Any, Any]] = [
         (name, msgspec.Raw, _ABSENT) for name in kind.__struct_fields__
     ]
@@ -142,11 +140,11 @@ _decode_raw_response = msgspec.json.Decoder(_RawResponse).decode
 def rewrite_chat(
     body: bytes, observed: Observed, *, model: str, cost: CostText, is_empty: bool = False
 ) -> bytes:
-    """A whole chat, completions or embeddings answer for the caller.
+    """Return a whole chat, completions or embeddings answer for the caller.
 
     Undecodable bodies pass unchanged.
 
-    `is_empty`: embeddings were asked of empty texts alone.
+    `is_empty`: all texts of the embeddings request were empty.
     """
 
     def rewritten(text: bytes) -> bytes:
@@ -159,7 +157,7 @@ def rewrite_chat(
 
 
 def rewrite_response(body: bytes, observed: Observed, *, model: str, cost: CostText) -> bytes:
-    """A whole `/v1/responses` object for the caller. Undecodable bodies pass unchanged."""
+    """Return a whole `/v1/responses` object for the caller. Undecodable bodies pass unchanged."""
     try:
         return _rewritten_response(body, observed, model=model, cost=cost)
     except _UNREADABLE:
@@ -169,8 +167,8 @@ def rewrite_response(body: bytes, observed: Observed, *, model: str, cost: CostT
 
 
 def _without_halves(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
-    """Rewrite a body that nothing but half a surrogate pair keeps from being read; any other stays
-    as it is.
+    """Rewrite a body that is unreadable only because of half a surrogate pair; any other stays
+    unchanged.
     """
     shown = hidden(body)
     if shown is None:
@@ -192,7 +190,7 @@ def _rewritten_chat(
     usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else _usage_of(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error
-    ):  # rare: only then does what was said matter
+    ):  # rare: the content matters only then
         observed.has_content = observed.has_content or any(
             _is_said(choice) for choice in chunk.choices or ()
         )
@@ -210,12 +208,12 @@ def _rewritten_chat(
 
 
 def _is_said(choice: _Choice) -> bool:
-    """True for a choice of a whole answer that holds more than a role."""
+    """Return True if a choice of a whole answer contains more than a role."""
     return _holds_text(choice.message) or _says_something(choice)
 
 
 def _collect_whole(observed: Observed, chunk: _Chunk) -> None:
-    """Keep the text of a plain answer whose upstream did not say its usage: it is counted here."""
+    """Keep the text of a plain answer without usage, so that the gateway can count it."""
     if observed.collects_text or observed.final is not None:
         return
     observed.collects_text = True
@@ -223,7 +221,7 @@ def _collect_whole(observed: Observed, chunk: _Chunk) -> None:
         _collect(observed, choice)
     if (
         observed.has_content and not observed.output_bytes
-    ):  # of a shape whose text is not known: its size is counted
+    ):  # the text of this shape is unknown, so its size is counted
         observed.note_unread(sum(len(bytes(choice.message)) for choice in chunk.choices or ()))
 
 
@@ -244,7 +242,7 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str, cost: Co
     )
     if (
         observed.has_content and observed.final is None and not observed.output_bytes
-    ):  # items without any text that is known
+    ):  # items without any known text
         observed.note_unread(len(bytes(response.output)))
     observed.is_done = not observed.is_error
     return _spliced(
@@ -257,8 +255,8 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str, cost: Co
 
 
 def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
-    """Keep what a tokenizer would have to count of a response's items: each text, name and argument
-    in them.
+    """Keep the parts of a response's items that a tokenizer would count: each text, name and
+    argument.
     """
     if not is_quick(output):
         observed.note_unread(memoryview(output).nbytes)
@@ -288,7 +286,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 class ChatStream:
     """A chat or completions stream for the caller.
 
-    Feed it what arrives; it returns what to send on.
+    Feed it the received bytes; it returns the bytes to send on.
     """
 
     model: str
@@ -297,21 +295,21 @@ class ChatStream:
     wants_running_usage: bool
     asked_running_usage: bool
     observed: Observed
-    choices: int  # that each prompt was asked for
+    choices: int  # requested per prompt
     _splitter: EventSplitter
-    # An event up to the end of its model's name, as it came and as it goes on: the same for a whole
+    # An event up to the end of its model name, as received and as sent on: the same for a whole
     # stream.
     _head: bytes = b""
     _new_head: bytes = b""
     _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
-    _choice: int = 0  # which one the events that repeat belong to
+    _choice: int = 0  # the choice of the repeating events
 
     def feed(self, data: bytes) -> bytes:
         """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
     def end(self) -> bytes:
-        """Return the last event of a body that came to its end, if only the event's blank line is
+        """Return the last event of a body that has ended, if only the event's blank line is
         missing.
         """
         event = _last_event(self._splitter.end(), self.observed)
@@ -339,14 +337,14 @@ class ChatStream:
         if _is_there(chunk.error):
             if (usage := _usage_of(chunk)) is not None:
                 self.observed.note_final(usage)
-            # vLLM's error has a number for its `code`, which strict clients cannot read.
+            # The `code` of vLLM's errors is a number, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
         rewritten = self._rewritten(event, payload, chunk)
         self._learn(event, rewritten, chunk)
         return rewritten
 
     def _repeat(self, new: Repetition) -> bytes:
-        """Note of an event that repeats what `_note_chunk` and `_note_usage` would."""
+        """Record a repeating event's values, as `_note_chunk` and `_note_usage` would."""
         self.observed.pieces += 1
         if new.usage:
             self.observed.note_running(
@@ -357,8 +355,8 @@ class ChatStream:
         return new.event
 
     def _learn(self, event: bytes, rewritten: bytes, chunk: _Chunk) -> None:
-        """Compare the next events with this one, if its text and its running usage are all that can
-        be new in them.
+        """Compare the next events with this one, if only its text and its running usage can
+        change in them.
         """
         if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
             return
@@ -373,15 +371,17 @@ class ChatStream:
         self._repeated.learn(event, rewritten, delta=bytes(choice.delta), usage=usage)
 
     def _end(self, event: bytes) -> bytes:
-        """A `[DONE]` after an error says nothing: vLLM sends one after it died."""
+        """Handle `[DONE]`; after an error it means nothing, because vLLM sends one after it
+        died.
+        """
         observed = self.observed
         observed.is_done = not observed.is_error
         if observed.is_done and observed.final is None and not self.asked_running_usage:
-            observed.final = observed.running  # told of its own accord, and nothing came after it
+            observed.final = observed.running  # the upstream sent it unasked, and nothing followed
         return event if observed.is_done else b""
 
     def _late(self, payload: bytes | None) -> bytes:
-        """Nothing is passed on after `[DONE]`, but usage that came nowhere else is metered."""
+        """Drop everything after `[DONE]`, but meter a usage that has not come before."""
         if self.observed.final is None and payload is not None and _USAGE in payload:
             try:
                 usage = _usage_of(_decode_usage(payload))
@@ -392,10 +392,10 @@ class ChatStream:
         return b""
 
     def _note_usage(self, chunk: _Chunk) -> bool:
-        """Meter the chunk's usage; True where it is the last word.
+        """Meter the chunk's usage; return True if it is the final one.
 
-        That stands on a chunk of its own, or, with some providers, on the one that ends a choice. A
-        figure on any other chunk is a running one, asked for or not.
+        The final usage comes in a chunk of its own or, with some providers, in the one that ends a
+        choice. The usage in any other chunk is a running figure, requested or not.
         """
         is_final = not chunk.choices or (
             not self.asked_running_usage and any(choice.finish_reason for choice in chunk.choices)
@@ -441,9 +441,9 @@ class ChatStream:
             return event
 
     def _renamed(self, payload: bytes) -> bytes:
-        """Put the caller's model name in.
+        """Put in the caller's model name.
 
-        Looking for its place costs more than all else done to an event.
+        Searching for its position would cost more than everything else done to an event.
         """
         if not self._head or not payload.startswith(self._head):
             place = locate(payload)["model"]
@@ -471,7 +471,7 @@ class ResponseStream:
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
     def end(self) -> bytes:
-        """Return the last event of a body that came to its end, if only the event's blank line is
+        """Return the last event of a body that has ended, if only the event's blank line is
         missing.
         """
         event = _last_event(self._splitter.end(), self.observed)
@@ -488,7 +488,7 @@ class ResponseStream:
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
             )
-            if is_bare:  # of another dialect: official clients know no event without a type
+            if is_bare:  # another dialect's: official clients reject an event without a type
                 if (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
@@ -505,7 +505,7 @@ class ResponseStream:
     def _note_delta(self, decoded: _ResponseEvent) -> None:
         if ".delta" not in (decoded.type or ""):
             return
-        self.observed.final = None  # as of a chat
+        self.observed.final = None  # as in a chat: content after it makes it a running figure
         self.observed.has_content = True
         self.observed.pieces += 1
         if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
@@ -537,7 +537,7 @@ def chat_stream(
     choices: int = 1,
     collects_text: bool = False,
 ) -> ChatStream:
-    """A fresh chat stream.
+    """Return a new chat stream.
 
     `asked_running_usage`: the upstream was asked for usage on every chunk.
     """
@@ -554,7 +554,7 @@ def chat_stream(
 
 
 def response_stream(*, model: str, cost: CostText, collects_text: bool = False) -> ResponseStream:
-    """A fresh `/v1/responses` stream."""
+    """Return a new `/v1/responses` stream."""
     return ResponseStream(
         model=model,
         cost=cost,
@@ -564,9 +564,9 @@ def response_stream(*, model: str, cost: CostText, collects_text: bool = False) 
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
-    """The usage that an answer reports, if it does.
+    """Return the usage that an answer reports, if any.
 
-    In an error too: an upstream that says it worked is believed.
+    An error may report it too: an upstream that reports work is believed.
     """
     try:
         return _usage_of(_decode_usage(body))
@@ -575,19 +575,19 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def _note_unread_event(observed: Observed, payload: bytes) -> None:
-    """Count an event that is handed on and cannot be read; its usage may be readable all the
-    same.
-    """
+    """Count an event that passes on unread; its usage may still be readable."""
     observed.note_unread(len(payload))
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)
 
 
 def _last_event(rest: bytes, observed: Observed) -> bytes:
-    """Return what stands behind the last blank line of a body as an event; empty if it is none.
+    """Return the bytes after the last blank line of a body as an event; empty if they are not an
+    event.
 
-    A body without any event is no stream. An error object alone is read as an error event, because
-    upstreams send one under status 200; anything else was bought and cannot be read.
+    A body without any event is not a stream. An error object alone is read as an error event,
+    because upstreams send one with status 200. Anything else was generated and charged, but cannot
+    be read.
     """
     if _is_readable(rest):
         return rest
@@ -612,7 +612,7 @@ def _last_event(rest: bytes, observed: Observed) -> bytes:
 
 
 def _is_readable(event: bytes) -> bool:
-    """Whether an event without its end is whole: half a JSON text is none."""
+    """Return True if an event without its blank line is complete: half a JSON text is not."""
     payload = data_of(event)
     if payload is None or payload == DONE:
         return payload is not None
@@ -626,10 +626,10 @@ def _is_readable(event: bytes) -> bool:
 def _chunk_of(payload: bytes) -> _Chunk:
     """Decode a chunk or a whole answer.
 
-    Raises `msgspec.DecodeError`, for more choices than anybody asks for too.
+    Raises `msgspec.DecodeError`, also if there are more choices than any request asks for.
 
-    A member that is only noted may be of an odd type: then it is left out, and the usage beside it
-    is read.
+    A member that is only recorded may have an unexpected type. It is then left out, and the usage
+    beside it is still read.
     """
     if len(payload) < SMALL_BYTES:
         try:
@@ -646,7 +646,7 @@ def _chunk_of(payload: bytes) -> _Chunk:
 
 
 def _response_of(body: bytes) -> _ResponseBody:
-    """As `_chunk_of`."""
+    """Decode a response object like `_chunk_of`."""
     try:
         return _decode_response(body)
     except msgspec.ValidationError:
@@ -654,9 +654,7 @@ def _response_of(body: bytes) -> _ResponseBody:
 
 
 def _with_texts(known: Known, raw: Any) -> Known:
-    """Fill in the members of `raw`: those that stay bytes, and of the others those that are
-    texts.
-    """
+    """Copy the members of `raw`: undecoded ones as bytes, the others if they are texts."""
     for name in known.__struct_fields__:
         value = getattr(raw, name)
         if isinstance(getattr(known, name), msgspec.Raw):
@@ -668,7 +666,7 @@ def _with_texts(known: Known, raw: Any) -> Known:
 
 
 def _is_there(raw: msgspec.Raw) -> bool:
-    """Whether a member was sent, and with a value."""
+    """Return True if a member was sent with a value other than null."""
     return raw is not _ABSENT and bytes(raw) != b"null"
 
 
@@ -677,29 +675,29 @@ def _usage_of(answer: _Chunk | _Usage | _ResponseBody) -> TokenUsage | None:
 
 
 def _note_chunk(observed: Observed, chunk: _Chunk) -> None:
-    """Note all that a chunk says but its usage."""
+    """Record everything in a chunk except its usage."""
     observed.upstream_id = chunk.id or observed.upstream_id
     observed.service_tier = chunk.service_tier or observed.service_tier
     observed.is_error = observed.is_error or _is_there(chunk.error)
     for choice in chunk.choices or ():
         if observed.final is not None and _says_something(choice):
-            observed.final = None  # a figure that content follows was none of the whole answer
+            observed.final = None  # content after it: the figure did not cover the whole answer
         observed.finish_reason = choice.finish_reason or observed.finish_reason
         observed.has_content = observed.has_content or _says_something(choice)
         if observed.collects_text:
             _collect(observed, choice)
     if (
         chunk.choices and observed.has_content
-    ):  # what it says is not looked at again: that costs as much as all else
+    ):  # content is not read again: that costs as much as all else
         observed.pieces += 1
     if chunk.metrics is not _ABSENT:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)
     if chunk.x_groq is not _ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
-        observed.note_final(usage)  # there whether or not it was asked for
+        observed.note_final(usage)  # sent whether or not it was asked for
 
 
 def _says_something(choice: _Choice) -> bool:
-    """True for a chunk with a token in it: the first one, with the role alone, has none."""
+    """Return True if a chunk contains a token: the first one has only the role."""
     return (_is_there(choice.text) and bytes(choice.text) != b'""') or _holds_text(choice.delta)
 
 
@@ -707,15 +705,15 @@ def _holds_text(message: msgspec.Raw) -> bool:
     if not _is_there(message):
         return False
     if not is_quick(message):
-        return True  # a role has not so many bytes
+        return True  # too long to be only a role
     try:
         return any(value for name, value in _decode_delta(message).items() if name != "role")
     except _UNREADABLE:
-        return True  # a shape of tomorrow, but something was said
+        return True  # an unknown shape, but it contains something
 
 
 def _collect(observed: Observed, choice: _Choice) -> None:
-    """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
+    """Keep the parts that a tokenizer would count: every text of the delta, tool calls included."""
     whole = next(
         (one for one in (choice.delta, choice.message, choice.text) if _is_there(one)), None
     )
@@ -737,8 +735,8 @@ def _collect(observed: Observed, choice: _Choice) -> None:
 
 
 def _texts(said: list[Any]) -> list[str]:
-    """The strings in a delta's members: content, reasoning, and of tool calls their names and
-    arguments.
+    """Return the strings in a delta's members: content, reasoning, and the names and arguments
+    of tool calls.
     """
     found: list[str] = []
     for value in said:
@@ -757,7 +755,7 @@ def _texts(said: list[Any]) -> list[str]:
 
 
 def _number(index: msgspec.Raw) -> int:
-    """A choice's index; 0 for what is none."""
+    """Return a choice's index; 0 if it is not a number."""
     digits = bytes(index)
     return int(digits) if len(digits) < MAX_INDEX_DIGITS and digits.isdigit() else 0
 
@@ -776,15 +774,15 @@ def _note_response(observed: Observed, response: _ResponseBody, *, is_last: bool
 
 def _without_usage(payload: bytes, usage: bytes) -> bytes:
     last = b',"usage":' + usage + b"}"
-    if payload.endswith(last):  # where vLLM and OpenAI write it: no need to walk through the event
+    if payload.endswith(last):  # where vLLM and OpenAI write it: the event need not be walked
         return payload[: -len(last)] + b"}"
     return cut(payload, locate_one(payload, _USAGE, usage))
 
 
 def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, MemberPlace]:
-    """Where the two members stand that may be replaced, of those that are there.
+    """Return the positions of the two replaceable members, as far as they are present.
 
-    Raises `MalformedJson` for twice.
+    Raises `MalformedJson` if one occurs twice.
     """
     found = {}
     if answer.model is not None:
@@ -806,7 +804,7 @@ def _spliced(
     if answer.model is not None and answer.model != model:
         splices.append((places["model"], _MODEL, _encode(model)))
     usage = bytes(answer.usage)
-    # Else it is no usage, and what is priced came elsewhere.
+    # Otherwise it is not a usage, and the priced one came in another member.
     if cost_text is not None and usage.startswith(b"{") and len(usage) <= MAX_USAGE_BYTES:
         own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
         cost = cost_text.encode()

@@ -1,8 +1,8 @@
-"""How much of an answer is decoded into objects.
+"""Bounds on the part of an answer that is decoded into objects.
 
-An upstream may answer with millions of values, and each of them takes up to a microsecond on the
-event loop. Skipping a value takes a hundredth of that. So what is decoded is counted on its bytes
-first; what is more than the bounds is handed on as it came.
+An upstream may answer with millions of values, and each takes up to a microsecond on the event
+loop. Skipping a value takes a hundredth of that. So values are counted on their bytes before
+decoding; an answer beyond the bounds passes on as it came.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-SMALL_BYTES = 16 * 1024  # less takes a few milliseconds, whatever it holds
+SMALL_BYTES = 16 * 1024  # fewer bytes take a few milliseconds, whatever they contain
 MAX_DECODED_BYTES = 2**20
-MAX_DECODED_VALUES = 20_000  # objects and arrays, and members of objects besides
-MAX_CHOICES = 4_096  # 2,048 prompts, two answers to each; also of the items of a response
-MAX_USAGE_BYTES = 64 * 1024  # of vLLM's longest one there are 600
+MAX_DECODED_VALUES = 20_000  # objects and arrays; members of objects count separately
+MAX_CHOICES = 4_096  # 2,048 prompts with two answers each; also for the items of a response
+MAX_USAGE_BYTES = 64 * 1024  # vLLM's longest usage has 600
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 
@@ -25,7 +25,7 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 def is_quick(value: msgspec.Raw | bytes) -> bool:
     """Return True for JSON that becomes objects within about 20 ms.
 
-    Text that looks like values counts as such.
+    Text that looks like a value counts as one.
     """
     size = memoryview(value).nbytes
     if size < SMALL_BYTES:
@@ -42,13 +42,13 @@ def is_quick(value: msgspec.Raw | bytes) -> bool:
 def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
     """Decode a list of at most `MAX_CHOICES` items.
 
-    Stops at the first item too many: a bound of the list's own type would be looked at after all
-    its items were made. Raises `msgspec.DecodeError` for that, and for what is no list.
+    Stops at the first surplus item: a bound in the list's own type would be checked after all items
+    were created. Raises `msgspec.DecodeError` for such a list, and if the value is not a list.
     """
     return [found for found in msgspec.structs.astuple(_few(item)(value)) if found is not None]
 
 
-@cache  # it takes 30 ms to make, and most processes never need one
+@cache  # takes 30 ms to create, and most processes never need it
 def _few(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
     fields: list[tuple[str, Any, Any]] = [
         (f"item_{place}", item | None, None) for place in range(MAX_CHOICES)

@@ -1,13 +1,13 @@
-"""A vLLM stream put together into the one body that a plain call would have given.
+"""Assembling a vLLM stream into the one body that a plain call would have returned.
 
-A plain request to an engine of one's own is sent as a stream, so that it can be charged when its
-caller leaves. That may not be felt: only requests made of fields that are known to give the same
-body both ways are converted, and tests/engine/test_assembled_real.py compares both ways on a real
-engine. What a plain answer holds and a stream does not say (members that are null) is filled in as
-vLLM 0.32 writes it.
+A plain request to a self-hosted engine is sent as a stream, so that it can be charged if its caller
+disconnects. The caller must not notice. So only requests with fields that are known to give the
+same body both ways are converted; tests/engine/test_assembled_real.py compares both ways on a real
+engine. Members that are null in a plain answer and absent from a stream are filled in as vLLM 0.32
+writes them.
 
-Not converted: tools (parsers cut calls out of a whole text and out of a growing one differently),
-`echo`, prompt log-probabilities, token ids and everything else that is not in the lists.
+Not converted: tools (parsers split calls differently in a whole text and in a growing one), `echo`,
+prompt log-probabilities, token ids and all fields outside the lists.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class _Delta(msgspec.Struct):
 
 
 class _Logprobs(msgspec.Struct):
-    """Lists by name: chat has `content`, completions has four beside each other."""
+    """The log-probability lists by name: chat has `content`, completions has four parallel
+    lists.
+    """
 
     content: list[msgspec.Raw] | None = None
     text_offset: list[msgspec.Raw] | None = None
@@ -141,8 +143,8 @@ _METRICS = (
 
 
 def is_convertible(read: RequestBody) -> bool:
-    """True where a plain request may be sent as a stream: every field of it is in the list of its
-    operation.
+    """Return True if a plain request may be sent as a stream: its operation's list has all its
+    fields.
     """
     known = CONVERTIBLE.get(read.facts.operation)
     return known is not None and not read.facts.is_stream and known.issuperset(read.members)
@@ -150,7 +152,7 @@ def is_convertible(read: RequestBody) -> bool:
 
 @dataclass(slots=True)
 class _Answer:
-    """What one choice has said."""
+    """The content of one choice so far."""
 
     role: str = "assistant"
     content: list[str] = field(default_factory=list)
@@ -215,26 +217,26 @@ class _Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Assembler:
-    """Puts one streamed answer together.
+    """An assembler of one streamed answer.
 
-    Feed it what arrives; `body` is the answer once `observed.is_done`.
+    Feed it the received bytes; `body` is the answer once `observed.is_done`.
     """
 
     operation: Operation
-    choices: int  # that each prompt was asked for
+    choices: int  # requested per prompt
     limit_bytes: int
     observed: Observed = field(default_factory=Observed)
     _splitter: EventSplitter = field(default_factory=EventSplitter)
-    size_bytes: int = 0  # of what it was fed
+    size_bytes: int = 0  # of all received bytes
     _answers: dict[int, _Answer] = field(default_factory=dict, repr=False)
     _head: _Chunk | None = field(default=None, repr=False)
-    _last: _Chunk | None = field(default=None, repr=False)  # the one with the usage
+    _last: _Chunk | None = field(default=None, repr=False)  # the chunk with the usage
     _error: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived.
+        """Take the received bytes.
 
-        Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`.
+        Raises `UpstreamError` if the stream is too large or unreadable, and `sse.EventTooLarge`.
         """
         self.size_bytes += len(data)
         if self.size_bytes > self.limit_bytes:
@@ -246,19 +248,19 @@ class Assembler:
             if payload == _DONE:
                 self.observed.is_done = (
                     not self.observed.is_error
-                )  # vLLM ends a dead stream with `[DONE]` too
+                )  # vLLM ends a failed stream with `[DONE]` too
             else:
                 self._take(payload)
 
     def body(self) -> bytes:
-        """The body that a plain call would have given.
+        """Return the body that a plain call would have returned.
 
-        Raises `UpstreamError` where the stream held an error.
+        Raises `UpstreamError` if the stream contained an error.
         """
         if self._error is not None:
             raise UpstreamError(read_error(self._error).message)
         assert self.observed.is_done, "a stream that was cut has no body"
-        if self._head is None:  # nothing but its end came
+        if self._head is None:  # only the end arrived
             raise _bought(_UNREADABLE)
         write = _completion if self.operation is Operation.COMPLETIONS else _chat
         last = self._last or self._head
@@ -269,7 +271,7 @@ class Assembler:
             raise _bought(_UNREADABLE) from None
 
     def end(self) -> None:
-        """Take the last event of a body that came to its end, if only the event's blank line is
+        """Take the last event of a body that has ended, if only the event's blank line is
         missing.
         """
         self.feed(self._splitter.end())
@@ -310,7 +312,9 @@ class Assembler:
 
 
 def _bought(message: str) -> UpstreamError:
-    """An answer that was generated and cannot be handed on: another attempt would buy it again."""
+    """Return the error for an answer that was generated but cannot be passed on: a retry would
+    pay for it again.
+    """
     error = UpstreamError(message + " It is not asked again.")
     error.is_final = True
     return error
@@ -322,7 +326,7 @@ def _says_something(choice: _Choice) -> bool:
 
 
 def _joined(parts: list[str]) -> str | None:
-    """None where nothing was said at all: an empty text is something else."""
+    """Return the joined text, or None if there were no parts: an empty text is different."""
     return "".join(parts) if parts else None
 
 
@@ -397,7 +401,7 @@ def _usage(raw: msgspec.Raw) -> Any:
 
 
 def _filled(raw: msgspec.Raw, names: Iterable[str]) -> Any:
-    """An object with the members that a stream leaves out when they are null; null stays null."""
+    """Return an object with the members that a stream omits when they are null; null stays null."""
     if bytes(raw) == b"null":
         return raw
     return {**dict.fromkeys(names, _NULL), **_decode_members(raw)}

@@ -10,10 +10,10 @@ import msgspec
 from gateway.wire.openai.answer_bounds import is_quick
 
 MAX_MESSAGE_CHARS = 1000
-# In `type` or `code` of providers that refuse a prompt: `content_policy_violation`,
+# Parts of `type` or `code` of providers that refuse a prompt: `content_policy_violation`,
 # `moderation_blocked`, …
 _MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
-# `type` in an error body, by stable code; everything the caller can fix is an
+# `type` in an error body, by stable code; each error that the caller can fix is an
 # invalid_request_error.
 TYPES = {
     "invalid_api_key": "authentication_error",
@@ -34,7 +34,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What an upstream said went wrong."""
+    """An upstream's error."""
 
     message: str
     type: str | None
@@ -46,8 +46,8 @@ class ErrorBody:
 def read_error(body: bytes) -> ErrorBody:
     """Read an error body of any of the shapes in use; never raises.
 
-    OpenAI nests it, TensorRT-LLM sends it flat, vLLM's key check sends `{"error": "text"}` and
-    vLLM's `code` is a number.
+    OpenAI nests the error, and TensorRT-LLM sends it flat. vLLM's key check sends `{"error":
+    "text"}`, and vLLM's `code` is a number.
     """
     if not is_quick(body):
         return ErrorBody(
@@ -68,12 +68,12 @@ def read_error(body: bytes) -> ErrorBody:
 
 
 def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
-    """The body of an error answer, all four members present."""
+    """Return the body of an error answer, with all four members."""
     return msgspec.json.encode({"error": _error(code, message, param)})
 
 
 def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
-    """The event that ends a broken stream; no `[DONE]` follows."""
+    """Return the event that ends a broken stream; no `[DONE]` follows."""
     if is_responses:
         event = {
             "type": "error",
@@ -96,7 +96,7 @@ def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:
 
 
 def _is_moderation(type_: str | None, code: str | None, error: dict[str, Any]) -> bool:
-    """True if an error's type or code names moderation, or its metadata does (OpenRouter's code is
+    """Return True if an error's type, code or metadata names moderation (OpenRouter's code is
     only 403).
     """
     names = f"{type_ or ''} {code or ''}".lower().replace("-", "_")

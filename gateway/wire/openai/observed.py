@@ -1,5 +1,5 @@
-"""What an answer has said of itself so far: its usage, how it ended, and, where nobody else will
-count, its text.
+"""The values read from an answer so far: its usage, its end and, if only the gateway can count
+it, its text.
 """
 
 from __future__ import annotations
@@ -24,38 +24,36 @@ _OF_PROMPTS = (
     "audio_input_tokens",
     "image_input_tokens",
 )
-# No tokenizer in use has a longer token: so many bytes of text are at least one.
+# No tokenizer in use has a longer token, so this many bytes of text are at least one token.
 MOST_BYTES_PER_TOKEN = 1024
 
 
 class Observed(msgspec.Struct, kw_only=True):
-    """What was seen of one answer.
+    """The observations of one answer.
 
-    `final` is the upstream's last word on its usage. Text is kept only where `collects_text` (an
-    upstream without running usage), in memory, bounded, and never shown by `repr`.
+    `final` is the upstream's final usage. Text is kept only if `collects_text` (an upstream without
+    running usage), in memory, bounded, and never shown by `repr`.
     """
 
     final: TokenUsage | None = None
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None
-    stated_geo: str | None = (
-        None  # where the upstream says that the answer was made, in its own words
-    )
+    stated_geo: str | None = None  # the upstream's own name for the place that made the answer
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
     is_unfinished: bool = (
-        False  # its upstream says that it goes on working: nobody can count what comes of it
+        False  # the upstream continues working, and its further usage stays unknown
     )
     has_content: bool = False
-    pieces: int = 0  # of content that came one after the other, the first among them
-    engine_queue_s: float | None = None  # how long its engine says that it waited there
+    pieces: int = 0  # content chunks, the first included
+    engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
-    output_bytes: int = 0  # of the answer's text; counted only where `collects_text`
+    output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
-    _running: dict[int, msgspec.Raw] = {}  # as it came, by choice
+    _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
     _choices_per_prompt: int = 1
 
     def __repr__(self) -> str:
@@ -65,11 +63,11 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def running(self) -> TokenUsage | None:
-        """The upstream's last figure on the way; None where it gave none that can be read.
+        """The upstream's last running usage; None if it sent none that can be read.
 
-        Read only when asked for: it comes with every token, and reading it costs as much as all
-        else done to an event. Each choice has a figure of its own; choices of one prompt share its
-        input.
+        Decoded only on demand: it comes with every token, and reading it costs as much as
+        everything else done to an event. Each choice has its own figure; the choices of one prompt
+        share its input.
         """
         if not self._running:
             return None
@@ -88,63 +86,59 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The last figure, final or not."""
+        """The last usage, final or not."""
         return self.final if self.final is not None else self.running
 
     @property
     def is_final(self) -> bool:
-        """`usage` is the upstream's last word."""
+        """True if `usage` is the upstream's final one."""
         return self.final is not None
 
     @property
     def least_output_tokens(self) -> int:
-        """What the answer cannot have cost less than."""
+        """The least number of output tokens that the answer can have."""
         return max(int(self.has_content), -(-self.output_bytes // MOST_BYTES_PER_TOKEN))
 
     @property
     def size_bytes(self) -> int:
-        """How large the answer's text was, as far as that was counted; else four bytes for each
-        piece of it.
-        """
+        """The size of the answer's counted text; if none was counted, four bytes per chunk."""
         return self.output_bytes or 4 * self.pieces
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each choice, as far as it was kept."""
+        """The kept text of each choice."""
         return tuple("".join(parts) for _, parts in sorted(self._texts.items()))
 
     @property
     def has_all_text(self) -> bool:
-        """Nothing was left out of `texts`."""
+        """True if `texts` is complete."""
         return self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
 
     def note_final(self, usage: TokenUsage) -> None:
-        """Take a last word. Of several the last one that can be true counts, once."""
+        """Take a final usage. Of several, the last plausible one counts, once."""
         if self.final is None or self._is_no_worse(usage, self.final):
             self.final = usage
 
     def note_running(
         self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1
     ) -> None:
-        """Take a running figure, as it came."""
+        """Take a running usage, undecoded."""
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
         self._choices_per_prompt = choices_per_prompt
 
     def note_text(self, text: str, *, choice: int = 0) -> None:
-        """Take a piece of the answer, to be counted if nobody says how much it was."""
+        """Take a piece of the answer, to be counted if the upstream reports no usage."""
         self.output_bytes += len(text.encode())
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
 
     def note_unread(self, size_bytes: int) -> None:
-        """Take an answer that cannot be read: something was generated, at most so many bytes of
-        it.
-        """
+        """Take an unreadable answer: something was generated, at most this many bytes of it."""
         self.has_content, self.collects_text = True, True
         self.output_bytes += size_bytes
-        self._kept_chars = MAX_TEXT_CHARS + 1  # its text is not known
+        self._kept_chars = MAX_TEXT_CHARS + 1  # its text is unknown
 
     def _is_no_worse(self, usage: TokenUsage, than: TokenUsage) -> bool:
         return self._can_be_true(usage) or not self._can_be_true(than)
@@ -159,6 +153,6 @@ class Observed(msgspec.Struct, kw_only=True):
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """None where nobody said anything: unknown is never 0."""
+    """Return the sum of the known counts, or None if there is none: unknown is never 0."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

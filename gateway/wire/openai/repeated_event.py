@@ -1,9 +1,9 @@
-"""A stream's events repeat: most differ from the one before in their text alone, and in the running
-usage behind it.
+"""Repeated stream events: most differ from the previous one only in their text and the running
+usage after it.
 
-Decoding such an event tells nothing that the one before did not. So the first of them is decoded
-and rewritten in the general way, and what follows is compared with it, byte by byte but for the
-text: a third of the work.
+Decoding such an event yields nothing new. So the first of them is decoded and rewritten in the
+general way, and the next ones are compared with it, byte by byte except for the text: a third of
+the work.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 
 import msgspec
 
-MAX_TRIES = 4  # a stream whose events do not repeat is not looked at for ever
-# A delta that says one text and nothing else. No escapes and no control characters: its bytes are
-# its text.
+MAX_TRIES = 4  # then the comparison of a stream without repeated events stops
+# A delta with only one text. It has no escapes and no control characters, so its bytes are its
+# text.
 _DELTA = re.compile(rb'\{(?:"role": ?"assistant", ?)?"[a-z_]+": ?"([^"\\\x00-\x1f]*)"\}')
 _TEXT = re.compile(rb'[^"\\\x00-\x1f]*')
-# Whatever it says, it is valid JSON and its own end.
+# Every match is valid, complete JSON.
 _COUNTS = re.compile(
     rb'\{"[a-z_]+":(?:null|0|[1-9][0-9]{0,11})(?:,"[a-z_]+":(?:null|0|[1-9][0-9]{0,11}))*\}'
 )
@@ -25,20 +25,20 @@ _NAME, _USAGE, _END = b'"delta"', b',"usage":', b"}\n\n"
 
 
 class Repetition(msgspec.Struct, gc=False):
-    """What is new in an event that repeats: the text it adds, its running usage, and what goes on
-    to the caller.
+    """The new parts of a repeated event: its text, its running usage, and the event sent on to
+    the caller.
     """
 
     text: str
-    usage: bytes  # empty where none stands on the events of this stream
+    usage: bytes  # empty if this stream's events have none
     event: bytes
 
 
 class RepeatedEvent:
-    """The last event that was handled in the general way, as what the next ones are compared with.
+    """The last event handled in the general way, with which the next ones are compared.
 
-    Use it only where nothing of an event but its text and its running usage has an effect beyond
-    that of the event before. `forget` it whenever another event passes.
+    Use it only if an event's text and running usage are its only parts with an effect beyond the
+    previous event. Call `forget` whenever another event passes.
     """
 
     __slots__ = (
@@ -56,18 +56,18 @@ class RepeatedEvent:
         self._is_known = self._has_usage = False
         self._tries_left = tries
         self._head = self._between = self._tail = (
-            b""  # as they come: before the text, up to the usage, after it
+            b""  # as received: before the text, up to the usage, after it
         )
-        self._new_head = self._new_tail = b""  # as they go on: before the text and after it
+        self._new_head = self._new_tail = b""  # as sent on: before the text and after it
 
     def forget(self) -> None:
-        """Another kind of event came between."""
+        """Forget the event, because one of another kind came."""
         self._is_known = False
 
     def learn(self, event: bytes, rewritten: bytes, *, delta: bytes, usage: bytes) -> None:
-        """Take an event and what became of it.
+        """Take an event and its rewritten form.
 
-        `usage` is its running usage where that was cut out, else empty.
+        `usage` is its running usage if that was cut out, else empty.
         """
         if not self._tries_left:
             return
@@ -91,7 +91,7 @@ class RepeatedEvent:
         self._is_known = True
 
     def match(self, event: bytes) -> Repetition | None:
-        """What is new in `event`, None where it is not the one that was learnt, with another
+        """Return the new parts of `event`, or None if it is not the learnt event with another
         text.
         """
         if not self._is_known or not event.startswith(self._head):
@@ -119,8 +119,8 @@ class RepeatedEvent:
 
 
 def _text_place(event: bytes, delta: bytes, said: re.Match[bytes]) -> int:
-    """Where the text of the one delta begins.
+    """Return the position of the only delta's text.
 
-    No backslash stands in the event: each name is written as it is.
+    The event contains no backslash, so each name is written without escapes.
     """
     return event.index(delta, event.index(_NAME)) + said.start(1)

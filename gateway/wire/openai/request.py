@@ -1,7 +1,8 @@
-"""OpenAI request bodies: what the gateway reads of them and how it prepares them for an upstream.
+"""OpenAI request bodies: reading the fields that the gateway needs, and preparing the body for an
+upstream.
 
-Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream
-as they came; `prepare` splices in what docs/decisions/0002 names and nothing else.
+Only the few fields that decide, bound or attribute a request are read. All other bytes reach the
+upstream unchanged; `prepare` splices in only the changes that docs/decisions/0002 lists.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gateway.wire.openai.request_tools import features_of_tools, read_tools
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
 SHORT_BYTES = 4096
-LOOKED_AT_BYTES = 64  # of an input, for the question whether there is any
+LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
@@ -45,7 +46,8 @@ class _TextFormat(msgspec.Struct):
     format: _Format | None = None
 
 
-# Objects of which a member decides something; what stands below that is a schema, and free.
+# Objects with a member that matters to the gateway; anything deeper is a schema and may be
+# anything.
 _OBJECTS = {
     "stream_options": by_folded(["include_usage", "continuous_usage_stats"]),
     "response_format": by_folded(["type"]),
@@ -55,20 +57,20 @@ _PROMPTS = ("messages", "prompt", "input", "instructions", "tools")
 _LABELS = frozenset({"role", "type"})
 _CONTROLS = by_folded(TEMPLATE_CONTROLS)
 _NONE: frozenset[str] = frozenset()
-# The members that `Fields` reads, for bodies so large that reading past the others costs.
+# The members that `Fields` reads, for bodies so large that skipping the other members costs time.
 _READ = frozenset(Fields.__struct_fields__)
 
 _encode = msgspec.json.Encoder().encode
-_quoted = lru_cache(_encode)  # the few names that `prepare` is given
+_quoted = lru_cache(_encode)  # the few names that `prepare` gets
 _decode_fields = msgspec.json.Decoder(Fields).decode
 _decode_format = msgspec.json.Decoder(_Format | None).decode
 _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 
 def read_request(operation: Operation, body: bytes) -> RequestBody:
-    """Understand a request body.
+    """Parse a request body.
 
-    Raises `InvalidRequest` naming the field and what to write instead.
+    Raises `InvalidRequest` with the field and the fix.
     """
     try:
         return _read(operation, body)
@@ -76,9 +78,7 @@ def read_request(operation: Operation, body: bytes) -> RequestBody:
         raise InvalidRequest(
             f"The body is not a valid JSON object: {broken}. Nothing was sent."
         ) from None
-    except (
-        msgspec.DecodeError
-    ) as broken:  # of a type that is not expected, or a number beyond every type
+    except msgspec.DecodeError as broken:  # an unexpected type, or a number beyond every type
         raise _wrong_type(str(broken)) from None
 
 
@@ -104,7 +104,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
-    # After what bounds the values of a body: this looks for words in all of it.
+    # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of)
     size = size_of(operation, members, choices=choices)
     options = fields.stream_options or {}
@@ -132,8 +132,8 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
 
 
 def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
-    """Return the body with top-level members set to `values`, without those in `dropped`; the rest
-    as it came.
+    """Return the body with top-level members set to `values`, without those in `dropped`; the
+    rest is unchanged.
     """
     return replace(
         read.body,
@@ -143,14 +143,14 @@ def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[s
 
 
 def stream_options(read: RequestBody, **wanted: bool) -> dict[str, Any]:
-    """The caller's `stream_options` with ours on top."""
+    """Return the caller's `stream_options` with ours on top."""
     place = read.members.get("stream_options")
     sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
     return {**(sent or {}), **wanted}
 
 
 def is_empty_input(read: RequestBody) -> bool:
-    """Return True for embeddings of nothing but empty texts, which may have no tokens."""
+    """Return True if all embeddings inputs are empty texts, which may have no tokens."""
     place = read.members.get("input")
     if place is None or read.facts.operation is not Operation.EMBEDDINGS:
         return False
@@ -160,9 +160,9 @@ def is_empty_input(read: RequestBody) -> bool:
 
 
 def has_prompt_text(read: RequestBody) -> bool:
-    """Return True where a model has something to read besides its template.
+    """Return True if a model has something to read besides its template.
 
-    What is long is not looked at.
+    Long inputs are not inspected.
     """
     places = [read.members[name] for name in _PROMPTS if name in read.members]
     if any(place.end - place.start > SHORT_BYTES for place in places):
@@ -174,18 +174,18 @@ def has_prompt_text(read: RequestBody) -> bool:
             todo.extend(inner for name, inner in value.items() if name not in _LABELS)
         elif isinstance(value, list):
             todo.extend(value)
-        elif value not in ("", None):  # tokens are numbers
+        elif value not in ("", None):  # token ids are numbers
             return True
     return False
 
 
 def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:
-    """The members that are read, as a body of their own."""
+    """Return a body with only the members that are read."""
     return _encode({name: members[name] for name in _READ & members.keys()})
 
 
 def _cache_key(value: msgspec.Raw) -> str | None:
-    """The caller's key for its prompt cache; None for anything that no session can be named by."""
+    """Return the caller's prompt cache key; None if it cannot name a session."""
     if memoryview(value).nbytes > MAX_CACHE_KEY_BYTES:
         return None
     key = msgspec.json.decode(value)
@@ -193,7 +193,7 @@ def _cache_key(value: msgspec.Raw) -> str | None:
 
 
 def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw]) -> Needs:
-    """All that the members need, from their names, their types and what is nested in them."""
+    """Return the needs of all members, from their names, types and nested values."""
     needs = Needs()
     _note_names(members, needs)
     _note_values(operation, fields, members, needs)
@@ -211,9 +211,7 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
 
 
 def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Needs) -> None:
-    """What a member needs by what is nested in it; of what is the caller's own, only how deep it
-    is.
-    """
+    """Record the needs of a member's nested values; check only the depth of caller-defined ones."""
     encoded = bytes(value)
     if encoded[:1] not in (b"{", b"["):
         return
@@ -224,7 +222,7 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
 
 
 def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
-    """What members need whatever their value is, and which are known to nobody."""
+    """Record the needs of the members' names, and the unknown names."""
     unknown = []
     for name, value in members.items():
         feature = FEATURE_OF_MEMBER.get(name)
@@ -240,7 +238,7 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
 def _note_values(
     operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs
 ) -> None:
-    """What members need by their value."""
+    """Record the needs of the members' values."""
     if fields.store:
         needs.leave("store", "store")
     prompt = bytes(members.get("prompt", _NULL))
@@ -267,8 +265,8 @@ def _note_values(
 
 
 def _template_control(value: msgspec.Raw | None) -> str | None:
-    """The first keyword argument of a chat template that is more than a scalar, or that the
-    tokenizer takes.
+    """Return the first argument of a chat template that is not a scalar, or that the tokenizer
+    takes.
     """
     if value is None:
         return None
@@ -281,9 +279,9 @@ def _template_control(value: msgspec.Raw | None) -> str | None:
 def _read_object(
     name: str, value: msgspec.Raw, named: Mapping[str, str]
 ) -> Mapping[str, msgspec.Raw]:
-    """The members of an object; of other values there are none.
+    """Return the members of an object; empty for any other value.
 
-    Raises `InvalidRequest` for two ways to read it.
+    Raises `InvalidRequest` if it can be read in two ways.
     """
     encoded = bytes(value)
     if not encoded.startswith(b"{"):
@@ -304,12 +302,12 @@ def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
     try:
         return decode(value) if value is not None else None
     except msgspec.DecodeError:
-        return None  # a shape of tomorrow: the upstream judges it
+        return None  # an unknown shape: the upstream judges it
 
 
 def _wrong_type(message: str) -> InvalidRequest:
-    """msgspec says "Expected `int | null`, got `str` - at `$.max_tokens`"; say it for the
-    caller.
+    """Return an error for the caller from msgspec's "Expected `int | null`, got `str` - at
+    `$.max_tokens`".
     """
     what, _, where = message.partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None

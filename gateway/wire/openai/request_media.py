@@ -1,9 +1,8 @@
-"""What the parts of messages need: images, files, audio, stored items, addresses that an upstream
+"""The needs of message parts: images, files, audio, stored items, and addresses that an upstream
 would fetch.
 
-A prompt that is text alone, as most are, is recognised by its type and not looked at further.
-Anything else is decoded once and every member of it is looked at, in whichever top-level member it
-stands.
+Most prompts are text alone: their type shows it, and nothing else is inspected. Any other value is
+decoded once and every member of it is inspected, in whichever top-level member it is.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from gateway.wire.openai.request_shape import (
 from gateway.wire.openai.request_tools import features_of_tools
 
 _TOKENS = ("input", "prompt")  # may be arrays of numbers
-# Top-level members whose names and values are the caller's own: schemas, labels, and what is read
-# elsewhere.
+# Top-level members with names and values chosen by the caller: schemas, labels, and members that
+# other code reads.
 FREE_MEMBERS = frozenset(
     {
         "chat_template_kwargs",
@@ -44,7 +43,7 @@ FREE_MEMBERS = frozenset(
         "tools",
     }
 )
-# The same below the top level, and the sources that an earlier answer named: nothing fetches them
+# The same below the top level, and the sources cited by an earlier answer: they are not fetched
 # again.
 _FREE = frozenset(
     {
@@ -62,10 +61,10 @@ _FREE = frozenset(
 _PAST = {
     "tool_use": "input",
     "web_search_call": "action",
-}  # calls that were made, by the type of their item
+}  # past calls, by the type of their item
 _ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:")
 _BLANKS = "".join(map(chr, range(33))) + "\x7f\x85\xa0\u2028\u2029\u3000\ufeff"
-# Members whose texts are words for the model, in the items and parts that hold words.
+# Members with text for the model, in items and parts that contain text.
 _WORDS = frozenset(
     {
         "arguments",
@@ -104,11 +103,11 @@ _WORDY_ENDS = (
     "_use",
 )
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
-_SEALED = frozenset({"reasoning", "compaction"})  # whose content its provider reads back
+_SEALED = frozenset({"reasoning", "compaction"})  # their content is read back by the provider
 _SAID = ("role", "content")
 _PARTS = frozenset(
     {"content", "input", "messages", "output", "parts", "prompt"}
-)  # where items and their parts stand
+)  # members that contain items and their parts
 _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
 _PICTURES = frozenset(
     {"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"}
@@ -116,8 +115,8 @@ _PICTURES = frozenset(
 _SOUNDS = frozenset({"input_audio", "audio_url", "audioUrl"})
 _FILES = frozenset({"file_id", "file_ids", "fileId", "fileIds"})
 _TENSORS = frozenset({"image_embeds", "audio_embeds"})
-# Members that hold a document, a recording or the like, by whoever's dialect; a page is charged as
-# a picture.
+# Members with a document, a recording or a similar file, in any dialect; a page is charged as a
+# picture.
 _DOCUMENTS = frozenset(
     {
         "document",
@@ -130,7 +129,7 @@ _DOCUMENTS = frozenset(
         "source",
     }
 )
-# The names that decide something, so that no other case of them may stand beside.
+# The names that matter: no other capitalisation of them may occur beside them.
 _NAMED = (
     _PICTURES
     | _SOUNDS
@@ -142,13 +141,13 @@ _FOLDED = by_folded(_NAMED)
 
 
 class _Object(tuple[tuple[str, Any], ...]):
-    """An object as it is written, with the members that stand twice."""
+    """An object as written, including its duplicate members."""
 
 
 def look(top: str, value: bytes, needs: Needs) -> None:
-    """Note what a top-level member needs that is an object or an array.
+    """Record the needs of a top-level member that is an object or an array.
 
-    Raises `InvalidRequest` for too many values, and for objects that could be read in two ways.
+    Raises `InvalidRequest` if it has too many values, or an object that could be read in two ways.
     """
     if top in _TOKENS and is_numeric(value):
         return
@@ -158,7 +157,7 @@ def look(top: str, value: bytes, needs: Needs) -> None:
 
 
 def _walk(top: str, tree: Any, needs: Needs) -> int:
-    """Look at every member below a decoded value, without recursion. Return how many there are."""
+    """Inspect every member below a decoded value, without recursion. Return their number."""
     count = 0
     todo: list[tuple[str, Any, bool]] = [(top, tree, True)]
     free: list[Any] = []
@@ -195,12 +194,12 @@ def _is_wordy(kind: str) -> bool:
 
 
 def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs: Needs) -> None:
-    """What an item or a part needs by its type.
+    """Record the needs of an item or a part, by its type.
 
-    An item that has only an id is one that was kept elsewhere.
+    An item with only an id is stored at the provider.
     """
     if key in _PARTS and kind and not _is_wordy(kind):
-        # a type of tomorrow, or of another dialect: pictures and sounds need leave besides
+        # An unknown type, or another dialect's; pictures and sounds also need permission.
         needs.is_sized = False
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
@@ -217,16 +216,14 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
 
 
 def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
-    """What a member of an item or a part needs by its name."""
+    """Record the needs of a member of an item or a part, by its name."""
     if name in _PICTURES:
         needs.capabilities.add("vision")
     elif name in _SOUNDS:
         needs.leave("audio", f"{top}: {name}")
     elif name in _FILES or (name == "audio" and isinstance(value, dict) and "id" in value):
         needs.leave("stored_state", f"{top}: {name}")
-    elif (
-        name == "uuid" or name in _TENSORS
-    ):  # vLLM finds pictures by it, whichever team they are of
+    elif name == "uuid" or name in _TENSORS:  # vLLM finds pictures by it, of any team
         needs.leave("engine_control", f"{top}: {name}")
     elif name in _DOCUMENTS:
         needs.is_sized = False
@@ -236,7 +233,7 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
 
 
 def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
-    """What a text needs that is no word for the model: an upstream may fetch it, or it is a
+    """Record the needs of a text that is not for the model: an upstream may fetch it, or it is a
     picture.
     """
     start = text.lstrip(_BLANKS)[:11].lower()
@@ -251,7 +248,7 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
 
 
 def _members_below(values: list[Any]) -> int:
-    """How many members stand below values that are the caller's own."""
+    """Return the number of members below caller-defined values."""
     count = 0
     while values:
         value = values.pop()
@@ -264,9 +261,7 @@ def _members_below(values: list[Any]) -> int:
 
 
 def _refuse_doubles(top: str, encoded: bytes) -> None:
-    """Raise `InvalidRequest` if an object names a member twice that is not in what is the caller's
-    own.
-    """
+    """Raise `InvalidRequest` if an object names a member twice, except in caller-defined values."""
     todo = [json.loads(encoded, object_pairs_hook=_Object, parse_int=str, parse_float=str)]
     while todo:
         value = todo.pop()

@@ -1,12 +1,12 @@
-"""What a request needs of a deployment: what it must be able to do, and what it must be allowed."""
+"""The requirements that a request has for a deployment: its capabilities and its permissions."""
 
 from __future__ import annotations
 
 
 class Needs:
-    """What the members of a request were found to need.
+    """The needs found in the members of a request.
 
-    `features` names for each the first place it was found at.
+    `features` names for each feature the first place at which it was found.
 
     `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
     document, encoded tensors.
@@ -18,5 +18,5 @@ class Needs:
         self.is_sized = True
 
     def leave(self, feature: str, where: str) -> None:
-        """Note a feature that a deployment must allow, and where in the request it was found."""
+        """Record a feature that a deployment must allow, and its place in the request."""
         self.features.setdefault(feature, where)

@@ -1,7 +1,7 @@
-"""Plain requests, as most are: members that are known, and a prompt that is text.
+"""Plain requests, the most common kind: only known members, and a prompt that is text.
 
-One decoding proves all of it at once: no name in such a body could be another one's, nothing in it
-is nested but the prompt, and the prompt holds no pictures, files or addresses to fetch.
+One decoding proves all of it at once. No name in such a body can be mistaken for another one. Only
+the prompt is nested, and it holds no pictures, files or addresses to fetch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fields(msgspec.Struct):
 
 
 class _Plain(Fields, forbid_unknown_fields=True):
-    """What may stand in a plain request of every endpoint.
+    """The members that a plain request of any endpoint may have.
 
     Each of these is a scalar, or is bounded here.
     """
@@ -60,7 +60,7 @@ class _Plain(Fields, forbid_unknown_fields=True):
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message that is text."""
+    """A text part of a message."""
 
     type: Literal["text", "input_text", "output_text"]
     text: str
@@ -78,7 +78,7 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A message of a chat, or an item of responses, that is text alone."""
+    """A message of a chat, or an item of responses, with text alone."""
 
     role: str
     content: str | list[Text] | None = None
@@ -109,7 +109,7 @@ class _Embedding(_Plain):
     dimensions: int | None = None
 
 
-# The member of each operation that holds the prompt.
+# The member of each operation that contains the prompt.
 PROMPTS = {
     Operation.CHAT: "messages",
     Operation.COMPLETIONS: "prompt",
@@ -132,7 +132,7 @@ _DECODE_TEXT = (msgspec.json.Decoder(list[Message]).decode, msgspec.json.Decoder
 def read_plain(
     operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]
 ) -> Fields | None:
-    """Return the fields of a plain request; None for any other, whether it is in order or not."""
+    """Return the fields of a plain request; None for any other request, valid or not."""
     try:
         fields = _DECODE[operation](body)
     except msgspec.DecodeError:
@@ -143,8 +143,8 @@ def read_plain(
 
 
 def is_text(prompt: msgspec.Raw) -> bool:
-    """Return True if a list is text alone, in messages or by itself: then no name in it decides
-    anything.
+    """Return True if a list contains only text, in messages or directly: then none of its names
+    matters.
     """
     for decode in _DECODE_TEXT:
         with suppress(msgspec.DecodeError):

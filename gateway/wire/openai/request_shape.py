@@ -1,7 +1,7 @@
-"""How large a request body may be in what costs time to read: values, depth, escapes and names.
+"""Bounds on the parts of a request body that take time to read: values, depth, escapes and names.
 
-A body of 10 MiB can hold three million values, which took three seconds to decode while every other
-caller waited. Here the values are counted without decoding them.
+A body of 10 MiB can hold three million values. Decoding them took three seconds, in which every
+other caller waited. This module counts the values without decoding them.
 """
 
 from __future__ import annotations
@@ -15,34 +15,31 @@ from gateway.domain.policy.known_members import KNOWN_MEMBERS, NAMED_MEMBERS, fo
 from gateway.errors import InvalidRequest
 
 MAX_VALUES = 100_000
-MAX_LOOKED_AT = 40_000  # of values that are decoded and looked at one by one, at a microsecond each
+MAX_LOOKED_AT = 40_000  # values that are decoded and inspected one by one, at a microsecond each
 MAX_DEPTH = 64
 MAX_ESCAPES = 2_000_000  # each takes 10 ns to read; a 10 MiB prompt of JSON in JSON has a million
 MAX_NAME_LETTERS = 256
 # A smaller body cannot hold more than `MAX_VALUES` values, nor take more than a few milliseconds.
 LARGE_BYTES = 100_000
-# Members of which some are decoded into objects, and how many bytes they may have.
+# Members that are partly decoded into objects, with their maximum size in bytes.
 MAX_BYTES = {"tools": 2**20, "stream_options": 2**10, "modalities": 2**10}
 
 _QUOTE, _COMMA, _BACKSLASH = b'"', b",", b"\\"
 _NUMERIC = b"0123456789 \t\r\n+-.eE[],"
-_START = 200  # bytes in which all but arrays of numbers have a quote
+_START = 200  # bytes in which all values except arrays of numbers have a quote
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
-_PEELS = 16  # of honest bodies nothing is left by then
+_PEELS = 16  # an ordinary body has no brackets left after this many
 
 
 def check_large(body: bytes) -> None:
-    """Raise `InvalidRequest` for a large body with more escapes or texts than can be read
-    quickly.
-    """
+    """Raise `InvalidRequest` if a large body has more escapes or texts than can be read quickly."""
     if body.find(_BACKSLASH) >= 0 and body.count(_BACKSLASH) > MAX_ESCAPES:
         raise InvalidRequest(
             f"The body holds more than {MAX_ESCAPES:,} escapes (\\). Nothing was sent. "
             f"Send text as UTF-8 instead of escapes, or send less."
         )
-    # A value has at most two texts, its name and itself, and each text has two quotes that are not
-    # escaped.
+    # A value has at most two texts, its name and itself, and each text has two unescaped quotes.
     most_quotes = 4 * MAX_VALUES
     if (quotes := body.count(_QUOTE)) > most_quotes and quotes - body.count(b'\\"') > most_quotes:
         raise _too_many("The body", MAX_VALUES)
@@ -56,16 +53,15 @@ def opens_in(body: bytes) -> int:
 
 
 def check_depth(value: bytes) -> None:
-    """Raise `InvalidRequest` for a member that makes a body nest deeper than `MAX_DEPTH`."""
+    """Raise `InvalidRequest` if a member makes a body nest deeper than `MAX_DEPTH`."""
     if opens_in(value) >= MAX_DEPTH:
         _check_depth_outside(_without_texts(value))
 
 
 def check_values(name: str, value: bytes, *, most: int) -> int:
-    """Return how many members the objects of a value have together, those that stand twice
-    included.
+    """Return the total number of members of a value's objects, duplicates included.
 
-    Raises `InvalidRequest` for too many values, numbers included, and for too deep ones.
+    Raises `InvalidRequest` if it has too many values, numbers included, or nests too deep.
     """
     outside = _without_texts(value)
     if opens_in(outside) + outside.count(_COMMA) > most:
@@ -75,12 +71,11 @@ def check_values(name: str, value: bytes, *, most: int) -> int:
 
 
 def is_numeric(value: bytes) -> bool:
-    """Return True for arrays of numbers alone, as prompts given as tokens are.
+    """Return True if a value is arrays of numbers alone, like a prompt given as token ids.
 
     Raises as `check_values`.
 
-    They are not decoded, so their numbers do not count: 2,048 inputs of embeddings may be a
-    million.
+    The numbers are not decoded, so they do not count: 2,048 embeddings inputs may have a million.
     """
     if value.find(_QUOTE, 0, _START) >= 0 or value.translate(None, _NUMERIC):
         return False
@@ -91,9 +86,7 @@ def is_numeric(value: bytes) -> bool:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise `InvalidRequest` for a name that another parser may take for a member that decides
-    something.
-    """
+    """Raise `InvalidRequest` if another parser may take a name for a member that matters."""
     for name in names:
         if name in KNOWN_MEMBERS:
             continue
@@ -106,8 +99,8 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
-    """Raise `InvalidRequest` if a name differs by case alone from one of `named`, which are by what
-    they fold to.
+    """Raise `InvalidRequest` if a name differs only by case from one of `named`, whose keys are
+    case-folded.
     """
     meant = named.get(name.lower() if name.isascii() else folded(name), name)
     if meant != name:
@@ -120,7 +113,7 @@ def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
 
 
 def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
-    """Raise `InvalidRequest` for members that are decoded and too large for it."""
+    """Raise `InvalidRequest` if a member is to be decoded and too large for it."""
     for name, most in MAX_BYTES.items():
         value = members.get(name)
         if value is not None and (size := memoryview(value).nbytes) > most:
@@ -132,23 +125,21 @@ def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
 
 
 def _without_texts(value: bytes) -> bytes:
-    """The value with a single quote in place of each text, so that brackets and commas in texts are
-    gone.
+    """Return the value with a single quote in place of each text, to remove brackets and commas
+    in texts.
     """
     if value.find(_BACKSLASH) >= 0:
-        # In a run of backslashes the pairs go first: what is left of it escapes the quote after it.
-        # Blanks of the same length are written in place, which takes 60 % of the time of leaving
-        # out.
+        # In a run of backslashes the pairs are removed first: a remaining one escapes the quote
+        # after it. They are replaced by blanks of the same length, which takes 60 % of the time of
+        # deleting them.
         value = value.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     return _QUOTE.join(value.split(_QUOTE)[::2])
 
 
 def _check_depth_outside(outside: bytes) -> None:
-    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets stand in each other, the body's own
-    among them.
+    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets are nested, the body's own included.
 
-    Taking out the innermost pairs is ten times as quick as counting, and shortens most bodies to
-    nothing.
+    Removing the innermost pairs is ten times as fast as counting, and most bodies are soon empty.
     """
     if opens_in(outside) < MAX_DEPTH:
         return

@@ -1,7 +1,8 @@
-"""How much a request can come to: its own maximum, its prompts, and what its bytes do not show.
+"""Size bounds of a request: its own maximum, its prompts, and the tokens that its bytes do not
+show.
 
-Reads nothing that decides where a request may go. All scans take one pass over the bytes, so that a
-body of millions of prompts costs little.
+Reads nothing that decides the request's destination. All scans take one pass over the bytes, so
+that a body of millions of prompts costs little.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`
-# More than any engine writes for one request. Larger figures would only fill a budget's column.
+# More than any engine generates for one request. Larger figures would only overflow a budget's
+# column.
 MAX_OUTPUT_TOKENS = 2**24
-# The members that bound an answer. An endpoint does not know the others, and upstreams ignore them.
+# The members that bound an answer. An endpoint does not know the members of the others, and
+# upstreams ignore them.
 MAXIMUM_MEMBERS: Mapping[Operation, tuple[str, ...]] = {
     Operation.CHAT: ("max_tokens", "max_completion_tokens"),
     Operation.COMPLETIONS: ("max_tokens",),
@@ -24,11 +27,11 @@ MAXIMUM_MEMBERS: Mapping[Operation, tuple[str, ...]] = {
     Operation.EMBEDDINGS: (),
 }
 # Templates indent a schema (a token for the end of a line, one for the blanks) or escape it: at
-# most four tokens for a byte.
+# most four tokens per byte.
 EXPANDED_TOKENS_PER_BYTE = 4
-# The text by which templates introduce tools: Qwen's has 150 tokens, the longest one known 500.
+# The text with which templates introduce tools: Qwen's has 150 tokens, the longest known one 500.
 TOOL_PREFACE_TOKENS = 1024
-MAX_DECODED_BYTES = 4 * 2**20  # of a list of prompts: to decode single letters takes about 60 ms
+MAX_DECODED_BYTES = 4 * 2**20  # of a list of prompts: decoding single letters takes about 60 ms
 
 _PROMPTS_IN: Mapping[Operation, str] = {
     Operation.COMPLETIONS: "prompt",
@@ -40,10 +43,10 @@ _TURNS_IN: Mapping[Operation, str] = {
     Operation.RESPONSES: "input",
     Operation.EMBEDDINGS: "messages",
 }
-# Members that a chat template writes into the prompt in a form of its own.
+# Members that a chat template writes into the prompt in its own form.
 _EXPANDED = ("tools", "functions", "response_format", "text", "documents", "chat_template_kwargs")
 _RESIZING = frozenset({*_EXPANDED, "prediction", "chat_template"})
-_LOOK_AHEAD = 65  # bytes in which a list's first item begins, unless it is padded with blanks
+_LOOK_AHEAD = 65  # the bytes in which a list's first item begins, unless it is padded with blanks
 _DIGITS = frozenset(b"%d" % digit for digit in range(10))
 _NULL = b"null"
 _ABSENT = msgspec.Raw()
@@ -52,7 +55,9 @@ _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_cal
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):
-    """What bounds a request. `most_tokens` is 0 if its caller set no maximum; see `Ask`."""
+    """The bounds of a request's size. `most_tokens` is 0 if its caller set no maximum; see
+    `Ask`.
+    """
 
     most_tokens: int
     prompts: int | None
@@ -71,9 +76,9 @@ class _Turn(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    """A part of a message whose tokens its bytes do not bound.
+    """A part of a message whose bytes do not bound its tokens.
 
-    A page of a document is charged as a picture, and encoded tensors are no text.
+    A page of a document is charged as a picture, and encoded tensors are not text.
     """
 
     file: msgspec.Raw = _ABSENT
@@ -104,7 +109,9 @@ def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices
 
 
 def choices_of(n: int | None, best_of: int | None) -> int:
-    """Return the answers to each prompt. Raises `InvalidRequest` if a number is out of range."""
+    """Return the number of answers per prompt. Raises `InvalidRequest` if a number is out of
+    range.
+    """
     for name, choices, least in (("n", n, 1), ("best_of", best_of, 0)):
         if choices is not None and not least <= choices <= MAX_CHOICES:
             raise InvalidRequest(
@@ -116,13 +123,13 @@ def choices_of(n: int | None, best_of: int | None) -> int:
 def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
     """Return the number of prompts that are answered one by one, None if it cannot be read.
 
-    A list is several prompts, except for a list of token ids. A list of objects is a conversation
+    A list is several prompts, unless it is a list of token ids. A list of objects is a conversation
     in responses, and unknown elsewhere.
     """
     if operation is Operation.CHAT:
         return 1
     if operation is Operation.COMPLETIONS and _size(members.get("prompt_embeds")):
-        return None  # vLLM's: encoded tensors, each a prompt
+        return None  # vLLM's encoded tensors; each is a prompt
     raw = members.get(_PROMPTS_IN[operation])
     if raw is None:
         return 1
@@ -144,7 +151,8 @@ def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> i
 
 def _strings_in(value: bytes) -> int | None:
     """Count the items of a list that begins with a string; None if it holds other items too."""
-    if b"[" in value[1:] or b"{" in value:  # in a string, or as another item: only decoding tells
+    # in a string, or as another item: only decoding shows which
+    if b"[" in value[1:] or b"{" in value:
         if len(value) > MAX_DECODED_BYTES:
             return None
         try:
@@ -152,7 +160,7 @@ def _strings_in(value: bytes) -> int | None:
         except msgspec.DecodeError:
             return None
     if b"\\" in value:
-        value = value.replace(rb"\\", b"")  # an escaped backslash may stand before a closing quote
+        value = value.replace(rb"\\", b"")  # an escaped backslash may precede a closing quote
         return (value.count(b'"') - value.count(rb"\"")) // 2
     return value.count(b'"') // 2
 
@@ -209,15 +217,16 @@ def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int 
 
 
 def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
-    """The same for the messages alone.
+    """Return the same for the messages alone.
 
-    A template writes a call of a tool again, with blanks after its commas and colons.
+    A template writes a tool call again, with blanks after its commas and colons.
     """
     raw = members.get(_TURNS_IN.get(operation, ""))
     if raw is None:
         return 0
     encoded = bytes(raw)
-    # One letter is found in a tenth of the time of a word: nearly every request ends here.
+    # Searching for one byte takes a tenth of the time of searching for a word; nearly every request
+    # ends here.
     if encoded[:1] != b"[" or (encoded.find(b"_") < 0 and encoded.find(b"\\") < 0):
         return 0
     if not any(word in encoded for word in _RESHAPED):
@@ -227,7 +236,7 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
         if any(_has_unsized(turn.content) or _has_unsized(turn.output) for turn in turns):
             return None
     except msgspec.DecodeError:
-        return None  # a shape of tomorrow
+        return None  # an unknown shape
     return sum(
         _size(turn.tool_calls) + _size(turn.function_call) + _size(turn.arguments) for turn in turns
     )

@@ -1,4 +1,4 @@
-"""Tools that a request names: which of them a provider would run on its own side."""
+"""The tools in a request: finding those that a provider would run itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request_shape import MAX_VALUES, check_values, refuse_variant
 
-# The members of OpenAI's function, custom and namespace tools, and the mark for caching that
-# Anthropic's clients add.
+# The members of OpenAI's function, custom and namespace tools, and the cache mark that Anthropic's
+# clients add.
 _TOOL_MEMBERS = frozenset(
     {
         "type",
@@ -39,15 +39,16 @@ _TOOL_MEMBERS = frozenset(
 )
 _NAMED = by_folded([*_TOOL_MEMBERS, "environment"])
 
-MAX_TOOLS = 1024  # those in namespaces count too; OpenAI takes 128
+MAX_TOOLS = 1024  # tools in namespaces count too; OpenAI accepts 128
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
 def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
-    """Return what decides of each tool in the member `tools`; values that do not decide are None.
+    """Return the relevant members of each tool in the member `tools`; values that do not matter are
+    None.
 
-    Raises `InvalidRequest` for what is no list of objects, and for tools that could be read in two
+    Raises `InvalidRequest` if the value is not a list of objects, or if a tool could be read in two
     ways.
     """
     check_values("tools", bytes(value), most=MAX_VALUES)
@@ -63,9 +64,9 @@ def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
 
 
 def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
-    """Yield (feature, where) for each tool that is not the caller's own to run.
+    """Yield (feature, place) for each tool that the caller does not run itself.
 
-    A namespace holds tools of its own; a namespace inside of one is unknown.
+    A namespace contains tools; a namespace inside another one is unknown.
     """
     for tool in tools if isinstance(tools, list) else ():
         is_namespace = isinstance(tool, Mapping) and tool.get("type") == "namespace"
@@ -76,7 +77,7 @@ def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
 
 
 def _feature_of(tool: object) -> tuple[str, str] | None:
-    """The feature that one tool needs and where that stands; None for the caller's own."""
+    """Return the feature that one tool needs and its place; None if the caller runs it."""
     if not isinstance(tool, Mapping):
         return UNKNOWN_TOOLS, "tools"
     kind = tool.get("type")
@@ -97,7 +98,7 @@ def _feature_of(tool: object) -> tuple[str, str] | None:
 
 
 def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
-    """The members of a tool, of which only those that decide are decoded."""
+    """Return the members of a tool; only the relevant ones are decoded."""
     if not tool.startswith(b"{"):
         raise _wrong_type("each tool is an object")
     members = decode_members(tool)

@@ -1,11 +1,11 @@
-"""Usage as the OpenAI dialect reports it, read into the normal form of `domain.pricing.tokens`.
+"""Usage as the OpenAI dialect reports it, converted to the normal form of `domain.pricing.tokens`.
 
-Field names: chat and completions say `prompt_tokens`/`completion_tokens`, responses say
-`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, Groq's usage
-can stand in a member of its own. All of them count as the normal form does: cached, cache-write,
+Field names: chat and completions use `prompt_tokens`/`completion_tokens`, responses use
+`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, and Groq may
+put its usage into its own member. All of them count as the normal form does: cached, cache-write,
 audio and image tokens are parts of the prompt; reasoning, audio and image tokens are parts of the
-answer; rejected predictions are inside it already. vLLM's `multimodal_tokens` are not read: on an
-engine of one's own a token costs the same whatever it stood for.
+answer; rejected predictions are already included. vLLM's `multimodal_tokens` are not read: on a
+self-hosted engine every token costs the same.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.openai.answer_bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.surrogates import without_halves
 
-# What 64 bits hold; a longer number is no count, and could be written down nowhere.
+# The range of 64 bits; a longer number is not a count and fits in no column.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
-# Whatever bytes an upstream sends, reading them gives a value or nothing.
+# Whatever bytes an upstream sends, reading them returns a value or nothing.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class _Writes(msgspec.Struct):
-    """How long written tokens are kept.
+    """The cache lifetimes of written tokens.
 
-    OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`.
+    OpenAI reports `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`.
     """
 
     ttl_5m_tokens: _Count | None = None
@@ -75,7 +75,7 @@ class _Groq(msgspec.Struct):
 
 
 class _Metrics(msgspec.Struct):
-    """What vLLM says of one request's time (`--enable-per-request-metrics`)."""
+    """vLLM's timings of one request (`--enable-per-request-metrics`)."""
 
     queue_time_ms: Any = None
 
@@ -88,10 +88,10 @@ class _Place(msgspec.Struct):
     inference_geo: Any = None
 
 
-MOST_QUEUE_MS = 24 * 3600 * 1000  # nobody waits for longer than a day
+MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
 _NOTHING_SAID = TokenUsage()
-_PARTS = "_details"  # how every member ends that is an object
+_PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
@@ -99,8 +99,8 @@ _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
 
-# Output items of `/v1/responses` for tools that the provider runs and charges by the call. The
-# others cost tokens.
+# Output items of `/v1/responses` for tools that the provider runs and charges per call. The other
+# tools cost tokens.
 _CALLS = {
     b'"web_search_call"': "web_search_calls",
     b'"file_search_call"': "file_search_calls",
@@ -110,11 +110,11 @@ _CALLS = {
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the counts that are there; None where there is no usage at all or it cannot be read.
+    """Return the counts that are present; None if there is no usage or it cannot be read.
 
-    Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null
-    or no whole number of 64 bits stays None: missing is never 0. Longer ones than any usage are not
-    read.
+    Never raises, whatever the bytes are: settling depends on it. A member that is missing, null or
+    not a whole number of 64 bits stays None: missing is never 0. A value longer than any real usage
+    is not read.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
@@ -150,11 +150,12 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the usage beside vectors; `total_tokens` is all of the input where nothing else is
-    told.
+    """Return the usage beside vectors; `total_tokens` counts as the input if nothing else is
+    reported.
 
-    Some servers say 0 for every answer, and a text that has a vector has a token: a 0 is nothing
-    told. Voyage AI says `total_tokens` alone (its API reference, "Text embedding models").
+    Some servers report 0 for every answer, but a text with a vector has at least one token, so 0
+    means unknown. Voyage AI reports only `total_tokens` (its API reference, "Text embedding
+    models").
     """
     usage = usage_from_wire(raw)
     if usage is not None and usage.input_tokens != 0:
@@ -164,8 +165,8 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was
-    asked for.
+    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not it was
+    requested.
     """
     try:
         return usage_from_wire(_decode_groq(raw).usage)
@@ -174,8 +175,8 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
-    """Return how long an answer's `metrics` say that its request waited in the engine, None where
-    they do not.
+    """Return the queue time of a request in the engine from an answer's `metrics`, None if
+    absent.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
@@ -188,7 +189,9 @@ def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
 
 
 def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
-    """Return the `inference_geo` of a usage: where its provider says that the answer was made."""
+    """Return the `inference_geo` of a usage: the provider's statement of the place that made the
+    answer.
+    """
     if b"inference_geo" not in bytes(raw):
         return None
     try:
@@ -199,10 +202,9 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
-    """Return the usage with the calls of the provider's own tools that a response's `output` items
-    show.
+    """Return the usage plus the calls of the provider's own tools in a response's `output` items.
 
-    Tools that were not called stay None; items of tomorrow's shapes are left to tomorrow.
+    Tools that were not called stay None; items of unknown shapes are ignored.
     """
     if bytes(output).find(b"_call") < 0:
         return usage
@@ -216,8 +218,8 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:
-    """All tokens written to the cache: the total where it is there, else the sum of what is told
-    apart.
+    """Return all tokens written to the cache: the total if present, else the sum of the reported
+    parts.
     """
     total = _first(details.cache_write_tokens, details.created_cache_tokens)
     if total is not None or writes is _NO_WRITES:
@@ -237,10 +239,10 @@ def _first(count: int | None, other: int | None) -> int | None:
 
 
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
-    """Read a usage that has an odd member: that one is left out, and nothing else.
+    """Read a usage with a malformed member: only that member is left out.
 
-    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects that tell them
-    apart; `true` is no number.
+    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects with their
+    details; `true` is not a number.
     """
     found: dict[str, Any] = {}
     try:

@@ -1,8 +1,8 @@
 """The vectors of an embeddings answer, taken out while the rest of it is read.
 
-An answer to 2,048 inputs has 126 MB, nearly all of it vectors. One call of the decoder held the
-process for a second. Without its vectors the answer has 200 KB. Each vector is checked in a call of
-its own, so a worker thread that does it lets the event loop go on between two of them.
+An answer to 2,048 inputs has 126 MB, nearly all of it vectors. Decoding it in one call held the
+process for a second. Without its vectors the answer has 200 KB. Each vector is checked in its own
+call, so that a worker thread lets the event loop run between two of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from io import BytesIO
 
 import msgspec
 
-LARGE_BYTES = 2**20  # a smaller answer takes less time to read than a thread takes to start
+LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a thread
 MAX_VECTOR_BYTES = 2**20  # 32,768 decimals have about 700 KB; a longer value stays in place
-# embeddings have 2,048 inputs at most where they come from; each opening takes a microsecond
+# Embeddings have at most 2,048 inputs at their source; each opening takes a microsecond.
 MOST_OPENINGS = 100_000
-# In the place of each vector. A text of an upstream that holds it is left as it is.
+# Replaces each vector. An upstream's text that contains it stays unchanged.
 _STAND_IN = b'"vector taken out by the gateway"'
 _find_vector = re.compile(rb'"embedding"[ \t\r\n]*:[ \t\r\n]*(["\[])').search
 _CLOSING = {b"[": b"]", b'"': b'"'}
@@ -24,11 +24,11 @@ _check = msgspec.json.Decoder(list[float] | str).decode
 
 
 class TooManyVectors(Exception):
-    """An answer that nobody could have asked for."""
+    """An answer with more vectors than any request asks for."""
 
 
 class WithoutVectors(msgspec.Struct, frozen=True):
-    """An answer with a stand-in for each of its vectors, which stay where they came."""
+    """An answer with a stand-in for each of its vectors; the vectors stay in the original body."""
 
     text: bytes
     _body: bytes
@@ -37,16 +37,16 @@ class WithoutVectors(msgspec.Struct, frozen=True):
     def restored(self, text: bytes) -> bytes:
         """Return `text`, a rewritten form of ours, with the vectors put back in their order.
 
-        Where one of them went lost in rewriting, return the answer as it came.
+        If rewriting lost one of them, return the original answer.
 
-        New memory for 126 MB takes 200 ms, so call it in a thread too. The vectors are written one
-        by one, and never held as 2,048 pieces of 60 KB: freed again, those leave the heap as large
-        as it was.
+        Allocating 126 MB takes 200 ms, so call it in a thread too. The vectors are written one by
+        one and never held as 2,048 pieces of 60 KB: freeing those would leave the heap as large as
+        it was.
         """
         pieces = text.split(_STAND_IN)
         if (
             len(pieces) != len(self._places) + 1
-        ):  # a member that was rewritten held what looks like a vector
+        ):  # a rewritten member contained text like a stand-in
             return self._body
         view, whole = memoryview(self._body), BytesIO()
         whole.write(pieces[0])
@@ -57,15 +57,15 @@ class WithoutVectors(msgspec.Struct, frozen=True):
 
 
 def without_vectors(body: bytes) -> WithoutVectors | None:
-    """Take the vectors out of an embeddings answer; None if it has none that can be taken out.
+    """Take the vectors out of an embeddings answer; return None if none can be taken out.
 
-    In time that grows with the body's size alone, whatever it holds. Raises `TooManyVectors`.
+    The time grows with the body's size alone, whatever it contains. Raises `TooManyVectors`.
     """
     pieces: list[bytes] = []
     places: list[slice] = []
     at = kept = event_templates = 0
     view = memoryview(body)
-    looked_to = dict.fromkeys(_CLOSING.values(), 0)  # before it no closing stands that was not used
+    looked_to = dict.fromkeys(_CLOSING.values(), 0)  # no unused closing bracket stands before it
     while (found := _find_vector(body, at)) is not None:
         event_templates += 1
         if event_templates > MOST_OPENINGS:
@@ -86,9 +86,9 @@ def without_vectors(body: bytes) -> WithoutVectors | None:
 
 
 def _is_vector(value: memoryview) -> bool:
-    """Return True for decimals, or for base64, that a strict reader would take.
+    """Return True for decimals, or for base64, that a strict reader would accept.
 
-    Copies nothing that is none.
+    Copies nothing unless the value is a vector.
     """
     try:
         _check(value)
