@@ -1,8 +1,8 @@
 """The policy document: YAML text in, a `Policy` with notes out, and back with every default written
 out.
 
-All that is wrong is reported at once, with line, field and what to write instead. `schema` lists
-the fields, `checks` what holds between them, `notes` what is worth knowing.
+All errors are reported at once, each with its line, its field and the fix. `schema` lists the
+fields, `checks` the rules between them, `notes` the facts that are worth knowing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["ParsedPolicy", "effective", "parse", "to_yaml"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPolicy:
-    """A valid policy and what is worth knowing about it, in the order of the document."""
+    """A valid policy and the notes about it, in the order of the document."""
 
     policy: Policy
     notes: tuple[Finding, ...]
 
 
 def parse(text: str) -> ParsedPolicy:
-    """Read a policy document. Raises `PolicyRejected` with every error found, and nothing else."""
+    """Parse a policy document. Raises `PolicyRejected` with every error found, and only that."""
     findings = Findings()
     root = read_document(text)
     try:
@@ -63,7 +63,7 @@ def to_yaml(policy: Policy) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes decimals as they are, and never an alias: `parse` refuses them."""
+    """A dumper that writes decimals unchanged and never an alias: `parse` refuses aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -71,7 +71,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _plain_number(dumper: yaml.SafeDumper, number: Decimal) -> yaml.ScalarNode:
     text = f"{number:f}"
-    # The tag that YAML itself would find: any other is written out as `!!float`.
+    # The tag that YAML itself would choose: any other is written out as `!!float`.
     return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)
 
 

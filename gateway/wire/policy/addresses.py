@@ -1,6 +1,6 @@
-"""Which upstream addresses a policy may name.
+"""The upstream addresses that a policy may name.
 
-Decided from the text alone: nothing is resolved here.
+The decision uses only the text: no name is resolved here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ENDPOINTS = (
 
 
 def base_address_problem(address: str) -> str | None:
-    """What is wrong with an address that endpoints are added to, and what to write instead; None if
-    nothing.
+    """Return the error in a base address, with the fix; None if it is valid. Endpoints are added
+    to it.
     """
     problem = address_problem(address)
     if problem is not None:
@@ -51,7 +51,9 @@ def base_address_problem(address: str) -> str | None:
 
 
 def address_problem(address: str) -> str | None:
-    """What is wrong with an address and what to write instead; None if nothing. Never quotes it."""
+    """Return the error in an address, with the fix; None if it is valid. Never quotes the
+    address.
+    """
     if not _VISIBLE.fullmatch(address):
         return "must be an address such as https://llm.example/v1, without spaces"
     try:
@@ -105,7 +107,7 @@ def _is_private(host: str, literal: IPv4Address | IPv6Address | None) -> bool:
         return not literal.ipv4_mapped.is_global
     if literal is not None:
         return not literal.is_global
-    # Digits and dots (2130706433, 127.1) or hex (0x8080808) are numbers to a resolver, not names.
+    # A resolver reads digits and dots (2130706433, 127.1) or hex (0x8080808) as numbers, not names.
     if host.replace(".", "").isdigit() or host.lower().startswith("0x"):
         return False
     return "." not in host or f".{host.lower()}".endswith(_PRIVATE_SUFFIXES)

@@ -1,4 +1,6 @@
-"""Budgets, limits and alerts of a policy document: their fields, and the way to values and back."""
+"""Budgets, limits and alerts of a policy document: their fields, and the conversion to values
+and back.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,12 @@ from gateway.wire.policy.readers import (
     one_of,
 )
 
-MOST_USD = 9_000_000  # many such limits still add up in 64 bits of nano-dollars
+MOST_USD = 9_000_000  # the sum of many such limits still fits into 64 bits of nano-dollars
 _SHARES = list_of(decimal(above="0", most="10", unit="a share of the limit"))
 
 
 def dollars(*, above: str | None = None, least: str | None = None) -> Read:
-    """A reader of amounts that are whole nano-dollars."""
+    """Return a reader of amounts that are whole nano-dollars."""
     read_number = decimal(above=above, least=least, most=str(MOST_USD), unit="USD")
 
     def read_dollars(spot: Spot, findings: Findings) -> Decimal:
@@ -258,7 +260,7 @@ ALERTS = Block(
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A budget where it stands in the document, with what could be read of its owner."""
+    """A budget as declared in the document, with the readable facts about its owner."""
 
     scope: BudgetScope
     team: str | None
@@ -267,7 +269,7 @@ class Declared:
 
     @property
     def identity(self) -> str | None:
-        """What it will be known by; None where too much is wrong to say."""
+        """The budget's id; None if errors prevent its computation."""
         if "name" in self.entry.spots:
             return self.entry.of("name", str)
         period = self.entry.of("period", str)
@@ -278,7 +280,7 @@ class Declared:
 
 
 def declared_budgets(document: Entry) -> Iterator[Declared]:
-    """Every budget of a document, in the order of `Policy.budgets`."""
+    """Yield every budget of a document, in the order of `Policy.budgets`."""
     for team in entries(document.of("teams", Listed)):
         yield from _declared_by(team)
     for centre in entries(document.of("cost_centres", Listed)):
@@ -301,12 +303,12 @@ def _declared_by(team: Entry) -> Iterator[Declared]:
 
 
 def team_budgets(team: Entry) -> tuple[BudgetRule, ...]:
-    """All budgets of a team's block: its own, its projects', its keys'."""
+    """Return all budgets of a team's block: its own, its projects' and its keys'."""
     return tuple(_rule(declared, team.values["time_zone"]) for declared in _declared_by(team))
 
 
 def limits_from_wire(declared: Entry | None) -> Limits:
-    """The limits of a block, or none."""
+    """Return the limits of a block, or empty limits."""
     if declared is None:
         return Limits()
     values = {name: value for name, value in declared.values.items() if name != "mode"}
@@ -314,7 +316,7 @@ def limits_from_wire(declared: Entry | None) -> Limits:
 
 
 def limits_by(field: str, listed: Listed | None) -> dict[str, Limits]:
-    """The limits of each project or key that declares some, by its name."""
+    """Return the limits of each project or key that declares some, by its name."""
     return {
         owner.values[field]: limits_from_wire(owner.values["limits"])
         for owner in entries(listed)
@@ -323,7 +325,7 @@ def limits_by(field: str, listed: Listed | None) -> dict[str, Limits]:
 
 
 def cost_centre_from_wire(centre: Entry) -> CostCentre:
-    """A cost centre and its budgets."""
+    """Return a cost centre and its budgets."""
     name, zone = centre.values["name"], centre.values["time_zone"]
     budgets = entries(centre.values["budgets"])
     rules = (
@@ -333,7 +335,7 @@ def cost_centre_from_wire(centre: Entry) -> CostCentre:
 
 
 def alerts_from_wire(declared: Entry | None) -> Alerts | None:
-    """Where alerts go, if anywhere."""
+    """Return the destination of alerts, or None."""
     return None if declared is None else Alerts(**declared.values)
 
 
@@ -350,7 +352,7 @@ def _rule(declared: Declared, zone: str) -> BudgetRule:
         period=BudgetPeriod(values["period"]),
         limit_nusd=nusd_from_usd(values["limit_usd"]),
         kind=BudgetKind(values["kind"]),
-        # One spelling for one share: 0.50 and 0.5 are the same alert in every version.
+        # One spelling per share: 0.50 and 0.5 are the same alert in every version.
         alert_at=tuple(Decimal(f"{share.normalize():f}") for share in sorted(alert_at)),
         time_zone=zone,
         overdraft_nusd=nusd_from_usd(values["overdraft_usd"]),
@@ -358,7 +360,7 @@ def _rule(declared: Declared, zone: str) -> BudgetRule:
 
 
 def allowances_to_wire(team: Team) -> dict[str, Any]:
-    """A team's fields of this module, every default written out."""
+    """Return a team's fields of this module, every default written out."""
     document: dict[str, Any] = {
         "time_zone": team.time_zone,
         "budgets": _budgets_of(team.budgets, BudgetScope.TEAM, team.name),
@@ -373,7 +375,7 @@ def allowances_to_wire(team: Team) -> dict[str, Any]:
 
 
 def cost_centre_to_wire(centre: CostCentre) -> dict[str, Any]:
-    """A cost centre as its block."""
+    """Return the block of a cost centre."""
     return {
         "name": centre.name,
         "time_zone": centre.time_zone,
@@ -382,12 +384,12 @@ def cost_centre_to_wire(centre: CostCentre) -> dict[str, Any]:
 
 
 def alerts_to_wire(alerts: Alerts) -> dict[str, str]:
-    """The alerts block."""
+    """Return the alerts block."""
     return {"webhook": alerts.webhook, "secret": alerts.secret}
 
 
 def limits_to_wire(limits: Limits) -> dict[str, int | str]:
-    """A limits block; what is not limited stays out."""
+    """Return a limits block; fields without a limit are left out."""
     document = {
         "requests_per_minute": limits.requests_per_minute,
         "tokens_per_minute": limits.tokens_per_minute,
@@ -405,9 +407,9 @@ def _owners_to_wire(
     limits: Mapping[str, Limits],
     names: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """The blocks of projects or keys.
+    """Return the blocks of projects or keys.
 
-    A block of limits that names none is kept: it stands in for that of `*`.
+    A block of limits without any limit is kept: it replaces that of `*`.
     """
     owners = dict.fromkeys(
         [*(rule.owner for rule in rules if rule.scope is scope), *limits, *sorted(names)]
@@ -426,7 +428,7 @@ def _budgets_of(
 
 
 def budget_to_wire(rule: BudgetRule) -> dict[str, Any]:
-    """A budget's block. Its name is left out where it is the one that every such budget has."""
+    """Return a budget's block. Its name is left out if it is the default name of such a budget."""
     document: dict[str, Any] = {
         "period": rule.period.value,
         "limit_usd": _plain(rule.limit_nusd),

@@ -1,4 +1,6 @@
-"""A document without errors to a `Policy`, and a `Policy` back to a document with its defaults."""
+"""Converting a document without errors to a `Policy`, and a `Policy` back to a document with its
+defaults.
+"""
 
 from __future__ import annotations
 

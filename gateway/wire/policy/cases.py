@@ -1,5 +1,5 @@
-"""Cases of a policy, YAML text in: who asks for what, and where it should go or why it should be
-refused.
+"""Cases of a policy, from YAML text: a request, and its expected deployments or its expected
+denial.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from gateway.wire.policy.nodes import read_document
 from gateway.wire.policy.readers import Block, Entry, Field, Listed, entries, list_of, one_of
 from gateway.wire.policy.schema import CAPABILITIES
 
-# What a case may expect in place of deployments, and the error code that the caller would get.
+# The denials that a case may expect instead of deployments, with the error code that the caller
+# would get.
 DENIALS = {
     "residency": "residency_denied",
     "route": "route_not_allowed",
@@ -27,8 +28,8 @@ DENIALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One expectation, from one line of a file: the deployments in their order, or why it is
-    denied.
+    """One expectation, from one line of a file: the deployments in order, or the reason for the
+    denial.
     """
 
     line: int
@@ -100,7 +101,7 @@ _DOCUMENT = Block(
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:
-    """Read a file of cases. Raises `CasesRejected` with every error found."""
+    """Parse a file of cases. Raises `CasesRejected` with every error found."""
     findings = Findings()
     try:
         document = _DOCUMENT(read_document(text), findings)
@@ -119,7 +120,7 @@ def parse_cases(text: str) -> tuple[Case, ...]:
 
 
 def _check(entry: Entry, findings: Findings) -> None:
-    """Exactly one of the two may be expected."""
+    """Add a finding unless exactly one of the two is expected."""
     given = [name for name in ("expect", "denied") if name in entry.spots]
     if len(given) != 1:
         findings.error(

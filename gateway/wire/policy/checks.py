@@ -1,4 +1,4 @@
-"""Errors that no single field shows: unknown references, names taken twice, fields that exclude
+"""Errors that involve several fields: unknown references, names taken twice, fields that exclude
 others.
 """
 
@@ -16,10 +16,10 @@ from gateway.wire.policy.routes import check_routes
 
 
 def check(document: Entry, findings: Findings) -> None:
-    """Add a finding for everything that is wrong between the fields that could be read."""
+    """Add a finding for every error between the readable fields."""
     classes, tags = document.of("classes", Entry), document.of("data_tags", Entry)
     deployments, routes = document.of("deployments", Listed), document.of("routes", Listed)
-    # Where the regions could not be read, nobody knows which names are wrong.
+    # If the regions are unreadable, the wrong names cannot be determined.
     regions = (
         check_regions(document.of("regions", Entry), findings)
         if "regions" in document.values
@@ -69,8 +69,8 @@ def _has(deployment: Entry, field: str) -> bool:
 
 
 def _lacks_output_price(field: str) -> Callable[[Entry], bool]:
-    """True where a price, or that of one of its tiers, says nothing of output although the
-    deployment writes some.
+    """Return a test for a price or tier without an output price although the deployment
+    generates output.
     """
 
     def lacks(deployment: Entry) -> bool:
@@ -145,8 +145,10 @@ _ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")
 
 
 def _check_groups(deployments: Listed | None, findings: Findings) -> None:
-    """A session may be served by any member: they must be the same engine at the same price, but
-    for the address.
+    """Check that all members of a group are the same engine at the same price, except for the
+    address.
+
+    Any member may serve a session.
     """
     first: dict[str, Entry] = {}
     for deployment in entries(deployments):
@@ -166,7 +168,7 @@ def _check_groups(deployments: Listed | None, findings: Findings) -> None:
 
 
 def _plain(entry: Entry, field: str) -> object:
-    """A field's value without the places where it was read."""
+    """Return a field's value without the spots from which it was read."""
     value = entry.values.get(field)
     return (
         {name: _plain(value, name) for name in value.values} if isinstance(value, Entry) else value
@@ -191,8 +193,8 @@ def _check_unique(
 
 
 def _check_budgets(document: Entry, findings: Findings) -> None:
-    """Two budgets of one identity would share one account, and one of the limits would count for
-    nothing.
+    """Reject two budgets with one identity: they would share one account, and one limit would
+    have no effect.
     """
     first: dict[str, Spot] = {}
     for declared in declared_budgets(document):
@@ -223,7 +225,7 @@ def _check_budgets(document: Entry, findings: Findings) -> None:
 
 
 def _check_aliases(routes: Listed | None, findings: Findings) -> None:
-    """Two routes must not answer to one name: the document would not say which of them is meant."""
+    """Reject two routes with one name: the document would not show which of them is meant."""
     names = {route.of("name", str) for route in entries(routes)}
     owners: dict[str, str] = {}
     for route in entries(routes):

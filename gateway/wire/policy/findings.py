@@ -1,4 +1,4 @@
-"""Where something stands in a document, and the list of what is wrong there."""
+"""Positions in a document, and the list of errors and notes found there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from gateway.errors import Finding, PolicyRejected
 
-MAX_ERRORS = 100  # beyond this nobody reads on, and a garbled megabyte would take minutes to list
+MAX_ERRORS = 100  # few people read more, and listing a garbled megabyte's errors would take minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Spot:
 
     @property
     def line(self) -> int:
-        """Counted from 1, as editors do."""
+        """The line number, counted from 1 as in editors."""
         return int(self.node.start_mark.line) + 1
 
     def member(self, name: str, node: yaml.Node) -> Spot:
-        """The spot of a field of this mapping."""
+        """Return the spot of a field of this mapping."""
         return Spot(node, f"{self.path}.{shown(name)}" if self.path else shown(name))
 
     def item(self, index: int, node: yaml.Node) -> Spot:
-        """The spot of an item of this list."""
+        """Return the spot of an item of this list."""
         return Spot(node, f"{self.path}[{index}]")
 
 
@@ -46,35 +46,35 @@ class Wrong(Exception):
 
 
 class Findings:
-    """Everything found in one document so far."""
+    """All findings in one document so far."""
 
     def __init__(self) -> None:
         self.errors: list[Finding] = []
         self.notes: list[Finding] = []
 
     def error(self, spot: Spot, message: str) -> None:
-        """Add an error. Raises `PolicyRejected` when there are too many to go on."""
+        """Add an error. Raises `PolicyRejected` if there are too many to continue."""
         self.errors.append(Finding(spot.line, spot.path or "document", message))
         if len(self.errors) >= MAX_ERRORS:
             last = Finding(spot.line, "document", f"stopped reading after {MAX_ERRORS} errors")
             raise PolicyRejected((*in_order(self.errors), last))
 
     def note(self, spot: Spot, message: str) -> None:
-        """Add something worth knowing that is not wrong."""
+        """Add a note: a fact that is worth knowing and is not an error."""
         self.notes.append(Finding(spot.line, spot.path or "document", message, is_error=False))
 
     def rejected(self) -> PolicyRejected:
-        """The error that reports all errors found."""
+        """Return the exception that reports all errors found."""
         return PolicyRejected(in_order(self.errors))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings from the first line to the last."""
+    """Return the findings from the first line to the last."""
     return tuple(sorted(findings, key=lambda finding: finding.line))
 
 
 def shown(text: str) -> str:
-    """Text of a document made safe to print: short, and without characters that move a terminal's
+    """Return a document's text made safe to print: short, and without characters that move the
     cursor.
     """
     short = text if len(text) <= 60 else text[:57] + "..."
@@ -82,14 +82,14 @@ def shown(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, however it is capitalised."""
+    """Return the name that was probably meant, ignoring case."""
     folded = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(word[:100].lower(), sorted(folded), n=1, cutoff=0.6)
     return folded[near[0]] if near else None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'eu-de'?` or, where nothing is near, the names that exist."""
+    """Return `; did you mean 'eu-de'?` or, if no name is near, the names that exist."""
     names = sorted(set(known))
     near = nearest(word, names)
     if near:

@@ -30,7 +30,8 @@ _WORDS = re.compile(r"\S(.{0,98}\S)?")
 _SOURCE = re.compile(r"\S(.{0,298}\S)?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
-# What a request may name in x-tollgate-project (api.attribution), and what stands for each of them.
+# The names that a request may use in x-tollgate-project (api.attribution), and the wildcard for
+# each of them.
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}|\*")
 _KEY = re.compile(rf"[0-9A-Za-z]{{{KID_LENGTH}}}|\*")
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
@@ -65,7 +66,7 @@ def region_key(spot: Spot, region: str) -> None:
 
 
 def deployment_key(spot: Spot, deployment: str) -> None:
-    """Raise `Wrong` unless a deployment may be called this."""
+    """Raise `Wrong` unless a deployment may have this name."""
     if not _NAME.fullmatch(deployment):
         raise Wrong(spot, f"'{shown(deployment)}' is not allowed: {_NAME_RULE}")
 
@@ -100,7 +101,7 @@ def tier_key(spot: Spot, tier: str) -> None:
 
 
 def day(spot: Spot, findings: Findings) -> date:
-    """Read a day. YAML takes one without quotes for a date, which is what is meant."""
+    """Read a day. YAML parses an unquoted one as a date, which is intended."""
     wanted = "must be a day, written as in 2026-11-20"
     if not isinstance(spot.node, yaml.ScalarNode) or not _DAY.fullmatch(spot.node.value):
         raise Wrong(spot, wanted)
@@ -111,9 +112,9 @@ def day(spot: Spot, findings: Findings) -> date:
 
 
 def secret_reference(spot: Spot, findings: Findings) -> str:
-    """Read where a secret is kept.
+    """Read a reference to a secret.
 
-    What is no reference may be the secret itself, so it is never quoted.
+    An invalid reference may be the secret itself, so it is never quoted.
     """
     try:
         value = plain_text(spot)
@@ -130,7 +131,7 @@ def secret_reference(spot: Spot, findings: Findings) -> str:
 
 
 def address(spot: Spot, findings: Findings) -> str:
-    """Read a base address, without the slash at its end."""
+    """Read a base address, without its final slash."""
     value = plain_text(spot)
     problem = base_address_problem(value)
     if problem:
@@ -139,7 +140,7 @@ def address(spot: Spot, findings: Findings) -> str:
 
 
 def webhook(spot: Spot, findings: Findings) -> str:
-    """Read an address that is called as it is written."""
+    """Read an address that is called exactly as written."""
     value = plain_text(spot)
     problem = address_problem(value)
     if problem:
@@ -150,7 +151,7 @@ def webhook(spot: Spot, findings: Findings) -> str:
 def budget_name(spot: Spot, findings: Findings) -> str:
     """Read a budget's own name.
 
-    It has no '/' and no ':', so it is never what a budget without a name is called.
+    It has no '/' and no ':', so it never equals the id of a budget without a name.
     """
     value: str = name(spot, findings)
     if value == BudgetScope.COST_CENTRE:
@@ -168,9 +169,9 @@ def time_zone(spot: Spot, findings: Findings) -> str:
     return value
 
 
-@cache  # a walk through hundreds of files
+@cache  # reads hundreds of files
 def _time_zones() -> frozenset[str]:
-    """Those of this machine, less the one that is whatever the machine is set to, and a
-    placeholder.
+    """Return this machine's time zones, except a placeholder and the one that follows the
+    machine's setting.
     """
     return frozenset(available_timezones() - {"localtime", "Factory"})

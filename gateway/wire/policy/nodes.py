@@ -1,4 +1,4 @@
-"""Policy text to YAML nodes that know their lines.
+"""Parsing policy text to YAML nodes that know their lines.
 
 Refuses the parts of YAML that surprise readers.
 """
@@ -17,12 +17,12 @@ try:
     # Ten times faster: every replica parses the document again whenever a new version is applied.
     from yaml import CSafeLoader as Loader
 except ImportError:  # pragma: no cover - a PyYAML built without libyaml
-    from yaml import SafeLoader as Loader  # type: ignore[assignment]  # same interface, other base class
+    from yaml import SafeLoader as Loader  # type: ignore[assignment]  # same interface, another base class
 
 MAX_CHARACTERS = 2**20
 MAX_DEPTH = 20
-# What YAML calls printable, less the rare line breaks: a line number must mean what an editor
-# shows.
+# The characters that YAML calls printable, without the rare line breaks: line numbers must match an
+# editor's.
 _UNPRINTABLE = re.compile(
     "[^\n\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
@@ -30,7 +30,7 @@ _TAB_INDENT = re.compile(r"^ *\t\s*\S", re.MULTILINE)
 
 
 def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
-    """Return the document's root node. Raises `PolicyRejected` where the text is not plain YAML."""
+    """Return the document's root node. Raises `PolicyRejected` if the text is not plain YAML."""
     if len(text) > MAX_CHARACTERS:
         raise _rejected(1, f"the document has more than {MAX_CHARACTERS:,} characters")
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -43,7 +43,7 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
     except (
         ValueError,
         OverflowError,
-    ):  # PyYAML without libyaml lets a bad \U escape through as these
+    ):  # PyYAML without libyaml raises these for an invalid \U escape
         raise _rejected(1, "a quoted text holds an escape that is not a character") from None
     if root is None:
         raise _rejected(1, "the document is empty; it starts with 'version: 1'")
@@ -61,7 +61,9 @@ def _refuse_characters(text: str) -> None:
 
 
 def _refuse_features(text: str, loader: type[Any]) -> None:
-    """Raise on nesting, anchors, aliases, tags and further documents, before any tree is built."""
+    """Raise on deep nesting, anchors, aliases, tags and further documents, before any tree is
+    built.
+    """
     found: list[Finding] = []
     depth = documents = 0
     for event in yaml.parse(text, Loader=loader):
@@ -78,7 +80,7 @@ def _refuse_features(text: str, loader: type[Any]) -> None:
             raise _rejected(
                 line, "a second document starts here; a policy is one document, so remove '---'"
             )
-        # An alias event has its name in `anchor` too, so one test finds both ends.
+        # An alias event has its name in `anchor` too, so one check finds both.
         if getattr(event, "anchor", None) is not None:
             found.append(
                 Finding(
@@ -96,7 +98,7 @@ def _refuse_features(text: str, loader: type[Any]) -> None:
 
 
 def _syntax_error(broken: yaml.YAMLError, text: str) -> PolicyRejected:
-    # Only the parser's own words: its full message quotes the line, which may hold a secret.
+    # Only the parser's short message: its full message quotes the line, which may contain a secret.
     mark = getattr(broken, "problem_mark", None) or getattr(broken, "context_mark", None)
     problem = getattr(broken, "problem", None) or "this cannot be read"
     last = text.count("\n") + 1

@@ -1,4 +1,4 @@
-"""What is worth knowing about a document that is not wrong."""
+"""Notes on a document: facts that are worth knowing and are not errors."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
 
 
 def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
-    """What a higher class allows and a lower one does not: then raising a request's class would
-    free it.
+    """Return the permissions that a higher class has and a lower one lacks: raising a request's
+    class would gain them.
     """
     if lower.is_shadow:
         return ""
@@ -99,7 +99,9 @@ def _note_shadows(document: Entry, findings: Findings) -> None:
 
 
 def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> None:
-    """Whoever names a source of their own has looked."""
+    """Add the provider's caveat, unless the deployment names its own source: then its author has
+    checked.
+    """
     known = known_place(deployment.facts.host)
     has_own = deployment.residency is not None and deployment.residency.source
     if known is not None and known.caveat and not has_own and deployment.region not in UNPLACED:
@@ -107,7 +109,9 @@ def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> No
 
 
 def _note_address(entry: Entry, deployment: Deployment, findings: Findings) -> None:
-    """Engines and OpenAI serve under a version; others may serve at their root."""
+    """Note an address without a version: engines and OpenAI serve under one, others may serve at
+    their root.
+    """
     is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
     if not is_versioned and (
         deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
@@ -165,7 +169,7 @@ def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
         if name not in used:
             findings.note(entry.place("name"), f"no team may use route '{name}'")
         for spot, alias in entry.of("aliases", Listed) or ():
-            # Exact aliases win over patterns, so only a pattern can hide a pattern.
+            # Exact aliases take precedence over patterns, so only a pattern can hide a pattern.
             hider = next((e for e in earlier if "*" in alias and fnmatchcase(alias, e[0])), None)
             if hider:
                 findings.note(
@@ -177,8 +181,8 @@ def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
 
 
 def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
-    """A hard budget holds an upper bound of the cost first: where nothing bounds an answer, there
-    is none.
+    """Note unbounded answers: a hard budget first holds an upper bound of the cost, and there is
+    none.
     """
     route = policy.routes[entry.values["name"]]
     teams = [
@@ -209,7 +213,7 @@ def _is_hard(team: Team, policy: Policy) -> bool:
 
 
 def _shared(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
-    """The budgets that a team has together with others."""
+    """Return the budgets that a team shares with others."""
     centre = policy.cost_centres.get(team.cost_centre)
     return centre.budgets if centre is not None else ()
 
@@ -237,7 +241,7 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
         for listed in ("projects", "keys"):
             for owner in entries(entry.of(listed, Listed)):
                 if listed == "projects" and team.declares_projects and owner.values["name"] != EACH:
-                    continue  # it may be named in a request
+                    continue  # a request may name it
                 if not owner.values["budgets"] and owner.values["limits"] is None:
                     findings.note(
                         owner.spot, "has neither budgets nor limits, so it changes nothing"
@@ -247,8 +251,8 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
 def _denied_everywhere(
     rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy
 ) -> bool:
-    """True if no gateway may send there on any day: a document does not know where it is applied,
-    nor when.
+    """Return True if no gateway may send there on any day: the document knows neither its
+    gateway nor its date.
     """
     found = denials(
         rules,
@@ -287,8 +291,10 @@ def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
 
 
 def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
-    """Callers choose the project by a header, so a project's budget alone does not bound what a
-    team spends.
+    """Note project budgets that callers can avoid.
+
+    Callers choose the project by a header, so a project's budget alone does not bound a team's
+    spend.
     """
     team = policy.teams[entry.values["name"]]
     of_projects = [rule for rule in team.budgets if rule.scope is BudgetScope.PROJECT]
@@ -310,7 +316,7 @@ def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
 
 
 def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
-    """A part's budget above that of the whole team never refuses anything."""
+    """Note a part's budget above that of the whole team: it never refuses anything."""
     if budget.scope not in (BudgetScope.PROJECT, BudgetScope.KEY):
         return
     assert budget.team is not None, "a valid project or key has a team"

@@ -1,5 +1,5 @@
-"""Rules of residency and facts of places in a policy document: their fields, and the way to values
-and back.
+"""Residency rules and facts about places in a policy document: their fields, and the conversion
+to values and back.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def rule_from_wire(rule_id: str, rule: Entry) -> ResidencyRule:
 
 
 def names_of(listed: Listed | None) -> frozenset[str] | None:
-    """What a list holds; None where there is no list, which is not an empty one."""
+    """Return the values of a list; None if there is no list, which differs from an empty list."""
     return None if listed is None else frozenset(listed.items)
 
 

@@ -1,4 +1,6 @@
-"""Prices and GPU hours in a policy document: their fields, and the way to values and back."""
+"""Prices and GPU hours in a policy document: their fields, and the conversion to values and
+back.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from gateway.wire.policy.readers import (
 
 POLICY_SOURCE = "policy"
 STAND_IN_SOURCE = "stand-in: policy"
-# How a price block names each kind: tokens by the million, calls of a provider's own tools by the
-# thousand.
+# The fields of a price block by token kind: tokens are priced per million, calls of a provider's
+# own tools per thousand.
 RATES: dict[TokenKind, str] = {
     kind: f"{kind}_usd_per_1k_calls" if kind in CALL_KINDS else f"{kind}_usd_per_mtok"
     for kind in TokenKind

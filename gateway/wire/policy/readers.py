@@ -25,9 +25,9 @@ _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a block, as read and as documented.
+    """One field of a block, for reading and for the reference.
 
-    `default` is used where the field is absent; `default_text` says it in the reference.
+    `default` is used if the field is absent; `default_text` describes it in the reference.
     """
 
     name: str
@@ -41,32 +41,32 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A mapping as read: the values that are right, and where each field stands."""
+    """A mapping as read: its valid values, and the position of each field."""
 
     spot: Spot
     values: dict[str, Any] = field(default_factory=dict)
     spots: dict[str, Spot] = field(default_factory=dict)
 
     def of(self, name: str, kind: type[T]) -> T | None:
-        """The value of a field, or None where it is absent or was wrong."""
+        """Return the value of a field, or None if it is absent or was invalid."""
         value = self.values.get(name)
         return value if isinstance(value, kind) else None
 
     def place(self, name: str) -> Spot:
-        """Where the field stands; where the block starts, if the field is absent."""
+        """Return the field's spot, or that of the block if the field is absent."""
         return self.spots.get(name) or self.spot.member(name, self.spot.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A mapping with known fields. `refused` fields have a message of their own."""
+    """A mapping with known fields. `refused` fields have their own message."""
 
     name: str
     fields: tuple[Field, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, spot: Spot, findings: Findings) -> Entry:
-        """Read all fields, adding a finding for each that is wrong, unknown or missing."""
+        """Read all fields, adding a finding for each that is invalid, unknown or missing."""
         known = {field.name: field for field in self.fields}
         entry = Entry(spot)
         misspelt: set[str | None] = set()
@@ -81,7 +81,7 @@ class Block:
                 findings.error(value, f"a {self.name} has no such field{suggestion(name, known)}")
         for absent in (f for f in self.fields if f.name not in entry.spots):
             if absent.is_required and absent.name in misspelt:
-                continue  # one slip, one error
+                continue  # one mistake, one error
             if absent.is_required:
                 findings.error(
                     entry.place(absent.name),
@@ -93,7 +93,7 @@ class Block:
 
 
 def members(spot: Spot, findings: Findings) -> list[tuple[str, Spot]]:
-    """The fields of a mapping, each once. Raises `Wrong` where it is none."""
+    """Return the fields of a mapping, each once. Raises `Wrong` if the node is not a mapping."""
     if not isinstance(spot.node, yaml.MappingNode):
         raise Wrong(spot, f"must be a mapping of names to values, not {_kind(spot.node)}")
     found: dict[str, Spot] = {}
@@ -115,9 +115,9 @@ def members(spot: Spot, findings: Findings) -> list[tuple[str, Spot]]:
 
 
 def list_of(read: Read) -> Read:
-    """A reader of lists.
+    """Return a reader of lists.
 
-    Items that are wrong become findings; the others are returned with their spots.
+    Invalid items become findings; the others are returned with their spots.
     """
 
     def read_list(spot: Spot, findings: Findings) -> Listed:
@@ -140,17 +140,17 @@ class Listed(list[tuple[Spot, Any]]):
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """The items alone."""
+        """The items without their spots."""
         return tuple(value for _, value in self)
 
 
 def entries(listed: Listed | None) -> Iterator[Entry]:
-    """The blocks of a list, if it could be read."""
+    """Yield the blocks of a list, if it could be read."""
     return iter(listed.items if listed is not None else ())
 
 
 def map_of(read_key: Callable[[Spot, str], None], read: Read) -> Read:
-    """A reader of mappings whose field names are the author's own."""
+    """Return a reader of mappings whose field names the author chooses."""
 
     def read_map(spot: Spot, findings: Findings) -> Entry:
         entry = Entry(spot)
@@ -168,14 +168,16 @@ def map_of(read_key: Callable[[Spot, str], None], read: Read) -> Read:
 
 
 def declared_only(block: dict[str, Any]) -> dict[str, Any]:
-    """A block to be written, less the fields that are not declared and have no default (a price, a
+    """Return a block to be written, without undeclared fields that have no default (a price, a
     window).
     """
     return {name: value for name, value in block.items() if value is not None}
 
 
 def text(pattern: re.Pattern[str], *, rule: str) -> Read:
-    """A reader of text that matches `pattern` whole; `rule` says so in words."""
+    """Return a reader of text that matches `pattern` completely; `rule` describes the pattern in
+    words.
+    """
 
     def read_text(spot: Spot, findings: Findings) -> str:
         value = plain_text(spot)
@@ -187,7 +189,7 @@ def text(pattern: re.Pattern[str], *, rule: str) -> Read:
 
 
 def one_of(names: Collection[str]) -> Read:
-    """A reader of one name out of a known set."""
+    """Return a reader of one name out of a known set."""
 
     def read_name(spot: Spot, findings: Findings) -> str:
         value = plain_text(spot)
@@ -199,7 +201,7 @@ def one_of(names: Collection[str]) -> Read:
 
 
 def integer(*, least: int, most: int) -> Read:
-    """A reader of whole numbers within bounds."""
+    """Return a reader of whole numbers within bounds."""
 
     def read_integer(spot: Spot, findings: Findings) -> int:
         value = _scalar(spot, "a whole number")
@@ -211,8 +213,8 @@ def integer(*, least: int, most: int) -> Read:
 
 
 def decimal(*, above: str | None = None, least: str | None = None, most: str, unit: str) -> Read:
-    """A reader of exact decimals, straight from the text: a float on the way would change a
-    price.
+    """Return a reader of exact decimals, straight from the text: a float on the way would change
+    a price.
     """
 
     def read_decimal(spot: Spot, findings: Findings) -> Decimal:
@@ -231,8 +233,8 @@ def decimal(*, above: str | None = None, least: str | None = None, most: str, un
 
 
 def boolean(spot: Spot, findings: Findings) -> bool:
-    """Read `true` or `false`; YAML's other spellings (yes, on, ...) are refused as too easily
-    mistaken.
+    """Read `true` or `false`; YAML's other spellings (yes, on, ...) are refused because readers
+    mistake them easily.
     """
     value = _scalar(spot, "true or false")
     if value not in ("true", "false"):
@@ -241,9 +243,9 @@ def boolean(spot: Spot, findings: Findings) -> bool:
 
 
 def plain_text(spot: Spot) -> str:
-    """The text of a scalar.
+    """Return the text of a scalar.
 
-    Raises `Wrong` where YAML would read it as something else (`no` is false).
+    Raises `Wrong` if YAML would read it as another type (`no` is false).
     """
     value = _scalar(spot, "text")
     if spot.node.tag != _TAG + "str":
@@ -282,5 +284,5 @@ _KINDS = {
 
 
 def _kind(node: yaml.Node) -> str:
-    """What YAML takes a node for, in words. Never its value: it may be a secret."""
+    """Return a node's YAML type in words. Never its value: it may be a secret."""
     return _KINDS.get(str(node.tag).removeprefix(_TAG), "another kind of value")

@@ -1,4 +1,4 @@
-"""Errors in the regions of a document, and in what a rule or a deployment says of regions."""
+"""Errors in the regions of a document, and in the regions that a rule or a deployment names."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _BUILT_IN = RegionTree({})
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The regions that a document may name: those it declares, and the built-in ones."""
+    """The regions that a document may name: its declared ones and the built-in ones."""
 
     declared: frozenset[str]
     tree: RegionTree
 
     def has(self, region: str) -> bool:
-        """True for a place that is known by this name."""
+        """Return True if a place with this name is known."""
         return region in self.declared or region in KNOWN
 
     def hint(self, region: str, besides: Iterable[str] = ()) -> str:
-        """What was probably meant, or which regions are declared: the built-in ones are too many to
-        list.
+        """Return the region that was probably meant, or else the declared ones: the built-in
+        ones are too many to list.
         """
         named = {*self.declared, *besides}
         near = nearest(region, named) or nearest(region.lower(), KNOWN)
@@ -36,7 +36,7 @@ class Regions:
 
 
 def check_regions(declared: Entry | None, findings: Findings) -> Regions:
-    """Check that the declared regions and the built-in ones together are in order."""
+    """Check that the declared regions and the built-in ones are consistent."""
     if declared is None:
         return Regions(frozenset(), RegionTree({}))
     parents: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
 
 def _check_order(declared: Entry, parents: Mapping[str, Sequence[str]], findings: Findings) -> None:
     for parent in declared.values:
-        # Each region that so many steps up lead to, with a way there.
+        # Each region that this number of steps up leads to, with one path to it.
         level: dict[str, tuple[str, ...]] = {parent: (parent,)}
         for _ in range(MAX_REGION_DEPTH):
             level = {
@@ -91,8 +91,8 @@ def _check_order(declared: Entry, parents: Mapping[str, Sequence[str]], findings
 
 
 def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings) -> None:
-    """A built-in region stays where the world has it; what the world says already may be said
-    again.
+    """Reject a built-in region under a built-in parent that does not contain it; repeating a
+    true parent is allowed.
     """
     if child not in KNOWN:
         return
@@ -140,7 +140,7 @@ def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
 
 
 def check_deployment_places(deployment: Entry, regions: Regions, findings: Findings) -> None:
-    """Check where a deployment is said to process, keep data and send telemetry."""
+    """Check the declared places of a deployment's processing, data storage and telemetry."""
     _check_fact(deployment, "region", regions, findings)
     block = deployment.of("residency", Entry)
     if block is not None:
@@ -179,16 +179,17 @@ def _check_named(
 def _check_against_known(
     deployment: Entry, block: Entry | None, regions: Regions, findings: Findings
 ) -> None:
-    """A document may promise less than its provider does; for more it names somebody who says so,
-    and when.
+    """Check a deployment's region against its provider's promise.
+
+    A document may promise less than its provider does; for more it must name a source and a date.
     """
     region, base_url = deployment.of("region", str), deployment.of("base_url", str)
     if region is None or base_url is None or region in UNPLACED:
         return
     host = host_of(base_url)
     known = known_place(host)
-    # Not `covered`: that a document declares one child of `us` does not make the provider promise
-    # it.
+    # Not `covered`: if a document declares only one child of `us`, that does not make the provider
+    # promise the child.
     if known is None or region in regions.tree.ancestors(known.processing):
         return
     if block is not None and "source" in block.spots and "as_of" in block.spots:

@@ -1,5 +1,5 @@
-"""Routes of a policy document: their fields, what must hold between them, and the way to values and
-back.
+"""Routes of a policy document: their fields, the rules between them, and the conversion to
+values and back.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ ROUTE = Block(
 
 
 def check_routes(routes: Listed | None, findings: Findings) -> None:
-    """Add a finding for each field of a route that does not go with its others, or with other
+    """Add a finding for each field of a route that conflicts with its other fields or with other
     routes.
     """
     for route in entries(routes):
@@ -259,24 +259,24 @@ def _check_degrading(route: Entry, routes: Listed | None, findings: Findings) ->
 
 
 def _way_back(route: str, next_of: Mapping[str | None, str | None]) -> list[str] | None:
-    """The routes on which degrading comes back to this one, None where it does not."""
+    """Return the routes on which degrading comes back to this one, None if it does not."""
     way = [route]
     while (following := next_of.get(way[-1])) is not None:
         if following == route:
             return [*way, route]
         if following in way:
-            return None  # it goes round among others, which say so themselves
+            return None  # the cycle does not include this route; its members report it
         way.append(following)
     return None
 
 
 def milliseconds(seconds: float) -> Decimal:
-    """Seconds of a policy as its document has them: the very number that was read."""
+    """Return a policy's seconds as milliseconds: exactly the number in its document."""
     return Decimal(f"{(Decimal(str(seconds)) * 1000).normalize():f}")
 
 
 def route_from_wire(values: dict[str, Any]) -> Route:
-    """A route."""
+    """Return a route."""
     balance, weights, bound = values["balance"], values["weights"], values["latency"]
     cost_usd = values["max_cost_usd"]
     return Route(
@@ -301,7 +301,7 @@ def route_from_wire(values: dict[str, Any]) -> Route:
 
 
 def route_to_wire(route: Route) -> dict[str, Any]:
-    """A route as its block, every default that counts written out."""
+    """Return a route's block, every default that applies written out."""
     bound_s, cost_nusd = route.ttft_p95_s, route.max_cost_nusd
     balance = {
         "cost": Decimal(str(route.balance.cost)),

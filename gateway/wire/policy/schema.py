@@ -1,6 +1,4 @@
-"""Every field of a policy document: how it is read, its default, and what the reference says of
-it.
-"""
+"""Every field of a policy document: its reader, its default and its text in the reference."""
 
 from __future__ import annotations
 
@@ -499,7 +497,7 @@ DOCUMENT = Block(
     ),
 )
 
-# For the reference and the test that it is complete: the heading of each block there.
+# For the reference and its completeness test: the heading of each block.
 BLOCKS: dict[str, Block] = {
     "Document": DOCUMENT,
     "classes": CLASS,
