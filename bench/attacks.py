@@ -397,13 +397,11 @@ def measure(name: str, attack: Attack, gateway: Running) -> list[str]:
     written = gateway.events() - events
     print(
         f"{name:14} memory {idle_bytes / MIB:.0f} MiB idle, {most_bytes / MIB:.0f} at most, "
-        f"{after_bytes / MIB:.0f} {AFTER_S:.0f} s after · healthz p99 {idle.p99_s() * 1e3:.1f} "
-        "ms idle, "
-        f"{during.p99_s() * 1e3:.1f} during, slowest {during.slowest_s() * 1e3:.0f}, "
-        f"{during.failed} of "
-        f"{len(during.answers_s) + during.failed} without an answer · blue {served} of {asked} "
-        "served on new "
-        f"connections, {written} written · a new caller {recovered_s:.1f} s after",
+        f"{after_bytes / MIB:.0f} {AFTER_S:.0f} s after · healthz p99 {idle.p99_s() * 1e3:.1f} ms "
+        f"idle, {during.p99_s() * 1e3:.1f} during, slowest {during.slowest_s() * 1e3:.0f}, "
+        f"{during.failed} of {len(during.answers_s) + during.failed} without an answer · blue "
+        f"{served} of {asked} served on new connections, {written} written · a new caller "
+        f"{recovered_s:.1f} s after",
         flush=True,
     )
     allowed_s = max(TIMES_IDLE * idle.p99_s(), P99_S)

@@ -41,8 +41,8 @@ def upstream_config(folder: Path, ports: dict[str, int]) -> str:
         )
     )
     count = (
-        "default_type text/plain; content_by_lua_block { "
-        "ngx.print(ngx.shared.sent:get('events') or 0) }"
+        "default_type text/plain; content_by_lua_block { ngx.print(ngx.shared.sent:get('events') "
+        "or 0) }"
     )
     servers.append(_server(ports["count"], count))
     modules = [f"load_module {MODULES}/{name}_module.so;" for name in ("ndk_http", "ngx_http_lua")]
@@ -65,9 +65,8 @@ def proxy_config(folder: Path, ports: dict[str, int], upstreams: dict[str, int])
         parts.append(
             _server(
                 port,
-                f"proxy_pass http://{name}; proxy_http_version 1.1; proxy_set_header "
-                "Connection ''; "
-                f"proxy_buffering off; proxy_read_timeout 60s;",
+                f"proxy_pass http://{name}; proxy_http_version 1.1; proxy_set_header Connection "
+                "''; proxy_buffering off; proxy_read_timeout 60s;",
             )
         )
     return _config(folder, "proxy", parts, [])

@@ -388,8 +388,8 @@ def _p99(values: list[float]) -> float:
 def _brief(sample: Sample) -> str:
     return (
         f"{sample.answered / sample.took_s:,.0f} req/s, p50 {sample.p50_ms:.2f} ms, "
-        f"{sample.per_unit_us(sample.cpu_s):.1f} µs, {sample.errors} errors, "
-        f"strangers {sample.strangers_cores:.2f}"
+        f"{sample.per_unit_us(sample.cpu_s):.1f} µs, {sample.errors} errors, strangers "
+        f"{sample.strangers_cores:.2f}"
     )
 
 

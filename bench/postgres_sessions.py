@@ -85,8 +85,8 @@ class Figures:
             cpu_pairs = zip(self.cpu_ms[kind], self.cpu_ms[PLAIN], strict=True)
             lines.append(
                 f"| {title} | {kind} | {median(self.wall_ms[kind]):.3f} | "
-                f"{median(a / b for a, b in pairs):.2f} "
-                f"| {median(self.cpu_ms[kind]):.3f} | {median(a / b for a, b in cpu_pairs):.2f} |"
+                f"{median(a / b for a, b in pairs):.2f} | {median(self.cpu_ms[kind]):.3f} | "
+                f"{median(a / b for a, b in cpu_pairs):.2f} |"
             )
         return "\n".join(lines)
 

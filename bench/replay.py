@@ -224,8 +224,7 @@ def _table(plans: Sequence[Planned]) -> list[str]:
         lines.append(
             f"| {plan.name} | {plan.requests:,} | {plan.ran.took_s:.1f} s | ≤ {MOST_S:g} s | "
             f"{plan.ran.cpu_s:.1f} s | {plan.ran.peak_mib:.0f} MiB | {plan.moved:,} | "
-            f"{plan.refused:,} | "
-            f"{plan.blocked:,} |"
+            f"{plan.refused:,} | {plan.blocked:,} |"
         )
     return lines
 

@@ -408,8 +408,7 @@ def _facts(chosen: argparse.Namespace, load: float) -> list[str]:
         f"--bound-ms {chosen.bound_ms}, seed {chosen.seed}",
         f"- load average as it began: {load:.2f}",
         f"- engine: vLLM on CPU, the tiny model, {SEQUENCES} sequences at once; answers of "
-        f"{ANSWER_TOKENS} tokens; "
-        f"bound of `{BOUNDED}`: TTFT p95 ≤ {chosen.bound_ms / 1000:g} s",
+        f"{ANSWER_TOKENS} tokens; bound of `{BOUNDED}`: TTFT p95 ≤ {chosen.bound_ms / 1000:g} s",
     ]
 
 

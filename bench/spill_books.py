@@ -145,8 +145,7 @@ def table(phases: Sequence[Phase]) -> list[str]:
     """One row for each phase."""
     head = (
         "| phase | callers | requests | TTFT p50 s | TTFT p95 s | spilled | errors | at the "
-        "engine, its count "
-        "| at the API, its book | engine's CPU | others' CPU |"
+        "engine, its count | at the API, its book | engine's CPU | others' CPU |"
     )
     return [head, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|", *map(_row, phases)]
 
@@ -156,8 +155,7 @@ def _row(phase: Phase) -> str:
     at_api = sum(call.deployment == API for call in phase.calls)
     return (
         f"| {phase.name} | {phase.clients} | {count:,} | {phase.ttft_s(0.5):.2f} | "
-        f"{phase.ttft_s(0.95):.2f} | "
-        f"{phase.spilled / max(count, 1):.0%} | {phase.errors} | {phase.engine_finished:,} | "
-        f"{at_api:,} | "
-        f"{phase.engine_cpu_share:.0%} | {phase.strangers_cpu_share:.0%} |"
+        f"{phase.ttft_s(0.95):.2f} | {phase.spilled / max(count, 1):.0%} | {phase.errors} | "
+        f"{phase.engine_finished:,} | {at_api:,} | {phase.engine_cpu_share:.0%} | "
+        f"{phase.strangers_cpu_share:.0%} |"
     )

@@ -127,9 +127,8 @@ def summarise(scenario: Scenario, samples: Mapping[str, Sequence[Sample]]) -> li
 def as_table(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table; `*` marks those that strangers disturbed."""
     lines = [
-        "| load | through | req/s | p50 ms | p99 ms | CPU µs | per | × nginx | Postgres CPU µs "
-        "| PSS MiB | errors "
-        "| strangers, cores |",
+        "| load | through | req/s | p50 ms | p99 ms | CPU µs | per | × nginx | Postgres CPU µs | "
+        "PSS MiB | errors | strangers, cores |",
         "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:

@@ -149,16 +149,12 @@ FALLBACK = (
 )
 TOOL_DONE = "The tool has answered. I have nothing to add."
 STORY = (
-    "Once upon a time a small model lived in a quiet machine. Every morning it woke up, read "
-    "one question"
-    " and wrote one answer. It knew few words, but it used them with care. One day a gateway "
-    "came by and"
-    " asked what each word had cost. The model did not know, so the gateway counted them, one "
-    "by one, and"
-    " wrote the sum in a book. From then on nothing was lost and nothing was counted twice. "
-    "The model"
-    " slept well, the book was closed at the end of the month, and everybody could read what "
-    "it said."
+    "Once upon a time a small model lived in a quiet machine. Every morning it woke up, read one "
+    "question and wrote one answer. It knew few words, but it used them with care. One day a "
+    "gateway came by and asked what each word had cost. The model did not know, so the gateway "
+    "counted them, one by one, and wrote the sum in a book. From then on nothing was lost and "
+    "nothing was counted twice. The model slept well, the book was closed at the end of the month, "
+    "and everybody could read what it said."
 )
 
 

@@ -110,9 +110,8 @@ def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
 
 def _announcement(stack: Stack, home: EngineHome) -> str:
     return (
-        f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} "
-        "GB to download,"
-        f" {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
+        f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} GB to "
+        f"download, {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
     )
 
 
@@ -134,9 +133,8 @@ def find_python(environment: Mapping[str, str], *, running: str = sys.executable
     """
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise UsageError(
-            "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name "
-            "its address in"
-            " the policy; see docs/guides/engine.md."
+            "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name its "
+            "address in the policy; see docs/guides/engine.md."
         )
     known = f"{', '.join(reversed(LOCKED_PYTHONS[1:]))} or {LOCKED_PYTHONS[0]}"
     if own := environment.get("TOLLGATE_ENGINE_PYTHON"):
@@ -144,8 +142,8 @@ def find_python(environment: Mapping[str, str], *, running: str = sys.executable
         if version not in LOCKED_PYTHONS:
             raise UsageError(
                 f"TOLLGATE_ENGINE_PYTHON={own} is "
-                f"{f'Python {version}' if version else 'no working Python'}."
-                f" The engine needs Python {known} with its venv module."
+                f"{f'Python {version}' if version else 'no working Python'}. The engine needs "
+                f"Python {known} with its venv module."
             )
         return Interpreter(path=own, version=version)
     for path in (running, *_installed_pythons(environment)):

@@ -108,9 +108,9 @@ def require_free(folder: Path, needed_bytes: int, *, setting: str) -> None:
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:
         raise UsageError(
-            f"Not enough disk: {folder} has {free_bytes / 1e9:.1f} GB free,"
-            f" {needed_bytes / 1e9:.1f} GB are needed."
-            f" Free some, or set {setting} to a folder on a larger disk."
+            f"Not enough disk: {folder} has {free_bytes / 1e9:.1f} GB free, "
+            f"{needed_bytes / 1e9:.1f} GB are needed. Free some, or set {setting} to a folder on a "
+            "larger disk."
         )
 
 

@@ -85,8 +85,8 @@ class Settings(BaseSettings):
     region: str = Field(
         "unknown",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
-        description="Where this gateway runs, as the policy names regions; rules with "
-        "gateway_regions look at it.",
+        description="The gateway's own region, by its name in the policy; rules with "
+        "gateway_regions check it.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Host names the gateway answers to; empty means any."
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
         0.2, gt=0, description="Longest time an event waits for the writer."
     )
     journal_dir: Path | None = Field(
-        None, description="Where attempts are written down first; default HOME/journal."
+        None, description="Folder of this machine's journals of attempts; default HOME/journal."
     )
     journal_max_bytes: int = Field(
         256 * 2**20, ge=32 * 2**20, description="Most space of one worker's journal."
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
     journal_lost_after_s: float = Field(
         86_400,
         gt=0,
-        description="When a journal not heard of is given up and what it had leased is booked.",
+        description="Age at which a silent journal is given up and its leased money is booked.",
     )
     outage_s: float = Field(
         900.0,
@@ -165,8 +165,8 @@ class Settings(BaseSettings):
         0.05,
         gt=0,
         le=1,
-        description="How long a request waits for Postgres where its budget has too little at "
-        "hand.",
+        description="How long a request waits for Postgres if its budget has too little leased "
+        "here.",
     )
     drain_s: float = Field(
         25.0, ge=0, description="Time that live requests get to finish at shutdown."
@@ -210,7 +210,7 @@ class Settings(BaseSettings):
             decoded = None
         if isinstance(decoded, kind):
             return decoded
-        raise ValueError(f"{value!r} is not what it takes: JSON, for example {example}")
+        raise ValueError(f"{value!r} is not valid: write JSON, for example {example}")
 
     @property
     def home_path(self) -> Path:

@@ -63,10 +63,9 @@ def show() -> None:
     _show_percentiles(daily, "tpot", "Time per output token (TPOT)", unit="ms", per_s=1000)
     show_report(report, COLUMNS)
     st.caption(
-        "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers "
-        "and failures are "
-        "counted as not measured and are in no percentile. TPOT is per output token after the "
-        "first."
+        "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers and "
+        "failures are counted as not measured and are in no percentile. TPOT is per output token "
+        "after the first."
     )
     show_notes(report)
 

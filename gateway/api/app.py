@@ -402,7 +402,7 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     logs it.
     """
     return await _on_request_error(
-        request, UpstreamError("The gateway failed on this request. Tell an admin.")
+        request, UpstreamError("The gateway failed on this request. Ask an admin.")
     )
 
 

@@ -83,9 +83,8 @@ def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = 
         names = ", ".join(sorted(team.projects)[:MOST_NAMES]) or "none"
         raise InvalidRequest(
             f"x-tollgate-project: team {team.name} has hard project budgets and no project "
-            f"'{_printable(sent)}'. "
-            f"Its projects: {names}. Name one, leave the header out, or ask an admin to "
-            "declare it in the policy.",
+            f"'{_printable(sent)}'. Its projects: {names}. Name one, leave the header out, or ask "
+            "an admin to declare it in the policy.",
             param="x-tollgate-project",
         )
     return sent
@@ -141,8 +140,7 @@ def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
     classes, tags = ", ".join(known.label for known in DataClass), ", ".join(sorted(declared_tags))
     return InvalidRequest(
         f"x-tollgate-data-class: {problem}. Write at most one of {classes}, and any of the "
-        "policy's data tags: "
-        f"{tags or 'it declares none'}."
+        f"policy's data tags: {tags or 'it declares none'}."
     )
 
 

@@ -64,6 +64,5 @@ def _check_type(kind: str) -> None:
         shown = "".join(letter for letter in named[:100] if letter.isprintable())
         raise UnsupportedMediaType(
             f"The body is sent as '{shown}', and only JSON is read here. Add the header, with "
-            "curl: "
-            "-H 'Content-Type: application/json'"
+            "curl: -H 'Content-Type: application/json'"
         )

@@ -93,7 +93,7 @@ class Forwarder:
         except Exception:
             log.exception("request_failed", request_id=str(call.request_id))
             await call.refuse(
-                UpstreamError("The gateway failed on this request. Tell an admin its x-request-id.")
+                UpstreamError("The gateway failed on this request. Give an admin its x-request-id.")
             )
         finally:
             call.log(self.lines)

@@ -144,8 +144,7 @@ def _decoded(body: bytes, kind: type[Any]) -> Any:
     except msgspec.ValidationError as wrong:
         raise InvalidRequest(
             f"The body: {wrong}. Send a request's body as it is, or {{model, data_class, "
-            "data_tags, operation, needs, "
-            f"tokens, answer_tokens}}."
+            "data_tags, operation, needs, tokens, answer_tokens}."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidRequest("The body is not a valid JSON object.") from None

@@ -34,9 +34,11 @@ ENDPOINTS = (
     Endpoint("/v1/models", "GET", "The routes your team may ask for"),
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
     Endpoint("/v1/requests/{request_id}", "GET", "The receipt of one of your team's requests"),
-    Endpoint("/v1/usage/me", "GET", "What your team and key have spent"),
+    Endpoint("/v1/usage/me", "GET", "The spending of your team and key"),
     Endpoint(
-        "/v1/route/explain", "POST", "Where a request would go, and why nowhere else; sends nothing"
+        "/v1/route/explain",
+        "POST",
+        "The deployments that a request would use, and why not the others; sends nothing",
     ),
     Endpoint("/healthz", "GET", "Alive"),
     Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),

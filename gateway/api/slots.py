@@ -22,9 +22,8 @@ class RequestSlots:
         taken = self._taken.get(team, 0)
         if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
             raise Overloaded(
-                f"Team {team} has {taken} of the {self.most} places for requests in flight "
-                "here; the rest is kept for "
-                "other teams. Try again when some of its requests have ended.",
+                f"Team {team} has {taken} of the {self.most} places for requests in flight here; "
+                "the rest is kept for other teams. Try again when some of its requests have ended.",
                 retry_after_s=1,
             )
         self._taken[team] = taken + 1

@@ -187,7 +187,7 @@ def grant(
     """
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
-        raise BadUsage("--reason must say why. Nothing was granted.")
+        raise BadUsage("--reason must give the reason. Nothing was granted.")
     amount_nusd, now = _amount(amount), toolbox.now()
     until = None if expires is None else expiry(expires, now)
     with _both(toolbox) as (stores, reports):
@@ -226,9 +226,8 @@ def expiry(text: str, now: datetime) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise BadUsage(
-            f"'{text}' is no moment. Write a length of time (12h, 3d, 2w), a date (2026-11-27) "
-            "or a date and time "
-            f"(2026-11-27T18:00). Nothing was granted."
+            f"'{text}' is no moment. Write a length of time (12h, 3d, 2w), a date (2026-11-27) or "
+            "a date and time (2026-11-27T18:00). Nothing was granted."
         ) from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
@@ -244,9 +243,8 @@ def _amount(text: str) -> int:
     nusd = usd.scaleb(9) if usd.is_finite() and abs(usd) <= MOST_USD else Decimal(-1)
     if nusd <= 0 or nusd != nusd.to_integral_value():
         raise BadUsage(
-            f"A grant is more than 0 and at most {MOST_USD:,} USD, with at most nine decimals; "
-            f"got {text}. "
-            f"Nothing was granted."
+            f"A grant is more than 0 and at most {MOST_USD:,} USD, with at most nine decimals; got "
+            f"{text}. Nothing was granted."
         )
     return int(nusd)
 
@@ -476,9 +474,8 @@ def _forecast(one: BudgetStanding) -> str:
     if one.rate_since is None:
         return "none yet: too early in its period"
     return (
-        f"{format_usd(one.forecast_usd)} at the end of the period: what is spent, and more at "
-        "the present rate, "
-        f"{format_usd(one.recent_usd)} since {moment(one.rate_since)}"
+        f"{format_usd(one.forecast_usd)} at the end of the period: the spending so far plus the "
+        f"present rate, {format_usd(one.recent_usd)} since {moment(one.rate_since)}"
     )
 
 

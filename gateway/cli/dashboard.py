@@ -67,10 +67,9 @@ def dashboard(
     needs_sign_in = not (insecure_local or is_loopback(options.dashboard_host))
     if needs_sign_in and not has_sign_in():
         raise BadUsage(
-            "The dashboard would show every team's spend to whoever reaches "
-            f"{options.dashboard_host}. Configure "
-            f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of "
-            "it signs people in."
+            "The dashboard would show every team's spending to everyone who can reach "
+            f"{options.dashboard_host}. Configure sign-in ([auth] in ~/{SECRETS}), or use "
+            "--insecure-local if a proxy in front of it signs people in."
         )
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")

@@ -210,8 +210,8 @@ def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
     is_new = not path.exists()
     if is_new and stores.keys.list_all():
         raise BadUsage(
-            f"This database has API keys, but the pepper they were made with is not at {path}. "
-            f"Restore it there, or set TOLLGATE_PEPPER_FILE to where it is."
+            f"This database has API keys, but their pepper is not at {path}. Restore it there, or "
+            "set TOLLGATE_PEPPER_FILE to its path."
         )
     pepper.create(path)
     pepper.register(stores.database, pepper.load(path))

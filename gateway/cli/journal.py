@@ -22,7 +22,7 @@ app = typer.Typer(
 
 @app.command(
     "list",
-    short_help="List the journals and when they were last heard of.",
+    short_help="List the journals with their last activity.",
     epilog="\b\nExample:\n  tollgate journal list --format csv",
 )
 def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
@@ -46,13 +46,13 @@ def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> No
 
 @app.command(
     "lost",
-    short_help="Say that a journal will not come back.",
+    short_help="Declare a journal permanently lost.",
     epilog="\b\nExample:\n  tollgate journal lost 7d9c1f3a-… --reason 'disk of gateway-2 died'",
 )
 def lose_journal(
     ctx: typer.Context,
     journal_id: Annotated[str, typer.Argument(metavar="ID", help="From `tollgate journal list`.")],
-    reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
+    reason: Annotated[str, typer.Option("--reason", help="The cause, for the record.")],
 ) -> None:
     """Declare a live journal's volume permanently lost, and book its leased budget money as spent.
 
@@ -64,9 +64,7 @@ def lose_journal(
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
-        raise BadUsage("--reason must say what happened. Nothing was changed.")
+        raise BadUsage("--reason must explain the loss. Nothing was changed.")
     with toolbox.open_stores() as stores:
         JournalTable(stores.database).lose(journal_id_of(journal_id), reason=reason.strip())
-    note(
-        f"Journal {journal_id} is noted as lost; what it had leased of budgets is booked as spent."
-    )
+    note(f"Journal {journal_id} is recorded as lost; its leased budget money is booked as spent.")

@@ -23,7 +23,7 @@ def month() -> None:
 
 @app.command(
     "status",
-    short_help="List what is open in a month.",
+    short_help="List a month's open items.",
     epilog="\b\nExamples:\n  tollgate month status\n  tollgate month status 2026-10 --format json",
 )
 def status(

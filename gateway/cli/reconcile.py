@@ -35,7 +35,7 @@ def reconcile() -> None:
 
 @app.command(
     "resolve",
-    short_help="Say what an unknown attempt cost.",
+    short_help="Enter the cost of an unknown attempt.",
     epilog="\b\nExamples:\n  tollgate report unsettled\n"
     "  tollgate reconcile resolve 01973b2e-6c1f-7c3a-9d3f-0242ac120002 --as zero --reason 'not "
     "on the invoice'\n"
@@ -49,7 +49,7 @@ def resolve(
     ],
     cost: Annotated[
         str,
-        typer.Option("--as", metavar="zero|hold|AMOUNT", help="What it cost; AMOUNT is in USD."),
+        typer.Option("--as", metavar="zero|hold|AMOUNT", help="Its cost; AMOUNT is in USD."),
     ],
     reason: Annotated[str, typer.Option("--reason", help="How you know, for the record.")],
     attempt: Annotated[
@@ -66,7 +66,7 @@ def resolve(
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
-        raise BadUsage("--reason must say how you know. Nothing was booked.")
+        raise BadUsage("--reason must give your source. Nothing was booked.")
     said = _cost(cost)
     with toolbox.open_stores() as stores:
         booked = book(
@@ -89,8 +89,8 @@ def resolve(
     show_record(record, format)
     if booked.held_usd is not None and booked.cost_usd > booked.held_usd:
         note(
-            f"More than its hold of {format_usd(booked.held_usd)}: mind what that route's "
-            "requests may cost at most."
+            f"More than its hold of {format_usd(booked.held_usd)}: check the maximum cost of "
+            "that route's requests."
         )
 
 
@@ -120,7 +120,7 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
 
 @app.command(
     "retry",
-    short_help="Try again to book records that were set aside.",
+    short_help="Try to book dead letters again.",
     epilog="\b\nExamples:\n  tollgate db upgrade && tollgate reconcile retry\n"
     "  tollgate reconcile retry 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6",
 )
@@ -157,16 +157,13 @@ def retry(
     show(Table(("letter", "booked", "refused"), rows), format, empty="No record waits.")
     refused = sum(one.resolution is None for one in tried)
     if refused:
-        note(
-            f"Refused again: {refused} of {len(tried)}. docs/runbooks/rejected-events.md says "
-            "what to look at."
-        )
+        note(f"Refused again: {refused} of {len(tried)}. Next: docs/runbooks/rejected-events.md.")
         raise typer.Exit(1)
 
 
 @app.command(
     "dismiss",
-    short_help="Say that a record will not be booked.",
+    short_help="Close a dead letter without booking it.",
     epilog="\b\nExample:\n  tollgate reconcile dismiss 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6 "
     "--reason 'a test machine'",
 )
@@ -175,9 +172,7 @@ def dismiss(
     letter: Annotated[
         str, typer.Argument(metavar="LETTER", help="From `tollgate reconcile dead-letters`.")
     ],
-    reason: Annotated[
-        str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")
-    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why no team should be charged for it.")],
 ) -> None:
     """Close a dead letter that will never be booked.
 
@@ -187,12 +182,12 @@ def dismiss(
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
-        raise BadUsage("--reason must say why nobody is charged for it. Nothing was changed.")
+        raise BadUsage("--reason must explain why no team is charged. Nothing was changed.")
     letter_id = letter_id_of(letter)
     with toolbox.open_stores() as stores:
         if not DeadLetters(stores.database).close(letter_id, resolution=reason.strip()):
             raise _no_letter(letter_id)
-    note(f"Record {letter_id} is dealt with: nobody is charged for it.")
+    note(f"Record {letter_id} is closed: no team is charged for it.")
 
 
 def _journal(journal_id: UUID | None) -> str | None:

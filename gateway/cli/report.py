@@ -324,8 +324,7 @@ def _receipt_text(receipt: Receipt) -> str:
     text = [
         f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
         f"Team {receipt.team}, cost centre {receipt.cost_centre}, project "
-        f"{receipt.project or '—'}, "
-        f"key {receipt.key_id}",
+        f"{receipt.project or '—'}, key {receipt.key_id}",
         f"Class {receipt.data_class}, policy version {receipt.policy_version}, booked in "
         f"{receipt.posted_period}",
     ]
@@ -333,8 +332,7 @@ def _receipt_text(receipt: Receipt) -> str:
         text += [
             "",
             f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, "
-            f"{attempt.model}, {attempt.region}): "
-            f"{attempt.outcome}",
+            f"{attempt.model}, {attempt.region}): {attempt.outcome}",
             f"  usage         {attempt.usage_source}: {attempt.usage_obtained}",
             *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
             *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in attempt.lines),

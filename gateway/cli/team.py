@@ -64,7 +64,7 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 @app.command(
     "show",
-    short_help="Show one team and what it may call.",
+    short_help="Show one team and its permissions.",
     epilog="\b\nExample:\n  tollgate team show payments",
 )
 def show_team(

@@ -33,6 +33,5 @@ def resolve(deployment: Deployment) -> str | None:
 def _missing(deployment: Deployment, what: str) -> UpstreamAuth:
     return UpstreamAuth(
         f"The credential {deployment.api_key} of deployment {deployment.name} {what} where the "
-        "gateway runs. "
-        f"Ask an admin to set it. Nothing was sent."
+        "gateway runs. Ask an admin to set it. Nothing was sent."
     )

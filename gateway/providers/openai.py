@@ -199,21 +199,21 @@ class OpenAI:
             return _refused(deployment, status, said)
         if status in (401, 403):
             error = UpstreamAuth(
-                f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin."
+                f"{name} refused the gateway's own credential (HTTP {status}). Ask an admin."
             )
             error.may_be_this_request = status == 403
             return error
         if status == 404 and said.param == "model":
             return UpstreamError(
-                f"{name} does not know its model {deployment.model}. Tell an admin."
+                f"{name} does not know its model {deployment.model}. Ask an admin."
             )
         if status == 404:
             return ModelNotFound(
-                f"{name} does not offer this endpoint or what it names (HTTP 404)."
+                f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
             )
         if status == 429 and QUOTA_USED_UP in (said.code, said.type):
             return QuotaExhausted(
-                f"The gateway's account at {name} is used up (HTTP 429). Tell an admin."
+                f"The gateway's account at {name} is used up (HTTP 429). Ask an admin."
             )
         if status == 429:
             return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")

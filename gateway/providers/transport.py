@@ -54,8 +54,7 @@ class Http1Transport:
         except OriginFull:
             raise UpstreamNotCalled(
                 f"{name} was not called: all {self.pool.max_per_origin} connections that its "
-                "address may have are in "
-                f"use. The others are kept for other addresses."
+                "address may have are in use. The others are kept for other addresses."
             ) from None
         except TimeoutError:
             if self.pool.is_full:

@@ -200,7 +200,7 @@ _HISTOGRAMS = {
     "tpot": ("tollgate_tpot_seconds", "Time per output token after the first."),
     "gap": ("tollgate_gap_seconds", "Longest silence between two pieces of an answer's content."),
     "queue": ("tollgate_queue_seconds", "Wait in the gateway for room, budget or a pause."),
-    "engine_queue": ("tollgate_engine_queue_seconds", "Wait in the engine, as it says itself."),
+    "engine_queue": ("tollgate_engine_queue_seconds", "Wait in the engine, by its own report."),
     "overhead": ("tollgate_overhead_seconds", "The gateway's own time before it sends."),
     "duration": ("tollgate_upstream_seconds", "Duration of an attempt."),
 }

@@ -68,7 +68,7 @@ class Metrics:
         )
         self.ejections = Counter(
             "tollgate_residency_contradictions_total",
-            "Deployments taken out of use: they said that they ran elsewhere.",
+            "Deployments taken out of use, because they reported another place.",
             ("deployment",),
             registry=self.registry,
         )
@@ -173,7 +173,7 @@ class Metrics:
         )
         self.dead_letters = Counter(
             "tollgate_dead_letters_total",
-            "Records Postgres cannot take, set aside.",
+            "Dead letters: records that Postgres refused.",
             registry=self.registry,
         )
         self.conflicting_events = Counter(

@@ -33,8 +33,8 @@ def test_a_correction_in_between_stands(database: Database, comes_again: bool) -
     with database.begin() as connection:
         said = connection.execute(
             text(
-                "SELECT (SELECT sum(cost_nusd) FROM tollgate.usage_events) "
-                "+ (SELECT sum(amount_nusd) FROM tollgate.adjustments)"
+                "SELECT (SELECT sum(cost_nusd) FROM tollgate.usage_events) + (SELECT "
+                "sum(amount_nusd) FROM tollgate.adjustments)"
             )
         ).scalar_one()
     assert said == (700_000 if comes_again else 500_000)

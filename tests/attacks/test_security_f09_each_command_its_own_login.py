@@ -117,8 +117,7 @@ def test_each_login_is_in_its_own_role_alone(cli: Cli, database_url: str) -> Non
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT member::regrole::text, roleid::regrole::text FROM pg_auth_members WHERE "
-            "member::regrole::text = "
-            "ANY(%s)",
+            "member::regrole::text = ANY(%s)",
             ([f'"{name}"' if not name.isidentifier() else name for name in users.values()],),
         ).fetchall()
         flags = connection.execute(
@@ -176,8 +175,7 @@ def test_serving_uses_its_own_login(
     gateway.events(answer.headers["x-request-id"])
     rows = gateway.query(
         "SELECT DISTINCT usename, application_name FROM pg_stat_activity WHERE datname = "
-        "current_database() AND "
-        "application_name LIKE 'tollgate%%' AND pid <> pg_backend_pid()"
+        "current_database() AND application_name LIKE 'tollgate%%' AND pid <> pg_backend_pid()"
     )
     assert {row["usename"] for row in rows} <= {
         user_of(gateway.tollgate("db", "url", "--as", purpose))

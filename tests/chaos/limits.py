@@ -470,9 +470,8 @@ def _judge_window(
         )
     minutes = " / ".join(f"{minute:,}" for minute in seen.minutes)
     row = (
-        f"each minute {minutes}; in 60 s at most {seen.most:,}, refused at {seen.least:,} or "
-        f"more; ± {slack:,.0f} "
-        f"allowed; {seen.wrong_refusals} of {len(refused):,} refused with room left"
+        f"each minute {minutes}; in 60 s at most {seen.most:,}, refused at {seen.least:,} or more; "
+        f"± {slack:,.0f} allowed; {seen.wrong_refusals} of {len(refused):,} refused with room left"
     )
     return row, found
 

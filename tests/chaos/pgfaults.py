@@ -30,8 +30,8 @@ WRITTEN_WITHIN_S = 60.0
 WRITTEN = "tollgate_written_events_total"
 OURS = "chaos"  # the application name of connections that faults themselves hold
 END_ALL = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    f"WHERE usename = 'tollgate' AND application_name <> '{OURS}'"
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'tollgate' AND "
+    f"application_name <> '{OURS}'"
 )
 
 

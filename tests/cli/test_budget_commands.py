@@ -209,12 +209,10 @@ def alert(database: Database) -> None:
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, "
-                "rule_id, scope, team, owner, "
-                "kind, period, time_zone, limit_nusd, granted_nusd, spent_nusd, raised_at, "
-                "next_try_at, last_error) "
-                "VALUES ('payments/month', :starts_at, 0.02, 'payments/month', 'team', "
-                "'payments', 'payments', 'hard', "
+                "INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, rule_id, "
+                "scope, team, owner, kind, period, time_zone, limit_nusd, granted_nusd, "
+                "spent_nusd, raised_at, next_try_at, last_error) VALUES ('payments/month', "
+                ":starts_at, 0.02, 'payments/month', 'team', 'payments', 'payments', 'hard', "
                 "'month', 'Europe/Berlin', 100, 0, 2000000000, :now, :now, 'no answer')"
             ),
             {"starts_at": MONTH, "now": NOW},
@@ -255,7 +253,7 @@ def test_one_budget_is_shown_in_full(till: Cli, database: Database) -> None:
         "period    month, from 1 Nov 00:00 Europe/Berlin to 1 Dec 00:00 Europe/Berlin\n",
         "left      $98.20\n",
         "spent     $2.80, 2.7 % of limit and grants\n",
-        "forecast  $5.70 at the end of the period: what is spent, and more at the present "
+        "forecast  $5.70 at the end of the period: the spending so far plus the present "
         "rate, $1.80 since 2036-11-14",
         "2.0 %    $2.00  2036-11-20 12:00:00 UTC  not yet: no answer\n",
         "launch week",

@@ -82,15 +82,12 @@ def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(
         )
         connection.execute(
             "INSERT INTO tollgate.journals (id, replica, heartbeat) VALUES (gen_random_uuid(), "
-            "'gone', now() - "
-            "interval '2 hours')"
+            "'gone', now() - interval '2 hours')"
         )
         connection.execute(
-            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
-            "posted_period, occurred_at, "
-            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 't', 'c', "
-            "'2026-11-01', now(), 1, "
-            "'redelivery', 'came again', 'x')"
+            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, "
+            "occurred_at, amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 't', 'c', "
+            "'2026-11-01', now(), 1, 'redelivery', 'came again', 'x')"
         )
     found = checks(applied)
     said = {name: (row["status"], row["finding"]) for name, row in found.items()}

@@ -55,7 +55,7 @@ def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(
     assert ran.code == 1
     assert "~ team search\n      data_class: internal → public\n" in ran.out
     assert ran.out.splitlines()[-1].startswith(
-        "1 change; nobody is turned away by them; --replay 30d"
+        "1 change; none of them refuses a request; --replay 30d"
     )
     assert applied("policy", "plan", str(policy_file)).code == 0
     assert len(json.loads(applied.ok("policy", "history", "--format", "json"))) == 1
@@ -191,4 +191,4 @@ def test_what_came_of_the_wait_is_said_in_one_line() -> None:
     said = words([worker("a", 3), *behind], behind, 10.2)
     assert said.startswith("Live on 1/3 replicas after 10 s. Behind: b (journal ")
     assert "serves version 2; c (journal " in said
-    assert "has not said what it serves" in said
+    assert "has not reported its version" in said

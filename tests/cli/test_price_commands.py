@@ -336,10 +336,9 @@ def stale(url: str) -> None:
             """'gpt-5.5', 'genai-prices 0', '[{"kind":"input","usd_per_mtok":"6","from_input_tokens":0}]')"""  # noqa: E501
         )
         connection.execute(
-            "INSERT INTO tollgate.price_entries "
-            "(origin, provider, model, valid_from, price_id, source, author, reason) VALUES "
-            "('list', 'openai', 'gpt-5.5', now() - interval '1 hour', 'price_stale', "
-            "'genai-prices 0', 'a', 'b')"
+            "INSERT INTO tollgate.price_entries (origin, provider, model, valid_from, price_id, "
+            "source, author, reason) VALUES ('list', 'openai', 'gpt-5.5', now() - interval '1 "
+            "hour', 'price_stale', 'genai-prices 0', 'a', 'b')"
         )
 
 
@@ -349,7 +348,7 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
     before = entries(database_url)
     listing = applied("price", "list")
     assert rate_of(applied, "gpt-eu", "input") == 6
-    assert "The built-in list says otherwise of gpt-5.5" in listing.err
+    assert "The built-in list differs from the book for gpt-5.5" in listing.err
     dry = list(csv.DictReader(io.StringIO(applied.ok("price", "sync", "--dry-run", "-f", "csv"))))
     (changed,) = [
         r

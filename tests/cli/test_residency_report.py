@@ -65,10 +65,7 @@ def test_a_month_that_stayed_inside(
     RefusalStore(database).write(uuid4(), {refused: 4})
     ran = applied(*ASKED)
     assert ran.code == 0, ran
-    assert (
-        "0 of 3 attempts outside of what the rules allow. The audit log is as it was written."
-        in ran.out
-    )
+    assert "0 of 3 attempts broke a rule. The audit log is as it was written." in ran.out
     assert "eu.api.openai.com" in ran.out
     assert "https://developers.openai.com/api/docs/guides/data-residency" in ran.out
     assert "<td>class:restricted</td>" in ran.out

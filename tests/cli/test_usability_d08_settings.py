@@ -67,7 +67,7 @@ def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
         (
             "ALLOWED_HOSTS",
             "a.example",
-            "'a.example' is not what it takes: JSON, for example [\"a.example\"].",
+            "'a.example' is not valid: write JSON, for example [\"a.example\"].",
         ),
         (
             "DATABASE_URL",

@@ -40,13 +40,11 @@ def test_a_page_says_that_hours_wait_to_be_summed_up(
     write(event(1))
     with database.begin() as connection:
         connection.exec_driver_sql(
-            "CREATE FUNCTION finance.slow() RETURNS boolean LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING "
-            "ERRCODE = '57014'; END $$;"
-            "ALTER VIEW finance.periods RENAME TO periods_before;"
-            "CREATE VIEW finance.periods AS SELECT * FROM finance.periods_before WHERE "
-            "finance.slow();"
-            "GRANT SELECT ON finance.periods TO tollgate_reader;"
+            "CREATE FUNCTION finance.slow() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE "
+            "EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END "
+            "$$;ALTER VIEW finance.periods RENAME TO periods_before;CREATE VIEW finance.periods AS "
+            "SELECT * FROM finance.periods_before WHERE finance.slow();GRANT SELECT ON "
+            "finance.periods TO tollgate_reader;"
         )
     app = look()
     assert not app.exception

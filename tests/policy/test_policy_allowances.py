@@ -250,10 +250,8 @@ ODD = [
         35,
         "routes[0].deployments[1]",
         "nothing bounds an answer of 'gpt-eu' here: neither the route nor the deployment has "
-        "max_output_tokens, nor is "
-        "there a context_window; where callers give no maximum, such requests of teams with a "
-        "hard budget "
-        "(payments, search) are refused",
+        "max_output_tokens, nor is there a context_window; where callers give no maximum, such "
+        "requests of teams with a hard budget (payments, search) are refused",
     ),
 ]
 
@@ -600,9 +598,8 @@ def test_a_changed_budget_is_shown_by_its_own_name_and_field() -> None:
             kind="budget",
             name="pilot-2026",
             details=(
-                "of: team payments, period: once, limit_usd: 200.000000001, kind: hard, "
-                "alert_at: [], "
-                "overdraft_usd: 1",
+                "of: team payments, period: once, limit_usd: 200.000000001, kind: hard, alert_at: "
+                "[], overdraft_usd: 1",
             ),
         ),
     )

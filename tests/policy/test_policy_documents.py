@@ -208,8 +208,8 @@ WRONG_VALUES = [
         "remove one of them",
     ),
     (
-        "price: {input_usd_per_mtok: 0.80, cached_input_usd_per_mtok: 0.20, "
-        "output_usd_per_mtok: 3.20}",
+        "price: {input_usd_per_mtok: 0.80, cached_input_usd_per_mtok: 0.20, output_usd_per_mtok: "
+        "3.20}",
         "stand_in_price: {input_usd_per_mtok: 0.80}",
         30,
         "deployments[2].stand_in_price",
@@ -613,9 +613,9 @@ def test_every_kind_and_tier_of_a_declared_price_reaches_the_policy() -> None:
     """
     terms = (
         ", cache_write_1h_usd_per_mtok: 1.60, image_input_usd_per_mtok: 0.80, "
-        "audio_output_usd_per_mtok: 64, "
-        "web_search_usd_per_1k_calls: 2.5, service_tiers: {priority: {input_usd_per_mtok: 1.60, "
-        "output_usd_per_mtok: 6.40, file_search_usd_per_1k_calls: 3}}}"
+        "audio_output_usd_per_mtok: 64, web_search_usd_per_1k_calls: 2.5, service_tiers: "
+        "{priority: {input_usd_per_mtok: 1.60, output_usd_per_mtok: 6.40, "
+        "file_search_usd_per_1k_calls: 3}}}"
     )
     text = changed("output_usd_per_mtok: 3.20}", f"output_usd_per_mtok: 3.20{terms}")
     declared = parse(text).policy.deployments["partner"].price

@@ -311,7 +311,7 @@ def test_what_is_open_in_a_month_is_named(
         "GPU hours": "1 of 1 hour(s) of own GPUs have no known bill",
         "dead letters": "1 record(s) of any month could not be booked",
         "journals": "1 not heard of for 24 hours: they may hold events",
-        "lost journals": "1: what they held is not in the ledger",
+        "lost journals": "1: their unwritten events are not in the ledger",
         "roll-ups": "1 hour(s) wait to be summed up: totals are right but slow",
     }
     open_checks = [check for check in finance.month_status(NOVEMBER).checks if check.status != "ok"]

@@ -162,9 +162,8 @@ def test_grants_are_known_by_account_and_period(
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.budget_grants (grant_id, account_id, starts_at, "
-                "amount_nusd, reason, author) "
-                "VALUES (gen_random_uuid(), 'payments/day', :noon, 5, 'r', 'a'), "
+                "INSERT INTO tollgate.budget_grants (grant_id, account_id, starts_at, amount_nusd, "
+                "reason, author) VALUES (gen_random_uuid(), 'payments/day', :noon, 5, 'r', 'a'), "
                 "(gen_random_uuid(), 'payments/day', :noon, 6, 'r', 'a')"
             ),
             {"noon": NOON},

@@ -259,9 +259,8 @@ def adjust(
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
-            "cost_centre, posted_period, "
-            "occurred_at, amount_nusd, kind, reason, author, settles) VALUES "
-            "(gen_random_uuid(), %s, %s, 'payments', "
-            "'CC-1207', %s, %s, %s, %s, 'a test', 'test', %s)",
+            "cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author, settles) "
+            "VALUES (gen_random_uuid(), %s, %s, 'payments', 'CC-1207', %s, %s, %s, %s, 'a test', "
+            "'test', %s)",
             (wanted, attempt, at.date().replace(day=1), at, amount_nusd, kind, settles),
         )

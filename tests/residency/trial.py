@@ -135,8 +135,8 @@ def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
         if (enforced, shadows) != (verdict.denials, verdict.shadows):
             tally.findings.append(
                 f"case {case.number}: {name}: the gateway says {sorted(enforced)} and shadows "
-                f"{sorted(shadows)}, the "
-                f"specification {sorted(verdict.denials)} and {sorted(verdict.shadows)}"
+                f"{sorted(shadows)}, the specification {sorted(verdict.denials)} and "
+                f"{sorted(verdict.shadows)}"
             )
 
 

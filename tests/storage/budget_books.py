@@ -88,8 +88,8 @@ def balance(database: Database, account_id: str = ACCOUNT) -> tuple[int, int]:
     """What is spent and leased of an account in November."""
     found = rows(
         database,
-        "SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods "
-        f"WHERE account_id = '{account_id}' AND starts_at = '2026-11-01'",
+        "SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods WHERE account_id = "
+        f"'{account_id}' AND starts_at = '2026-11-01'",
     )
     return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
 

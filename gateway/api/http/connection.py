@@ -262,8 +262,7 @@ class Connection(asyncio.Protocol):
         self._stop_reading(
             RequestTimeout(
                 f"The request's headers did not come within {self._limits.head_s:g} s, so the "
-                "connection ends. "
-                "Send the request again in one piece."
+                "connection ends. Send the request again in one piece."
             )
         )
         return min(again_s, self._closes_by_s)
@@ -289,9 +288,9 @@ class Connection(asyncio.Protocol):
         self._table.count_closed("body_late")
         self._stop_reading(
             RequestTimeout(
-                f"The request's body came slower than {limits.body_bytes_per_s:,} bytes per "
-                "second or was not whole "
-                f"within {limits.body_s:g} s. Send it again on a better connection, or send less."
+                f"The request's body came slower than {limits.body_bytes_per_s:,} bytes per second "
+                f"or was not whole within {limits.body_s:g} s. Send it again on a better "
+                "connection, or send less."
             )
         )
         return min(again_s, self._closes_by_s)

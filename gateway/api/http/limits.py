@@ -55,8 +55,7 @@ def most_connections(descriptors: int, *, configured: int) -> int:
     """
     if descriptors < LEAST_DESCRIPTORS:
         raise BadUsage(
-            f"This process may open {descriptors} files, and {RESERVED} of them are for "
-            "Postgres, upstreams and the "
-            f"journal. {MORE_DESCRIPTORS}"
+            f"This process may open {descriptors} files, and {RESERVED} of them are for Postgres, "
+            f"upstreams and the journal. {MORE_DESCRIPTORS}"
         )
     return min(configured, int(descriptors * SHARE), descriptors - RESERVED)

@@ -195,8 +195,7 @@ class RequestParser:
             self._refuse(
                 UriTooLong(
                     f"The request's target is longer than {self._limits.target_bytes:,} bytes. "
-                    "Send what is long in "
-                    f"the body; an admin can raise TOLLGATE_MAX_TARGET_BYTES."
+                    "Move long values to the body; an admin can raise TOLLGATE_MAX_TARGET_BYTES."
                 )
             )
 
@@ -234,9 +233,9 @@ class RequestParser:
         if is_upgrade and (has_body or method == b"CONNECT"):
             self._refuse(
                 InvalidRequest(
-                    "No other protocol is offered on this connection. Send the request without "
-                    "the headers Upgrade "
-                    "and Connection: upgrade (in Java's HttpClient: version(HTTP_1_1))."
+                    "No other protocol is offered on this connection. Send the request without the "
+                    "headers Upgrade and Connection: upgrade (in Java's HttpClient: "
+                    "version(HTTP_1_1))."
                 )
             )
         self.has_begun_head, self._in_body = False, True
@@ -303,9 +302,7 @@ def _malformed(what: str) -> InvalidRequest:
 
 def _head_too_large(limits: HttpLimits) -> HeadersTooLarge:
     return HeadersTooLarge(
-        f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} "
-        "fields. Send fewer or "
-        "shorter ones (cookies are not needed here); an admin can raise "
-        "TOLLGATE_MAX_HEAD_BYTES and "
-        "TOLLGATE_MAX_HEADER_FIELDS."
+        f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} fields. "
+        "Send fewer or shorter ones (cookies are not needed here); an admin can raise "
+        "TOLLGATE_MAX_HEAD_BYTES and TOLLGATE_MAX_HEADER_FIELDS."
     )

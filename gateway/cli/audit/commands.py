@@ -51,7 +51,7 @@ app = typer.Typer(
 
 @app.command(
     "verify",
-    short_help="Check that nobody changed the audit log.",
+    short_help="Check that the audit log is unchanged.",
     epilog="\b\nExamples:\n  tollgate audit verify\n  tollgate audit verify --head-file "
     "/safe/tollgate.heads\n"
     '  tollgate audit verify --head "$(cat head-of-monday)" --format json',
@@ -92,10 +92,7 @@ def verify(
         raise typer.Exit(1)
     note(f"{walk.rows:,} row(s), each as it was written. Head: {walk.head or 'none'}")
     if head is None and head_file is None:
-        note(
-            "Without a kept head nobody can tell whether its end was cut off. Next: tollgate "
-            "audit head > FILE"
-        )
+        note("Without a kept head a cut end cannot be detected. Next: tollgate audit head > FILE")
 
 
 @app.command(
@@ -171,7 +168,7 @@ def list_acts(
 
 app.command(
     "residency",
-    short_help="Write what an auditor reads: where a team's data went in a month.",
+    short_help="Write the auditor's report on the destinations of a team's data in a month.",
     epilog="\b\nExamples:\n  tollgate audit residency --team payments --month 2026-11 --out "
     "payments-2026-11.html\n"
     "  tollgate audit residency --team payments --month 2026-11 --format csv > payments.csv",

@@ -72,7 +72,7 @@ class _Evidence:
         unverified = sum(doubt.attempts for doubt in self.verified.unverified)
         chain = "is as it was written" if not self.chain.findings else "is NOT as it was written"
         return (
-            f"{outside:,} of {self.verified.attempts:,} attempts outside of what the rules allow"
+            f"{outside:,} of {self.verified.attempts:,} attempts broke a rule"
             + (f", {unverified:,} that cannot be verified" if unverified else "")
             + f". The audit log {chain}."
         )
@@ -219,7 +219,7 @@ def _sections(evidence: _Evidence) -> list[Section]:
         ),
         _doubts(
             "Not verified",
-            "Attempts of which their policy does not say enough to decide them again.",
+            "Attempts that cannot be decided again, because their policy lacks a fact.",
             verified.unverified,
         ),
         Section(
@@ -230,8 +230,8 @@ def _sections(evidence: _Evidence) -> list[Section]:
             empty="No request was refused for residency.",
         ),
         Section(
-            title="What is known of the deployments",
-            about="Each fact, who says so and when; unknown means denied.",
+            title="Known facts about the deployments",
+            about="Each fact with its source and date; unknown means denied.",
             columns=("deployment", "fact", "value", "source", "as of", "policy versions"),
             rows=[
                 (f.deployment, f.fact, f.value, f.source, f.as_of, f.versions)
@@ -241,7 +241,7 @@ def _sections(evidence: _Evidence) -> list[Section]:
         ),
         Section(
             title="Contradictions",
-            about="Upstreams that said they ran elsewhere than promised.",
+            about="Upstreams that reported another place than promised.",
             columns=("deployment", "promised", "stated", "request", "taken out", "taken in again"),
             rows=[
                 (

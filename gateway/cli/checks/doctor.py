@@ -35,8 +35,7 @@ WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oi
   'MEMBER')
 """
 _OWN_LOGINS = (
-    "tollgate db upgrade, which makes a login for each purpose. If it says that one is there "
-    "already: "
+    "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
 )
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -46,7 +45,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "doctor",
-        short_help="Find out what is wrong and how to fix it.",
+        short_help="Find problems on this machine and their remedies.",
         epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json",
     )(doctor)
 
@@ -246,7 +245,7 @@ def _secret(deployment: Deployment) -> Check:
             name,
             Status.FAIL,
             f"{deployment.api_key} is missing or empty here",
-            "set it where the gateway runs",
+            "set it on the gateway's machine",
         )
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
 

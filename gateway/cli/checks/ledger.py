@@ -47,7 +47,7 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
         )
     if left:
         names = ", ".join(str(listing.journal_id) for listing in left)
-        remedy = f"start a gateway on {toolbox.options.journal_path}: it writes what they hold"
+        remedy = f"start a gateway on {toolbox.options.journal_path}: it writes their events"
         yield Check(
             "journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", remedy
         )
@@ -81,7 +81,7 @@ def _workers(journals: Sequence[StoredJournal], *, now: datetime) -> Check:
     oldest = min(live, key=lambda journal: journal.heartbeat)
     lag_s = (now - oldest.heartbeat).total_seconds()
     finding = (
-        f"{len(live)} worker(s); the one heard of last wrote {lag_s:.0f} s ago ({oldest.replica})"
+        f"{len(live)} worker(s); the slowest one last wrote {lag_s:.0f} s ago ({oldest.replica})"
     )
     if lag_s < WRITER_LAG_WARN_S:
         return Check("writers", Status.OK, finding)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="policy",
-    help="The policy: who may use which model, where, and at what price.",
+    help="The policy: teams, routes, deployments, rules and prices.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -69,14 +69,13 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
     _show_findings((*parsed.notes, *price_notes(policy, text, toolbox)), format, is_valid=True)
     note(
         f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), "
-        f"{len(policy.teams)} team(s). "
-        f"Next: tollgate policy apply {file}"
+        f"{len(policy.teams)} team(s). Next: tollgate policy apply {file}"
     )
 
 
 app.command(
     "plan",
-    short_help="Say what an apply would change, and what it would have cost.",
+    short_help="Show the changes of an apply, and their past cost.",
     epilog="\b\nExamples:\n  tollgate policy plan policy.yaml\n  tollgate policy plan "
     "policy.yaml --replay 30d\n"
     "  tollgate policy plan policy.yaml --exit-code --format json",
@@ -94,13 +93,13 @@ app.command(
 )(rollback)
 app.command(
     "readmit",
-    short_help="Take a deployment in again that said it ran elsewhere.",
+    short_help="Use an ejected deployment again.",
     epilog="\b\nExample:\n  tollgate policy readmit gpt-eu --reason 'The provider had a wrong "
     "header; ticket 4711'",
 )(readmit)
 app.command(
     "test",
-    short_help="Check what a policy decides against what is expected.",
+    short_help="Compare a policy's decisions with expected ones.",
     epilog="\b\nExamples:\n  tollgate policy test cases.yaml\n  tollgate policy test "
     "cases.yaml --policy policy.yaml",
 )(run_cases)
@@ -187,7 +186,7 @@ def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 @app.command(
     "explain",
-    short_help="Say where a request goes, or went, and why.",
+    short_help="Explain where a request goes, or went.",
     epilog="\b\nExamples:\n  tollgate policy explain --team payments --route assistant\n"
     "  tollgate policy explain --team payments --route gpt-4o --class restricted --tokens 2000\n"
     "  tollgate policy explain 01973b2e-…            (a request that was made)",
@@ -197,7 +196,7 @@ def explain_decision(
     request_id: Annotated[
         str | None, typer.Argument(metavar="REQUEST_ID", help="A request that was made.")
     ] = None,
-    team: Annotated[str | None, typer.Option("--team", help="Who would ask.")] = None,
+    team: Annotated[str | None, typer.Option("--team", help="The team of the request.")] = None,
     route: Annotated[
         str | None, typer.Option("--route", help="A route, or any model name the team sends.")
     ] = None,
@@ -235,7 +234,7 @@ def explain_decision(
         return
     if team is None or route is None:
         raise BadUsage(
-            "Say --team and --route (a request that would be made), or a REQUEST_ID (one that was)."
+            "Give --team and --route for a possible request, or a REQUEST_ID for a past one."
         )
     from gateway.storage.deployments.ejections import EjectionStore
     from gateway.storage.policy.prices import builtin_price

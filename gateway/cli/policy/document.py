@@ -108,7 +108,8 @@ def confirm(file: str, question: str) -> None:
     """
     if file == "-" or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(
-            "Nobody can be asked here, so nothing was applied. Say --yes to apply without asking."
+            "There is no terminal to ask on, so nothing was applied. Use --yes to apply "
+            "without asking."
         )
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

@@ -51,9 +51,8 @@ def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
         if receipt is not None:
             return receipt
     raise NothingFound(
-        f"No request {request_id} is in the ledger. A request that was refused leaves no "
-        "event; one that just "
-        f"ended appears within a second."
+        f"No request {request_id} is in the ledger. A request that was refused leaves no event; "
+        "one that just ended appears within a second."
     )
 
 

@@ -40,11 +40,13 @@ def words(workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], to
     if not lagging:
         return f"Live on {said} in {took_s:.1f} s."
     named = "; ".join(_lag(worker) for worker in lagging)
-    return f"Live on {said} after {took_s:.0f} s. Behind: {named}. GET /readyz there says why."
+    return (
+        f"Live on {said} after {took_s:.0f} s. Behind: {named}. GET /readyz there gives the reason."
+    )
 
 
 def _lag(worker: ServingWorker) -> str:
     name = f"{worker.replica} (journal {worker.id})"
     if worker.policy_version is None:
-        return f"{name} has not said what it serves"
+        return f"{name} has not reported its version"
     return f"{name} serves version {worker.policy_version}"

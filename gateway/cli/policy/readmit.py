@@ -18,7 +18,8 @@ def readmit(
     ctx: typer.Context,
     deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT")],
     reason: Annotated[
-        str, typer.Option("--reason", "-m", help="What was found out, for the audit log.")
+        str,
+        typer.Option("--reason", "-m", help="The result of the investigation, for the audit log."),
     ],
 ) -> None:
     """Use an ejected deployment again, whose upstream reported another place than the policy
@@ -34,7 +35,7 @@ def readmit(
         store = EjectionStore(stores.database)
         if not store.readmit(deployment, by=operator_name(), reason=reason):
             others = (
-                ", ".join(f"{one.deployment} (said {one.stated})" for one in store.current())
+                ", ".join(f"{one.deployment} (reported {one.stated})" for one in store.current())
                 or "none"
             )
             raise NothingFound(

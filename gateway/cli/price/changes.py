@@ -120,11 +120,9 @@ def add(
             "--rate", metavar="KIND[@TOKENS][/TIER]=USD", help="Any other rate; repeatable."
         ),
     ] = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="End what was added before.")
-    ] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="End an added price.")] = False,
     source: Annotated[
-        str | None, typer.Option("--source", help="Where the figures come from.")
+        str | None, typer.Option("--source", help="The source of the figures.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the history.")] = "",
     format: FormatOption = Format.TABLE,
@@ -206,7 +204,7 @@ def sync(
         show(
             Table(CHANGE_COLUMNS, rows),
             format,
-            empty="The book says what the built-in list says: nothing to do.",
+            empty="The book agrees with the built-in list: nothing to do.",
         )
         entries = [
             NewEntry(origin=PriceOrigin.LIST, provider=key.provider, model=key.model, dated=dated)
@@ -393,7 +391,8 @@ def _confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(
-            "Nobody can be asked here, so nothing was written. Say --yes to write without asking."
+            "There is no terminal to ask on, so nothing was written. Use --yes to write "
+            "without asking."
         )
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

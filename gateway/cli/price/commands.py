@@ -64,7 +64,7 @@ SHOWN_IN_FORCE = 20
 
 app = typer.Typer(
     name="price",
-    help="Prices: what they are, were and will be.",
+    help="Prices: past, present and future.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -126,14 +126,14 @@ def list_prices(
         )
     if outdated:
         note(
-            f"The built-in list says otherwise of {', '.join(outdated)}. Next: tollgate price "
-            "sync --dry-run"
+            f"The built-in list differs from the book for {', '.join(outdated)}. Next: tollgate "
+            "price sync --dry-run"
         )
 
 
 @app.command(
     "show",
-    short_help="Say what a model costs, and since when.",
+    short_help="Show a model's price and its history.",
     epilog="\b\nExamples:\n  tollgate price show gpt-5.5\n  tollgate price show gpt-eu --at "
     "2026-10-01 --format json",
 )
@@ -324,6 +324,6 @@ def _print(one: Shown, at: datetime) -> None:
         empty="nothing: it is priced from elsewhere.",
     )
     if one.in_force:
-        write("\nWhat it was charged by, newest first:\n")
+        write("\nPrices it was charged by, newest first:\n")
         show(Table(IN_FORCE_COLUMNS, one.in_force), Format.TABLE, empty="")
     write("\n")

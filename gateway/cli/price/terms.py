@@ -41,21 +41,19 @@ class PriceTerms:
     ) -> None:
         """Raise `BadUsage` unless this can be a price, or the end of one."""
         if (self.model is None) == (self.deployment is None):
-            raise BadUsage("Say either a MODEL or --deployment NAME.")
+            raise BadUsage("Give either a MODEL or --deployment NAME.")
         if self.provider is not None and self.model is None:
             raise BadUsage("--provider goes with a MODEL; a deployment has its provider.")
         if not self.reason.strip():
             raise BadUsage(
-                "Say --reason: a price is never edited, so the book must tell why it is there."
+                "Give --reason: a price is never edited, so the book must explain each entry."
             )
         if is_withdrawn:
             if rates:
                 raise BadUsage("--withdraw ends a price and takes no rates.")
             return
         if not (self.source or "").strip():
-            raise BadUsage(
-                "Say --source: where the figures come from, such as 'contract 2026-117'."
-            )
+            raise BadUsage("Give --source, the origin of the figures, such as 'contract 2026-117'.")
         _check_tiers(
             rates,
             writes_output=any(set(d.operations) != {Operation.EMBEDDINGS} for d in meant)

@@ -136,7 +136,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
             finally:
                 up_file.unlink(missing_ok=True)
                 print(flush=True)
-                with ProgressStep("Stopping what was started", usual_s=5):
+                with ProgressStep("Stopping all processes", usual_s=5):
                     children.stop()
                     opened.close()
     except KeyboardInterrupt:
@@ -258,7 +258,7 @@ def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
 def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
     """Start an engine; return its address and model."""
     url = f"http://127.0.0.1:{options.engine_port}"
-    with ProgressStep("Engine: vLLM in an environment of its own", usual_s=120) as step:
+    with ProgressStep("Engine: vLLM in its own environment", usual_s=120) as step:
         children.follow("engine-setup", step)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
@@ -340,10 +340,9 @@ def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
     current = stores.policies.current()
     if current is not None and not current.is_demo:
         print(
-            f"  --engine-url has no effect: policy version {current.version} is your own and "
-            "stays in force. To use "
-            f"the engine, add a deployment with base_url {engine_url} to it and run: tollgate "
-            "policy apply FILE",
+            f"  --engine-url has no effect: policy version {current.version} is your own and stays "
+            f"in force. To use the engine, add a deployment with base_url {engine_url} to it and "
+            "run: tollgate policy apply FILE",
             flush=True,
         )
 

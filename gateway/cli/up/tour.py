@@ -94,7 +94,7 @@ class Tour:
             return self._read_stream(body)
         except httpx2.HTTPError as broken:
             raise OperatorError(
-                f"The first request failed: {broken}. The gateway's log says why."
+                f"The first request failed: {broken}. The gateway's log has the reason."
             ) from None
 
     def _read_stream(self, body: dict[str, Any]) -> tuple[str, str]:

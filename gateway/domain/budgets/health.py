@@ -25,9 +25,8 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
         return Check("budgets", Status.OK, "money is leased as it is needed")
     left_s = max(lease_s - away_s, 0.0)
     finding = (
-        f"Postgres has not answered for {away_s:,.0f} s: what is leased serves for another "
-        f"{left_s:,.0f} s at most, "
-        "then requests under a hard budget get 503, never 402"
+        f"Postgres has not answered for {away_s:,.0f} s: the leased money serves for another "
+        f"{left_s:,.0f} s at most, then requests under a hard budget get 503, never 402"
     )
     return Check("budgets", Status.WARN, finding, _MEND)
 

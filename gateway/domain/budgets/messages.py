@@ -39,9 +39,8 @@ def exhausted(
     )
     return (
         f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, {held} held; this "
-        "request may cost up to "
-        f"{hold}.{smaller} {_resets(span.ends_at, account.rule.time_zone)} Ask an admin for: "
-        f"tollgate budget grant {account.account_id} "
+        f"request may cost up to {hold}.{smaller} {_resets(span.ends_at, account.rule.time_zone)} "
+        f"Ask an admin for: tollgate budget grant {account.account_id} "
         f"{_grant(account.rule.limit_nusd, short_nusd)} --reason …"
     )
 
@@ -49,18 +48,17 @@ def exhausted(
 def away(account: Account) -> str:
     """Return the message that the room of a budget cannot be determined."""
     return (
-        f"Budget {account.account_id} cannot be asked for more: the database does not answer, "
-        "and what this replica "
-        f"had leased is used up. Nothing was sent. Try again shortly."
+        f"Budget {account.account_id} has nothing left here: this replica's lease is used up, and "
+        "the database does not answer. Nothing was sent. Try again shortly."
     )
 
 
 def slow(account: Account, waited_s: float) -> str:
     """Return the message that an answer takes too long for a caller."""
     return (
-        f"Budget {account.account_id} has too little leased here, and Postgres did not say within "
-        f"{round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in a "
-        "second."
+        f"Budget {account.account_id} has too little leased here, and Postgres did not answer "
+        f"within {round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in "
+        "a second."
     )
 
 
@@ -68,21 +66,18 @@ def refused(account: Account) -> str:
     """Return the message that Postgres refuses the ask."""
     return (
         f"Postgres refused the question whether budget {account.account_id} has room for this "
-        "request. Nothing was "
-        "sent. Ask for fewer output tokens; an admin finds the reason in the gateway's log "
-        "(budget_ask_refused)."
+        "request. Nothing was sent. Ask for fewer output tokens; an admin finds the reason in the "
+        "gateway's log (budget_ask_refused)."
     )
 
 
 def unbounded(account: Account, deployment: str) -> str:
     """Return the reason why a request without a bound cannot be held for."""
     return (
-        f"Budget {account.account_id} is hard, and what this request may cost at {deployment} "
-        "has no bound. Set "
-        "max_tokens (in responses: max_output_tokens), or ask an admin to declare "
-        "max_output_tokens or context_window "
-        "for the deployment. Pictures and files need context_window. Prompts must be strings "
-        "or token ids."
+        f"Budget {account.account_id} is hard, and this request's cost at {deployment} has no "
+        "upper bound. Set max_tokens (in responses: max_output_tokens), or ask an admin to declare "
+        "max_output_tokens or context_window for the deployment. Pictures and files need "
+        "context_window. Prompts must be strings or token ids."
     )
 
 

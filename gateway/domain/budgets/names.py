@@ -55,7 +55,6 @@ def _nothing(wanted: str, names: Collection[str]) -> str:
     near = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.5)
     there = f"Near: {', '.join(near)}. " if near else ""
     return (
-        f"No budget '{wanted}'. {there}tollgate budget list --all has all of them; one that a "
-        "rule for each project "
-        f"or key keeps is there from its first request on."
+        f"No budget '{wanted}'. {there}tollgate budget list --all has all of them; one that a rule "
+        "for each project or key keeps is there from its first request on."
     )

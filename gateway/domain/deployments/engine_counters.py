@@ -111,9 +111,9 @@ def resolve(window: IdleWindow) -> Resolution:
     """
     whole = made(window.readings)
     if whole is None:
-        return Resolution(problem="the engine restarted, and what it made before that is not known")
+        return Resolution(problem="the engine restarted, and its earlier tokens are unknown")
     if window.metered is None:
-        return Resolution(problem="a known attempt or a probe does not say how many tokens it used")
+        return Resolution(problem="a known attempt or a probe lacks its token counts")
     residual = whole - window.metered
     if residual.prompt < 0 or residual.generation < 0:
         return Resolution(problem=f"the engine counts less than was metered ({_text(residual)})")

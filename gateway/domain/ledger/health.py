@@ -102,9 +102,8 @@ def state_checks(state: LedgerState) -> tuple[Check, ...]:
 
 def _journal(health: LedgerHealth) -> Check:
     finding = (
-        f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} "
-        "MiB in use "
-        f"({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
+        f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in "
+        f"use ({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
     )
     if health.lacks_disk:
         finding += f"; its disk has room for {_mebibytes(health.journal_room_bytes or 0)} MiB more"
@@ -181,7 +180,7 @@ def _partitions(state: LedgerState) -> Check:
 
 def _dead_letters(state: LedgerState) -> Check:
     if state.dead_letters:
-        finding = f"{state.dead_letters:,} record(s) that Postgres cannot take were set aside"
+        finding = f"{state.dead_letters:,} dead letter(s): records that Postgres refused"
         return Check("dead letters", Status.WARN, finding, _remedy("rejected-events"))
     return Check("dead letters", Status.OK, "none")
 

@@ -55,9 +55,9 @@ _VERTEX = "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/loca
 # The guide names the region Europe and gives no list; the help page (2025) names these.
 _OPENAI_HELP = (
     "OpenAI's help centre says 'the European Economic Area and Switzerland' of this host "
-    "(https://help.openai.com/en/articles/10503543-data-residency-for-the-openai-api); where "
-    "only the Union may "
-    "process, see what your contract says, and name it in 'residency': 'source' and 'as_of'"
+    "(https://help.openai.com/en/articles/10503543-data-residency-for-the-openai-api); where only "
+    "the Union may process, see what your contract says, and name it in 'residency': 'source' and "
+    "'as_of'"
 )
 _NO_SOURCE = "no primary source was found"
 

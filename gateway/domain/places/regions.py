@@ -49,12 +49,10 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 _COUNTRIES = (
     "ag ar bb bo br bs bz ca cl co cr cu dm do ec gd gt gy hn ht jm kn lc mx ni pa pe py sr sv "
     "tt us uy vc ve",
-    "ae af bd bh bn bt cn hk id il in iq ir jo jp kg kh kp kr kw la lb lk mm mn mo mv my np om "
-    "ph pk ps qa sa sg sy "
-    "th tj tl tm tw uz vn ye",
-    "ao bf bi bj bw cd cf cg ci cm cv dj dz eg er et ga gh gm gn gq gw ke km lr ls ly ma mg ml "
-    "mr mu mw mz na ne ng "
-    "rw sc sd sl sn so ss st sz td tg tn tz ug za zm zw",
+    "ae af bd bh bn bt cn hk id il in iq ir jo jp kg kh kp kr kw la lb lk mm mn mo mv my np om ph "
+    "pk ps qa sa sg sy th tj tl tm tw uz vn ye",
+    "ao bf bi bj bw cd cf cg ci cm cv dj dz eg er et ga gh gm gn gq gw ke km lr ls ly ma mg ml mr "
+    "mu mw mz na ne ng rw sc sd sl sn so ss st sz td tg tn tz ug za zm zw",
     "au fj fm ki mh nr nz pg pw sb to tv vu ws",
 )
 OUTSIDE_EUROPE = frozenset(code for continent in _COUNTRIES for code in continent.split())

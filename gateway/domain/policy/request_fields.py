@@ -113,7 +113,7 @@ FEATURES: dict[str, Feature] = {
             "unknown_fields",
             fields=("any other member, under a residency rule",),
             leaves_region=True,
-            why="nobody knows what this field does, and a residency rule applies",
+            why="the effect of this field is unknown, and a residency rule applies",
         ),
         Feature(
             "engine_control",

@@ -61,19 +61,19 @@ class Words:
     def _at_rest(self) -> str:
         fact = self._facts.at_rest
         if fact.value == UNKNOWN:
-            return "does not say where it keeps data at rest"
+            return "has no statement on where it keeps data at rest"
         return f"keeps data at rest in {fact.value}{self._by(fact)}"
 
     def _telemetry(self) -> str:
         fact = self._facts.telemetry
         if fact.value == UNKNOWN:
-            return "does not say where it sends telemetry"
+            return "has no statement on where it sends telemetry"
         return f"sends telemetry to {fact.value}{self._by(fact)}"
 
     def _retention(self) -> str:
         fact = self._facts.retention_days
         if fact.value is None:
-            return "does not say how long it keeps data"
+            return "has no statement on how long it keeps data"
         return f"keeps data for {fact.value} days{self._by(fact)}"
 
     def _overlapping(self, denied: frozenset[str]) -> str:
@@ -100,7 +100,7 @@ class Words:
         return (
             said
             if counts
-            else f"{said}, which is older than {self._valid_days} days and counts for nothing"
+            else f"{said}, which is older than {self._valid_days} days and no longer counts"
         )
 
 

@@ -328,8 +328,8 @@ def find_route(policy: Policy, team: Team, model: str) -> Route:
             param="model",
         )
     raise RouteNotAllowed(
-        f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. "
-        f"Ask an admin to add it to the team's routes in the policy.",
+        f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. Ask an admin to add "
+        "it to the team's routes in the policy.",
         param="model",
     )
 
@@ -456,7 +456,7 @@ def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str],
     return (
         (
             "ejected",
-            f"is out of use: its upstream said that it ran in '{ejected[name]}', which was not "
+            f"is out of use: its upstream reported that it ran in '{ejected[name]}', which was not "
             "promised",
         ),
     )

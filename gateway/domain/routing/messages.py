@@ -60,12 +60,10 @@ def _residency_denied(unplaced: Unplaced) -> RequestError:
     )
     return ResidencyDenied(
         f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: "
-        f"{unplaced.details}. "
-        "Nothing was sent. "
-        f"{_also_at_fault(unplaced)}{_remedies({denial.field for denial in unplaced.denials})}"
-        f"Try another route, or: "
-        f"tollgate policy explain --team {unplaced.team} --route {unplaced.route} --class "
-        f"{unplaced.data_class}{tags}"
+        f"{unplaced.details}. Nothing was sent. "
+        f"{_also_at_fault(unplaced)}{_remedies({denial.field for denial in unplaced.denials})}Try "
+        f"another route, or: tollgate policy explain --team {unplaced.team} --route "
+        f"{unplaced.route} --class {unplaced.data_class}{tags}"
     )
 
 
@@ -84,8 +82,8 @@ def _is_of_tag(rule: ResidencyRule) -> bool:
 
 def _remedies(fields: set[str]) -> str:
     """Return the admin's remedies if not the place is wrong but the facts about it."""
-    facts = "What is known of a deployment stands in its 'residency' block in the policy. "
-    region = "TOLLGATE_REGION says where a gateway runs. "
+    facts = "The 'residency' block of a deployment in the policy has the facts about it. "
+    region = "TOLLGATE_REGION is a gateway's own region. "
     is_of_facts = fields & {"at_rest", "telemetry", "max_retention_days", "deny_regions"}
     return f"{facts if is_of_facts else ''}{region if 'gateway_regions' in fields else ''}"
 
@@ -100,16 +98,16 @@ def _ejected_refused(unplaced: Unplaced) -> RequestError:
 def _feature_refused(unplaced: Unplaced) -> RequestError:
     return ResidencyDenied(
         f"Route {unplaced.route} may not be sent this: {unplaced.details}. "
-        f"{_at_fault(unplaced)}Nothing was sent. "
-        f"Leave the field out, or ask an admin to list the feature under the deployment's 'allows'."
+        f"{_at_fault(unplaced)}Nothing was sent. Leave the field out, or ask an admin to list the "
+        "feature under the deployment's 'allows'."
     )
 
 
 def _field_refused(unplaced: Unplaced) -> RequestError:
     return InvalidRequest(
         f"Route {unplaced.route} does not take this field: {unplaced.details}. "
-        f"{_at_fault(unplaced)}"
-        f"Leave it out, or ask an admin to list the feature under the deployment's 'allows'."
+        f"{_at_fault(unplaced)}Leave it out, or ask an admin to list the feature under the "
+        "deployment's 'allows'."
     )
 
 
@@ -129,8 +127,8 @@ def _capability_refused(unplaced: Unplaced) -> RequestError:
 def _price_refused(unplaced: Unplaced) -> RequestError:
     return UnpricedModel(
         f"Route {unplaced.route} cannot be charged for: {unplaced.details}. A model without a "
-        "price is refused, never "
-        f"billed at zero. Ask an admin to add 'price' or 'gpu' to the deployment."
+        "price is refused, never billed at zero. Ask an admin to add 'price' or 'gpu' to the "
+        "deployment."
     )
 
 

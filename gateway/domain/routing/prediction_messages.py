@@ -26,7 +26,7 @@ def arithmetic(one: Record, price: Price | None = None) -> str:
     stands_on = f"{samples:,} samples" if samples else "declared, no samples"
     waiting = one.get("waiting")
     if waiting is not None:
-        stands_on = f"as the engine says, {waiting:,} waiting"
+        stands_on = f"by the engine's report, {waiting:,} waiting"
     return f"{_cost(one, price)}; {_time(one)} ({stands_on})"
 
 
@@ -86,7 +86,7 @@ def _cost(one: Record, price: Price | None) -> str:
 def _time(one: Record) -> str:
     ttft_s, tpot_s, written = one.get("ttft_s"), one.get("tpot_s"), one.get("output_tokens")
     if ttft_s is None or tpot_s is None or written is None:
-        return "nobody knows how long"
+        return "its duration is unknown"
     later = max(0, written - 1)
     return f"{_s(ttft_s)} + {later:,} × {_s(tpot_s)} = {_s(ttft_s + later * tpot_s)}"
 
@@ -107,7 +107,7 @@ def _s(seconds: float) -> str:
 
 
 def _usd(nusd: int | None) -> str:
-    return "nobody knows how much" if nusd is None else f"{plain_usd(nusd)} USD"
+    return "its cost is unknown" if nusd is None else f"{plain_usd(nusd)} USD"
 
 
 def _count(tokens: int | None) -> str:

@@ -34,9 +34,8 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     chosen = facts(source_of(question, MEASURES), condition)
     rows = snapshot.rows(
         "SELECT fact.posted_period AS month, coalesce(max(period.state), 'open') AS state, "
-        f"{figures} {chosen} "
-        "LEFT JOIN finance.periods AS period ON period.month = fact.posted_period GROUP BY 1 "
-        "ORDER BY 1 DESC",
+        f"{figures} {chosen} LEFT JOIN finance.periods AS period ON period.month = "
+        "fact.posted_period GROUP BY 1 ORDER BY 1 DESC",
         **values,
     )
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)

@@ -127,9 +127,8 @@ def _adjustments(row: Row) -> Iterator[Check]:
     yield _check(
         "expected costs",
         expected,
-        f"{expected:,} attempt(s) stand at an expected cost, {format_usd(row['expected_usd'])} "
-        "in all: nobody said in "
-        f"time what they cost",
+        f"{expected:,} attempt(s) stand at an expected cost, {format_usd(row['expected_usd'])} in "
+        "all, because their cost was not entered in time",
         "none",
         remedy="tollgate reconcile resolve REQUEST_ID --as AMOUNT --reason …",
     )
@@ -164,16 +163,16 @@ def _ledger(row: Row) -> Iterator[Check]:
     yield _check(
         "journals",
         row["silent_journals"],
-        f"{row['silent_journals']:,} not heard of for {SILENT_WARN}: they may hold events",
+        f"{row['silent_journals']:,} silent for {SILENT_WARN}: they may hold events",
         "none is silent",
         remedy="start a gateway on that volume, or: tollgate journal lost ID --reason …",
     )
     yield _check(
         "lost journals",
         row["lost_journals"],
-        f"{row['lost_journals']:,}: what they held is not in the ledger",
+        f"{row['lost_journals']:,}: their unwritten events are not in the ledger",
         "none",
-        remedy="tollgate journal list; estimate what is missing from the provider's invoice",
+        remedy="tollgate journal list; estimate the missing events from the provider's invoice",
     )
     yield _check(
         "roll-ups",

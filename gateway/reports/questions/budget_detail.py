@@ -135,10 +135,9 @@ def _spenders(
     ]
     source = events(Dataset.REAL) if is_brief else source_for(Dataset.REAL, (*by, *BY))
     rows = snapshot.rows(
-        "SELECT by_route AS route, by_key AS key_id, CAST(sum(attempts) AS bigint) AS "
-        f"attempts, {SPENT} AS spent_usd "
-        f"{facts(source, ' AND '.join(parts), by=BY)} GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 "
-        f"LIMIT {MOST_SPENDERS}",
+        "SELECT by_route AS route, by_key AS key_id, CAST(sum(attempts) AS bigint) AS attempts, "
+        f"{SPENT} AS spent_usd {facts(source, ' AND '.join(parts), by=BY)} GROUP BY 1, 2 ORDER BY "
+        f"4 DESC, 1, 2 LIMIT {MOST_SPENDERS}",
         starts_at=one.starts_at,
         ends_at=one.ends_at,
         **{dimension.value: value for dimension, value in own.items()},

@@ -32,10 +32,9 @@ OWNERS: dict[str, tuple[Dimension, ...]] = {
 # unknown costs count at their hold
 SPENT = "sum(coalesce(cost_usd, 0) + coalesce(held_usd, 0) + coalesce(adjustments_usd, 0))"
 PRESENT_RATE = (
-    "Forecast: what will be spent by the end of the period at the present rate, which is that "
-    "of the last seven days, "
-    "or of the period so far; none for a budget without an end, nor in the first hour of a "
-    "period (or its twentieth)."
+    "Forecast: the spending by the end of the period at the present rate, which is that of the "
+    "last seven days, or of the period so far; none for a budget without an end, nor in the first "
+    "hour of a period (or its twentieth)."
 )
 NO_BUDGET = (
     "No budget is declared: add budgets to a team in the policy, then run: tollgate "
@@ -318,8 +317,7 @@ def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
     if foreign:
         raise BadUsage(
             f"Report budgets cannot be filtered by {', '.join(foreign)}: a budget belongs to a "
-            "team, a project, a key "
-            f"or a cost centre."
+            "team, a project, a key or a cost centre."
         )
     if question.dataset is Dataset.DEMO:
         return []
@@ -361,11 +359,9 @@ def _notes(question: Question, chosen: Sequence[BudgetStanding]) -> tuple[str, .
     is_empty = not chosen and question.month is None and not question.where
     return (
         *((NO_BUDGET,) if is_empty else ()),
-        "Remaining is limit and grants less spent and leased. Leased is what gateways have at "
-        "hand, held the part of "
-        "it that requests under way reserved; what is idle comes back within seconds.",
+        "Remaining is limit and grants minus spent and leased. Gateways hold the leased money; "
+        "requests in flight reserved the held part of it. Idle leases return within seconds.",
         PRESENT_RATE,
         "Money in USD, times in UTC; a budget resets in its own time zone. Several budgets may "
-        "count the same request, "
-        "so rows do not add up.",
+        "count the same request, so rows do not add up.",
     )

@@ -49,8 +49,7 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
     if foreign:
         raise BadUsage(
             f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
-            "one team or request. "
-            f"Filter by deployment or day."
+            "single team or request. Filter by deployment or day."
         )
     days, values = gpu_days(question)
     every = _ALL.format(days=days)
@@ -72,8 +71,8 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
 def _notes(question: Question, total: Row) -> tuple[str, ...]:
     if question.dataset is Dataset.DEMO:
         return (
-            "Demo data: generated, not real spend; nobody pays for its GPUs, so no GPU hours "
-            "are seen.",
+            "Demo data: generated, not real spending; its GPUs have no bill, so there are no GPU "
+            "hours.",
         )
     missing = total["hours_without_bill"]
     return (
@@ -87,17 +86,15 @@ def _notes(question: Question, total: Row) -> tuple[str, ...]:
         ),
         *(
             (
-                f"In {missing:,} hour(s) with requests the GPU bill is not known: the engine "
-                "was not seen, or the "
-                f"deployment has no gpu block. Those charges are in applied_without_bill_usd.",
+                f"In {missing:,} hour(s) with requests the GPU bill is not known: the engine was "
+                "not seen, or the deployment has no gpu block. Those charges are in "
+                "applied_without_bill_usd.",
             )
             if missing
             else ()
         ),
-        "bill = applied + idle + variance, netted by day. Applied includes corrections; "
-        "attempts that are still "
-        "unknown are not in it, so they are in idle until they are resolved.",
-        "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always "
-        "where the policy says "
-        "hours: always; at the rate of the policy then in force.",
+        "bill = applied + idle + variance, netted by day. Applied includes corrections; attempts "
+        "that are still unknown are not in it, so they are in idle until they are resolved.",
+        "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always if "
+        "the policy has hours: always; at the rate of the policy then in force.",
     )

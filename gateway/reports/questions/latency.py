@@ -81,13 +81,12 @@ MEASURES = (
     _count("ttft_not_measured", "ttft_s IS NULL"),
 )
 NOTES = (
-    "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and "
-    "gap (the longest silence "
-    "in an answer) exist for streams alone: what was not measured is in none of them.",
-    "A bound is missed by an attempt that took longer, or cost more, than the bound its route "
-    "had when it was sent. "
-    "An error is every ending but a whole answer, a caller who left, and a replica that was "
-    "stopped.",
+    "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and gap "
+    "(the longest silence in an answer) exist only for streams; attempts without a measurement are "
+    "left out.",
+    "A bound is missed by an attempt that took longer, or cost more, than the bound its route had "
+    "when it was sent. An error is every ending except a complete answer, a caller who left, and a "
+    "replica that was stopped.",
 )
 
 

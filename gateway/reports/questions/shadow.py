@@ -13,7 +13,7 @@ from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
-TITLE = "What shadows would do"
+TITLE = "Effects of shadow mode"
 COLUMNS = (
     Column(name="shadow", unit="", kind=ColumnKind.TEXT),
     Column(name="team", unit="", kind=ColumnKind.TEXT),
@@ -100,8 +100,8 @@ def _limits_condition(question: Question) -> str | None:
 
 def _notes(*, has_limits: bool) -> Iterator[str]:
     yield (
-        "Rules and routes are of requests that were sent; what was refused for another "
-        "reason is not among them."
+        "Rules and routes cover requests that were sent; requests refused for another reason are "
+        "left out."
     )
     if not has_limits:
         yield "Limits are counted by team and route alone, so they are not in this answer."

@@ -36,10 +36,10 @@ COLUMNS = (
 WHY = {
     Outcome.OK: "it ended well, but its usage is missing",
     Outcome.UPSTREAM_ERROR: "the upstream failed after it may have begun to work",
-    Outcome.UPSTREAM_CUT: "the upstream broke off before it said how much it had used",
+    Outcome.UPSTREAM_CUT: "the upstream broke off before it reported usage",
     Outcome.UPSTREAM_TIMEOUT: "the upstream did not answer in time; it may have worked",
     Outcome.UPSTREAM_UNREACHABLE: "the connection failed after the request may have been sent",
-    Outcome.CLIENT_GONE: "the caller left, and this upstream says only at the end how much it used",
+    Outcome.CLIENT_GONE: "the caller left, and this upstream reports usage only at the end",
     Outcome.GATEWAY_ERROR: "the gateway failed in the middle of it",
     Outcome.GATEWAY_STOPPED: "the gateway was stopped in the middle of it",
     Outcome.INTERRUPTED: "the gateway's process ended before the attempt did",
@@ -82,10 +82,9 @@ def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple
     """Yield the page's attempts one by one, oldest first; all of them if there is no limit."""
     condition, values = _condition(question)
     listed = (
-        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, "
-        "deployment, provider, outcome, "
-        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double "
-        "precision) AS age_s"
+        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, "
+        "provider, outcome, held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS "
+        "double precision) AS age_s"
     )
     rows = snapshot.each(
         f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
@@ -121,6 +120,4 @@ def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
 def _what_to_do(listed: int) -> tuple[str, ...]:
     if not listed:
         return ("Every attempt is settled.",)
-    return (
-        "Say what one cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",
-    )
+    return ("Enter a cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)

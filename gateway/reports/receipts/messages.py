@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 # By usage source; the reference (docs/reference/outcomes.md) explains each at more length.
 USAGE_WORDS = {
     UsageSource.PROVIDER: "the upstream's own final figure",
-    UsageSource.DERIVED: "the upstream's last running figure, or a count of what was seen: not "
-    "its final figure",
+    UsageSource.DERIVED: "derived: the upstream's last running figure, or the gateway's own count, "
+    "not a final figure",
     UsageSource.ESTIMATED: "an estimate: the upstream gave no figure",
     UsageSource.NONE: "provably nothing was served",
-    UsageSource.UNKNOWN: "unknown: nobody said how much was used, or what was said cannot be true",
+    UsageSource.UNKNOWN: "unknown: no usage was reported, or the reported usage is impossible",
 }
 KNOWN_COST = "the sum of the lines: tokens × rate, each rounded once, half-even, to the nano-dollar"
 NOTHING_CHARGED = "zero: nothing was served"
@@ -59,9 +59,8 @@ def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool)
         if recorded_at is None
         else f", in the price book since {recorded_at.astimezone(UTC):%Y-%m-%d}"
     )
-    return (
-        f"{source}{since}{'; a stand-in, the model has no price of its own' if is_stand_in else ''}"
-    )
+    stand_in = "; a stand-in, because the model has no own price" if is_stand_in else ""
+    return f"{source}{since}{stand_in}"
 
 
 def cost_words(*, is_known: bool, has_lines: bool, is_settled: bool) -> str:
@@ -112,8 +111,8 @@ def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ..
         )
     if any(attempt.usage_source in ("derived", "estimated") for attempt in attempts):
         found.append(
-            "Usage of an attempt is derived: counted from what was seen, not the provider's "
-            "final figure."
+            "Usage of an attempt is derived: the gateway's own count or a running figure, not "
+            "the provider's final figure."
         )
     if any(attempt.is_suspect for attempt in attempts):
         found.append(
@@ -121,7 +120,7 @@ def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ..
             "charged as sent."
         )
     if any(attempt.is_stand_in_price for attempt in attempts):
-        found.append("An attempt is charged at a stand-in price: the model has none of its own.")
+        found.append("An attempt is charged at a stand-in price: the model has no own price.")
     if any(attempt.adjustments for attempt in attempts):
         found.append(
             "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "

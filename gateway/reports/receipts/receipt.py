@@ -173,8 +173,8 @@ def receipt(
     chosen = f"FROM {dataset.events} AS event"
     stored = snapshot.rows(
         f"SELECT event.* {chosen} WHERE event.request_id = :request_id AND event.occurred_at = "
-        ":occurred_at "
-        f"AND (CAST(:team AS text) IS NULL OR event.team = :team) ORDER BY event.attempt",
+        ":occurred_at AND (CAST(:team AS text) IS NULL OR event.team = :team) ORDER BY "
+        "event.attempt",
         team=team,
         **values,
     )

@@ -67,9 +67,8 @@ TOTAL = Measure(
     name="total_usd",
     unit="USD, cost and adjustments",
     kind=ColumnKind.MONEY,
-    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT "
-    "bool_or(adjustments <> 0) THEN NULL "
-    "ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
+    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT bool_or(adjustments <> "
+    "0) THEN NULL ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
 )
 HELD = Measure(
     name="held_usd",
@@ -107,8 +106,8 @@ def aggregate(
         adds_up = not any(measure.needs_events for measure in measures)
         split = facts(source, condition, by=by, has_adjustments=has_adjustments, adds_up=adds_up)
         rows = snapshot.rows(
-            f"SELECT {groups}, {figures} {split} "
-            f"GROUP BY {groups} ORDER BY {order or _order(by)}, {groups} LIMIT {MAX_ROWS + 1}",
+            f"SELECT {groups}, {figures} {split} GROUP BY {groups} ORDER BY {order or _order(by)}, "
+            f"{groups} LIMIT {MAX_ROWS + 1}",
             **values,
         )
     names = [f"by_{dimension.value}" for dimension in by]

@@ -78,9 +78,9 @@ def notes_on(
 
 
 _TAGS = (
-    "An event with several tags is in the row of each, in full. The row unallocated is the "
-    "total less the rows above: "
-    "events without a tag, less what the others count more than once. So it may be negative.",
+    "An event with several tags is in the row of each, in full. The row unallocated is the total "
+    "minus the rows above: events without a tag, minus the repeated counts of the others. So "
+    "it may be negative.",
 )
 
 
@@ -119,15 +119,15 @@ def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
     if unknown:
         held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
         found.append(
-            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have "
-            "an unknown cost: they are "
-            f"not in cost_usd; {held} is held for them, which is the most they can cost."
+            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an "
+            f"unknown cost: they are not in cost_usd; {held} is held for them, which is the most "
+            "they can cost."
         )
     if derived:
         found.append(
             f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are "
-            "derived or estimated: "
-            f"counted from what was seen, not the provider's final figure."
+            "derived or estimated: the gateway's own count or a running figure, not the provider's "
+            "final figure."
         )
     return tuple(found)
 
@@ -145,9 +145,8 @@ def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
     ]
     if expected:
         found.append(
-            f"{expected:,} of them stand at an expected cost: nobody said in time what those "
-            "attempts cost "
-            f"(tollgate reconcile resolve)."
+            f"{expected:,} of them stand at an expected cost, because their cost was not entered "
+            "in time (tollgate reconcile resolve)."
         )
     return tuple(found)
 

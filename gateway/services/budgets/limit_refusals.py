@@ -37,8 +37,8 @@ def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
     """Return the error for a single request that is larger than the limit."""
     return RateLimited(
         f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 "
-        "seconds: it will never "
-        f"fit. Ask for fewer output tokens, or {_ask_for(limit_id, LimitUnit.TOKENS)}"
+        "seconds: it will never fit. Ask for fewer output tokens, or "
+        f"{_ask_for(limit_id, LimitUnit.TOKENS)}"
     )
 
 

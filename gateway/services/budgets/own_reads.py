@@ -56,8 +56,7 @@ class OwnReads:
         except TimeoutError:
             raise Unavailable(
                 f"The ledger did not answer within {self._patience_s:g} s, or too many of team "
-                f"{team}'s own reads are "
-                f"under way. Nothing was changed. Try again in 5 seconds.",
+                f"{team}'s own reads are under way. Nothing was changed. Try again in 5 seconds.",
                 retry_after_s=5,
             ) from None
 

@@ -112,7 +112,7 @@ def verify_sent(
             unverified.append(_doubt(one, unknown))
         if one.contradicted:
             outside.append(
-                _doubt(one, "its upstream said that it ran elsewhere", attempts=one.contradicted)
+                _doubt(one, "its upstream reported another place", attempts=one.contradicted)
             )
     return Verified(
         attempts=sum(one.attempts for one in sent),

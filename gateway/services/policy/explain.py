@@ -108,10 +108,10 @@ def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
     prompt = "the request's own prompt" if tokens is None else f"a prompt of {tokens:,} tokens"
     answer = f" and an answer of {answer_tokens:,}" if answer_tokens else ""
     known = (
-        "what this worker of the gateway has seen lately"
+        "this gateway worker's recent observations"
         if is_live
-        else "what the policy declares: this command knows nothing of the running gateway, "
-        "POST /v1/route/explain does"
+        else "the policy's declarations: this command cannot see the running gateway, POST "
+        "/v1/route/explain can"
     )
     return f"For {prompt}{answer}, from {known}."
 

@@ -178,10 +178,12 @@ def _without_replay(differences: Iterable[Change], hurts: Iterable[Hurt]) -> str
     changed, hurting = len(list(differences)), sum(not hurt.is_note for hurt in hurts)
     if not changed:
         return "Nothing changes in meaning."
-    felt = f"they hurt in {_number(hurting, 'way')}" if hurting else "nobody is turned away by them"
+    felt = (
+        f"they hurt in {_number(hurting, 'way')}" if hurting else "none of them refuses a request"
+    )
     return (
-        f"{_number(changed, 'change')}; {felt}; --replay 30d says what the last 30 days "
-        "would have cost."
+        f"{_number(changed, 'change')}; {felt}; --replay 30d shows the cost of the last 30 "
+        "days under it."
     )
 
 

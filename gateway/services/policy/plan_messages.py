@@ -88,8 +88,8 @@ def _places(replay: Replay, policy: Policy) -> Iterator[str]:
 
 def _notes(replay: Replay) -> Iterator[str]:
     yield (
-        "A refused request leaves no event: what this policy would let in that was refused "
-        "before is not known."
+        "A refused request leaves no event, so requests that this policy would newly admit are not "
+        "counted."
     )
     unknown = sum(tally.unknown for tally in replay.tallies)
     if unknown:
@@ -100,15 +100,14 @@ def _notes(replay: Replay) -> Iterator[str]:
     if replay.earlier_attempts:
         cost = format_usd(usd_from_nusd(replay.earlier_cost_nusd))
         count = f"{replay.earlier_attempts:,} attempts"
-        yield f"{count} failed before another answered: what they cost, {cost}, is left out."
+        yield f"{count} failed before another answered: their cost, {cost}, is left out."
     to_other_models = sum(
         moved.to_other_model for tally in replay.tallies for moved in tally.ways.values()
     )
     if to_other_models:
         yield (
-            f"{to_other_models:,} go to another model: their tokens are taken as they were, "
-            "though it may count and "
-            f"answer otherwise."
+            f"{to_other_models:,} go to another model: their tokens are taken as they were, though "
+            "it may count and answer otherwise."
         )
     used = {
         way.after for tally in replay.tallies for way, moved in tally.ways.items() if moved.requests
@@ -120,6 +119,6 @@ def _notes(replay: Replay) -> Iterator[str]:
         yield f"How fast {', '.join(slow)} answers is not known: no stream of this time went there."
     if any(tally.blocked for tally in replay.tallies):
         yield (
-            "Budgets are walked one request after another; what ran at the same time held "
-            "more than is shown."
+            "Budgets are walked one request after another; concurrent requests held more than is "
+            "shown."
         )

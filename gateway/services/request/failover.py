@@ -138,7 +138,7 @@ class Failover(Struct, kw_only=True):
             return self.failure
         if self._is_out_of_use():
             return ResidencyDenied(
-                "What this request could be sent to was just taken out of use. Try again."
+                "The deployments for this request were just taken out of use. Try again."
             )
         return UpstreamTimeout(
             "The time of this request was over before it could be sent. Try again."

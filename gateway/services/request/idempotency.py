@@ -238,23 +238,22 @@ def _refusal(earlier: Earlier) -> RequestError:
     receipt = f"GET /v1/requests/{earlier.request_id}"
     if not earlier.is_same_body:
         return IdempotencyMismatch(
-            f"This Idempotency-Key belongs to another request: {earlier.request_id} had "
-            "another body or endpoint. "
-            f"Nothing was sent. Use a new key; what became of the other says {receipt}.",
+            f"This Idempotency-Key belongs to another request: {earlier.request_id} had another "
+            "body or endpoint. Nothing was sent. Use a new key; the other request's receipt is at "
+            f"{receipt}.",
             param="Idempotency-Key",
         )
     if earlier.is_finished:
         return IdempotencyConflict(
-            "The request with this Idempotency-Key has ended and may have been charged, so "
-            "nothing was sent again. "
-            f"Answers are not kept; its receipt is at {receipt}. To ask anew, use a new key.",
+            "The request with this Idempotency-Key has ended and may have been charged, so nothing "
+            f"was sent again. Answers are not kept; its receipt is at {receipt}. To send it again, "
+            "use a new key.",
             param="Idempotency-Key",
             request_id=earlier.request_id,
         )
     return IdempotencyConflict(
         f"A request with this Idempotency-Key is under way: x-request-id {earlier.request_id}. "
-        "Nothing was sent again. "
-        f"Ask for its receipt, {receipt}, or try again in a second.",
+        f"Nothing was sent again. Ask for its receipt, {receipt}, or try again in a second.",
         param="Idempotency-Key",
         request_id=earlier.request_id,
         retry_after_s=TWIN_RETRY_AFTER_S,
@@ -263,8 +262,7 @@ def _refusal(earlier: Earlier) -> RequestError:
 
 def _away() -> Unavailable:
     return Unavailable(
-        "Postgres did not answer in time, and keyed requests need the database; nothing was "
-        "sent. Try again in "
-        "2 seconds, or send the request without an Idempotency-Key.",
+        "Postgres did not answer in time, and keyed requests need the database; nothing was sent. "
+        "Try again in 2 seconds, or send the request without an Idempotency-Key.",
         retry_after_s=RETRY_AFTER_S,
     )

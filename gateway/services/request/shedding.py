@@ -59,8 +59,7 @@ class Shedding:
         self._on_shed(priority.value)
         raise Overloaded(
             "This replica has more to do than it can do in time, so it takes nothing new from "
-            "teams of priority "
-            f"'{priority.value}'. Try again later.",
+            f"teams of priority '{priority.value}'. Try again later.",
             retry_after_s=RETRY_AFTER_S,
         )
 

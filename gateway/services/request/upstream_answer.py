@@ -368,9 +368,9 @@ class UpstreamAnswer(Struct, kw_only=True):
     def cut_message(self) -> str:
         """Return the message for the caller of a cut answer."""
         return (
-            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. "
-            "What was generated is "
-            f"charged; see the receipt at GET /v1/requests/{self.attempt.request.request_id}."
+            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. The "
+            "generated part is charged; see the receipt at GET "
+            f"/v1/requests/{self.attempt.request.request_id}."
         )
 
 

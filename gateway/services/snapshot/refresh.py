@@ -101,7 +101,9 @@ class Refresher:
             is_done = True
         finally:
             if not is_done:
-                self._holder.problem = "the gateway failed on what it read; its log says how"
+                self._holder.problem = (
+                    "the gateway failed on the data that it read; its log has the error"
+                )
 
     async def confirm(self) -> bool:
         """Ask Postgres once more; return True if it answers soon. Needs `loops`.

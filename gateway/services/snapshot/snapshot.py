@@ -177,7 +177,7 @@ class SnapshotHolder:
             )
         if self.age_s() > self.outage_s:
             raise Unavailable(
-                f"{self.over()} GET /readyz says what is wrong. Try again later.", retry_after_s=5
+                f"{self.over()} GET /readyz names the problem. Try again later.", retry_after_s=5
             )
         return self.current
 
@@ -216,10 +216,9 @@ class SnapshotHolder:
         """Return the message for a snapshot that is too old."""
         return (
             "Policy and keys were last read from Postgres at "
-            f"{self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for "
-            f"{self.outage_s:,.0f} s without it: a key may have been revoked since. An "
-            "operator must bring Postgres "
-            "back; no restart is needed."
+            f"{self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for {self.outage_s:,.0f} s "
+            "without it: a key may have been revoked since. An operator must bring Postgres back; "
+            "no restart is needed."
         )
 
 
@@ -238,8 +237,7 @@ def problems(
         found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
     if is_gone:
         found.append(
-            "The journal's folder was removed or moved away: put it back, or start this "
-            "replica anew "
+            "The journal's folder was removed or moved away: put it back, or restart this replica "
             "(docs/runbooks/journal-gone.md)."
         )
     elif is_full:

@@ -290,15 +290,14 @@ def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
         near = get_close_matches(account_id, names, n=MOST_NEAR, cutoff=0.5)
         there = f"Near: {', '.join(near)}. " if near else ""
         raise NothingFound(
-            f"No budget account '{account_id}'. {there}finance.budgets has all of them; one "
-            "that a rule for each "
-            f"project or key keeps is there from its first request on. Nothing was granted."
+            f"No budget account '{account_id}'. {there}finance.budgets has all of them; one that a "
+            "rule for each project or key keeps is there from its first request on. Nothing was "
+            "granted."
         )
     if not row.is_current:
         raise BadUsage(
-            f"Budget '{account_id}' is not declared in the current policy any more, so nothing "
-            "is held from it. "
-            f"Nothing was granted."
+            f"Budget '{account_id}' is not declared in the current policy any more, so nothing is "
+            "held from it. Nothing was granted."
         )
     return rule_from_row(row)
 
@@ -308,12 +307,11 @@ def _until(expires_at: datetime | None, span: PeriodSpan, now: datetime) -> date
         return span.ends_at
     if expires_at <= now:
         raise BadUsage(
-            "The grant would have expired already. Say a later moment. Nothing was granted."
+            "The grant would have expired already. Give a later moment. Nothing was granted."
         )
     if span.ends_at is not None and expires_at > span.ends_at:
         raise BadUsage(
-            f"A grant belongs to one period, and this one ends {span.ends_at:%Y-%m-%d %H:%M} "
-            "UTC. For more in each "
-            f"period raise limit_usd in the policy instead. Nothing was granted."
+            f"A grant belongs to one period, and this one ends {span.ends_at:%Y-%m-%d %H:%M} UTC. "
+            "For more in each period raise limit_usd in the policy instead. Nothing was granted."
         )
     return expires_at

@@ -264,7 +264,7 @@ def _unknown(row: Row) -> UnknownAttempt:
 
 def _reason(tokens: Tokens, begin: datetime, end: datetime) -> str:
     return (
-        f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens: its share of "
-        "what the engine counted "
-        f"and nobody was charged for, {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC"
+        f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens: its share of the "
+        f"engine's tokens that no team was charged for, {begin:%Y-%m-%d %H:%M:%S} to "
+        f"{end:%Y-%m-%d %H:%M:%S} UTC"
     )

@@ -45,8 +45,8 @@ _FORGET = (
     "DELETE FROM tollgate.engine_probes WHERE sent_at < :before",
 )
 _HOUR = (
-    "SELECT watched_ms, up_ms, billed_ms FROM tollgate.gpu_hours "
-    "WHERE deployment = :deployment AND hour = :hour AND policy_version = :policy_version"
+    "SELECT watched_ms, up_ms, billed_ms FROM tollgate.gpu_hours WHERE deployment = :deployment "
+    "AND hour = :hour AND policy_version = :policy_version"
 )
 _KEEP_HOUR = """
 INSERT INTO tollgate.gpu_hours (deployment, hour, policy_version, gpu_type, gpu_count,

@@ -137,10 +137,9 @@ class Journal:
             shutil.rmtree(directory, ignore_errors=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoRoom(
-                    f"The journal {directory} cannot be made: {error.strerror}. Enlarge the "
-                    f"disk of {root}, or move "
-                    f"other files away from it. Delete nothing below {root}: Postgres does not "
-                    "have that usage yet."
+                    f"The journal {directory} cannot be made: {error.strerror}. Enlarge the disk "
+                    f"of {root}, or move other files away from it. Delete nothing below {root}: "
+                    "Postgres does not have that usage yet."
                 ) from error
             raise BadUsage(
                 f"The journal {directory} cannot be made: {error.strerror}. Make room below {root}."

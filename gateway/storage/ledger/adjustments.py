@@ -272,7 +272,7 @@ def _unresolved(
         )
     if len(unknown) > 1:
         raise BadUsage(
-            f"Attempts {_numbers(unknown)} of {request_id} are unknown. Say which one: --attempt N"
+            f"Attempts {_numbers(unknown)} of {request_id} are unknown. Choose one: --attempt N"
         )
     (row,) = unknown
     if (not row.is_unsettled and "expired_hold" not in row.kinds) or "resolution" in row.kinds:
@@ -289,7 +289,7 @@ def _cost_nusd(cost: SaidCost | int, held_nusd: int | None) -> int:
         case SaidCost.HOLD:
             if held_nusd is None:
                 raise BadUsage(
-                    "Nothing was held for this attempt. Say an amount. Nothing was booked."
+                    "Nothing was held for this attempt. Give an amount. Nothing was booked."
                 )
             return held_nusd
         case _:

@@ -98,8 +98,8 @@ class OwnJournal:
         except files.NoJournalRoom:
             raise JournalFull(
                 "The journal on this machine is full because the ledger cannot be written, so "
-                "nothing new is admitted. "
-                "Try again; an admin finds the cause with: tollgate doctor.",
+                "nothing new is admitted. Try again; an admin finds the cause with: tollgate "
+                "doctor.",
                 retry_after_s=5,
             ) from None
         except files.RecordTooLarge:

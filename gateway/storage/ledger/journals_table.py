@@ -201,8 +201,7 @@ class JournalTable:
             rows = connection.execute(
                 text(
                     "SELECT id, replica, started_at, heartbeat, written, state, note FROM "
-                    "tollgate.journals "
-                    "ORDER BY heartbeat DESC, id"
+                    "tollgate.journals ORDER BY heartbeat DESC, id"
                 )
             ).mappings()
             return [StoredJournal(**row) for row in rows]

@@ -36,8 +36,8 @@ def load(path: Path) -> tuple[Pepper, ...]:
     except FileNotFoundError:
         raise BadUsage(
             f"There is no pepper at {path}. Create it with: tollgate db upgrade. Or set "
-            "TOLLGATE_PEPPER_FILE; "
-            f"for an existing database it must be the file its keys were made with."
+            "TOLLGATE_PEPPER_FILE; for an existing database it must be the file its keys were made "
+            "with."
         ) from None
     except OSError as error:
         raise BadUsage(
@@ -47,9 +47,8 @@ def load(path: Path) -> tuple[Pepper, ...]:
         raise BadUsage(f"The pepper {path} is open to other users. Run: chmod 600 {path}")
     if not lines:
         raise BadUsage(
-            f"The pepper {path} is empty. Restore it from a backup if keys were made with it; "
-            "if not, run: tollgate db "
-            f"upgrade"
+            f"The pepper {path} is empty. Restore it from a backup if keys were made with it; if "
+            "not, run: tollgate db upgrade"
         )
     if len(lines) > MOST_LINES:
         raise BadUsage(
@@ -106,8 +105,7 @@ def _check(connection: Connection, peppers: Sequence[Pepper]) -> None:
     if has_others is not None and is_known is None:
         raise BadUsage(
             "This pepper file belongs to another database: the API keys here were made with "
-            "another pepper. "
-            "Set TOLLGATE_PEPPER_FILE to the file they were made with."
+            "another pepper. Set TOLLGATE_PEPPER_FILE to the file they were made with."
         )
 
 

@@ -30,8 +30,8 @@ from gateway.storage.policy.price_list import listed_key, schedule
 from gateway.storage.postgres.database import Database
 
 _ADD_PRICE = (
-    "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) "
-    "VALUES (:price_id, :provider, :model, :source, CAST(:rates AS jsonb)) ON CONFLICT DO NOTHING"
+    "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) VALUES (:price_id, "
+    ":provider, :model, :source, CAST(:rates AS jsonb)) ON CONFLICT DO NOTHING"
 )
 # An older policy's price never follows a newer one's: a replica that lags behind must not revert
 # the record. An entry is never dated before the latest one either, however far apart the clocks of

@@ -78,9 +78,8 @@ _BUSY = (
 _CANCELLED = "57014"
 _TOO_SLOW = (
     "Postgres answers, but this question took longer than its limit of "
-    f"{SESSION['statement_timeout']}. Nothing was "
-    "changed. Ask for less, look for long transactions, or let a gateway sum up the hours "
-    "first: tollgate serve"
+    f"{SESSION['statement_timeout']}. Nothing was changed. Ask for less, look for long "
+    "transactions, or let a gateway sum up the hours first: tollgate serve"
 )
 _MENDS = {
     "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at "
@@ -316,8 +315,7 @@ class Database:
             if has_schema:
                 raise DatabaseUnavailable(
                     f"The login of {self.name} may not act as {self.role}. Run: tollgate db "
-                    "upgrade. Or, as an "
-                    f"administrator: GRANT {self.role} TO "
+                    f"upgrade. Or, as an administrator: GRANT {self.role} TO "
                     f"{_quoted(str(self._login.get('user', 'the login')))};"
                 ) from error
             raise
@@ -387,14 +385,12 @@ class Database:
         if role is not None and not self._has_taken_role:
             return (
                 f"Login {login} is not in {role}, so it may not do this in {self.name} "
-                f"({problem}). As an "
-                f"administrator: GRANT {role} TO {_quoted(login)}; or set "
+                f"({problem}). As an administrator: GRANT {role} TO {_quoted(login)}; or set "
                 "TOLLGATE_ADMIN_DATABASE_URL to one that is."
             )
         return (
-            f"{self.role or role or f'Login {login}'} may not do this in {self.name} "
-            f"({problem}). Run as the owner of "
-            f"the schema: tollgate db upgrade"
+            f"{self.role or role or f'Login {login}'} may not do this in {self.name} ({problem}). "
+            "Run as the owner of the schema: tollgate db upgrade"
         )
 
     def _raise_explained(self, cause: BaseException | None, error: Exception) -> None:

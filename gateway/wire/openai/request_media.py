@@ -270,8 +270,8 @@ def _refuse_doubles(top: str, encoded: bytes) -> None:
                 name = Counter(name for name, _ in value).most_common(1)[0][0]
                 raise InvalidRequest(
                     f"'{top}' has an object that names '{name[:64]}' twice. Parsers differ in "
-                    "which one counts, so it "
-                    f"could be read in two ways. Nothing was sent. Name each member once.",
+                    "which one counts, so it could be read in two ways. Nothing was sent. Name "
+                    "each member once.",
                     param=top,
                 )
             todo.extend(inner for name, inner in value if name not in _FREE)

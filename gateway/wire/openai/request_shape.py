@@ -105,9 +105,9 @@ def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
     meant = named.get(name.lower() if name.isascii() else folded(name), name)
     if meant != name:
         raise InvalidRequest(
-            f"{where} has the member '{name[:64]}'. Some servers read it as '{meant}', others "
-            "do not, so it could "
-            f"be read in two ways. Nothing was sent. Write '{meant}', or leave it out.",
+            f"{where} has the member '{name[:64]}'. Some servers read it as '{meant}', others do "
+            f"not, so it could be read in two ways. Nothing was sent. Write '{meant}', or leave it "
+            "out.",
             param=meant,
         )
 

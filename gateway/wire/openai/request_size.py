@@ -193,10 +193,9 @@ def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRe
     of_each = f": a maximum of {most:,} × {choices:,} answers × {prompts:,} prompts"
     fewer = ", ask for fewer answers or send fewer prompts"
     return InvalidRequest(
-        f"The request may write {most * choices * prompts:,} "
-        f"tokens{'' if is_one else of_each}. At most "
-        f"{MAX_OUTPUT_TOKENS:,} are allowed. Set a smaller '{param}'{'' if is_one else fewer}. "
-        "Nothing was sent.",
+        f"The request may write {most * choices * prompts:,} tokens{'' if is_one else of_each}. At "
+        f"most {MAX_OUTPUT_TOKENS:,} are allowed. Set a smaller "
+        f"'{param}'{'' if is_one else fewer}. Nothing was sent.",
         param=param,
     )
 

@@ -68,8 +68,8 @@ def address_problem(address: str) -> str | None:
         )
     if parts.username is not None or parts.password is not None:
         return (
-            "must not hold a user name or password; a secret stands in a field of its own, "
-            "as env:NAME or file:PATH"
+            "must not hold a user name or password; a secret belongs in its own field, as env:NAME "
+            "or file:PATH"
         )
     if parts.query or parts.fragment or address.endswith(("?", "#")):
         return "must not have a query or fragment (? or #); write scheme, host, port and path only"

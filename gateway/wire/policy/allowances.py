@@ -78,9 +78,8 @@ BUDGET = Block(
             read=one_of(tuple(BudgetPeriod)),
             is_required=True,
             example="month",
-            meaning=f"How long it lasts, of {', '.join(f'`{p}`' for p in BudgetPeriod)}. A "
-            "week begins on Monday, "
-            "`once` never begins again.",
+            meaning=f"How long it lasts, of {', '.join(f'`{p}`' for p in BudgetPeriod)}. A week "
+            "begins on Monday, `once` never begins again.",
         ),
         Field(
             name="limit_usd",
@@ -95,7 +94,7 @@ BUDGET = Block(
             example="soft",
             default="hard",
             default_text="`hard`",
-            meaning="`hard` refuses what does not fit; `soft` only counts and alerts.",
+            meaning="`hard` refuses requests beyond it; `soft` only counts and alerts.",
         ),
         Field(
             name="alert_at",
@@ -109,8 +108,7 @@ BUDGET = Block(
             read=budget_name,
             example="pilot-2026",
             default_text="its owner and period, as in `payments/month`",
-            meaning="Unique name of its own; needed for a second budget of the same owner and "
-            "period.",
+            meaning="Unique name; needed for a second budget of the same owner and period.",
         ),
         Field(
             name="overdraft_usd",
@@ -118,9 +116,8 @@ BUDGET = Block(
             example="1",
             default=Decimal(0),
             default_text="`0`",
-            meaning="What each replica may spend beyond what it has reserved while the "
-            "database is away; "
-            "only for `hard`.",
+            meaning="The amount that each replica may spend beyond its lease while the database "
+            "is away; only for `hard`.",
         ),
     ),
 )
@@ -155,7 +152,7 @@ LIMITS = Block(
             example="shadow",
             default="enforced",
             default_text="`enforced`",
-            meaning="`shadow` refuses nothing: what it would refuse is counted and shown.",
+            meaning="`shadow` refuses nothing: its refusals are only counted and shown.",
         ),
     ),
 )
@@ -165,7 +162,7 @@ _BUDGETS = Field(
     read=list_of(BUDGET),
     example="[{period: day, limit_usd: 20}]",
     default_text="`[]`",
-    meaning="What each may spend.",
+    meaning="The budgets of each.",
 )
 _LIMITS = Field(
     name="limits",
@@ -230,7 +227,7 @@ COST_CENTRE = Block(
             read=list_of(BUDGET),
             example="[{period: month, limit_usd: 20000}]",
             default_text="`[]`",
-            meaning="What its teams may spend together.",
+            meaning="The budgets of its teams together.",
         ),
     ),
 )
@@ -251,7 +248,7 @@ ALERTS = Block(
             read=secret_reference,
             is_required=True,
             example="env:TOLLGATE_ALERT_SECRET",
-            meaning="Where the secret that signs alerts is: `env:NAME` or "
+            meaning="Reference to the secret that signs alerts: `env:NAME` or "
             "`file:/absolute/path`; never the secret.",
         ),
     ),

@@ -51,7 +51,7 @@ _CASE = Block(
             name="route",
             read=model_name,
             is_required=True,
-            meaning="What it asks for.",
+            meaning="The requested route.",
             example="assistant",
         ),
         Field(
@@ -69,7 +69,7 @@ _CASE = Block(
         Field(
             name="needs",
             read=list_of(one_of(CAPABILITIES)),
-            meaning="What it needs.",
+            meaning="The needed capabilities.",
             example="[tools]",
         ),
         Field(
@@ -93,7 +93,7 @@ _DOCUMENT = Block(
             name="cases",
             read=list_of(_CASE),
             is_required=True,
-            meaning="What is expected.",
+            meaning="The expected result.",
             example="[{team: payments, route: assistant, expect: [qwen-eu]}]",
         ),
     ),
@@ -124,7 +124,7 @@ def _check(entry: Entry, findings: Findings) -> None:
     given = [name for name in ("expect", "denied") if name in entry.spots]
     if len(given) != 1:
         findings.error(
-            entry.spot, "say either expect: [deployments in their order] or denied: residency"
+            entry.spot, "write either expect: [deployments in their order] or denied: residency"
         )
     listed = entry.of("expect", Listed)
     if listed is not None and not listed:

@@ -104,7 +104,7 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
     (
         "gpu",
         lambda d: _has(d, "gpu") and d.of("provider", str) is not None and not _is_self_hosted(d),
-        "GPU hours price only what you run yourself; add 'self_hosted: true' or write 'price' "
+        "GPU hours price only self-hosted deployments; add 'self_hosted: true' or write 'price' "
         "instead",
     ),
     (
@@ -161,9 +161,8 @@ def _check_groups(deployments: Listed | None, findings: Findings) -> None:
             findings.error(
                 deployment.place("group"),
                 f"'{group}' holds replicas of one engine, but {', '.join(different)} of this "
-                "deployment is not that of "
-                f"'{shown(model.of('name', str) or '?')}'; make them the same or choose "
-                "another group",
+                f"deployment is not that of '{shown(model.of('name', str) or '?')}'; make them the "
+                "same or choose another group",
             )
 
 

@@ -58,9 +58,7 @@ key_id = text(
 def region_key(spot: Spot, region: str) -> None:
     """Raise `Wrong` unless a region may be declared under this name."""
     if region == ANY or region in UNPLACED:
-        raise Wrong(
-            spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name"
-        )
+        raise Wrong(spot, f"'{region}' is reserved and cannot be declared; choose another name")
     if not _NAME.fullmatch(region):
         raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
 
@@ -123,9 +121,8 @@ def secret_reference(spot: Spot, findings: Findings) -> str:
     if not _SECRET.fullmatch(value):
         raise Wrong(
             spot,
-            "must say where the secret is, never the secret itself; write env:NAME or "
-            "file:/absolute/path "
-            "(if a key stood here, replace it at the provider)",
+            "must be a reference to the secret, never the secret itself; write env:NAME or "
+            "file:/absolute/path (if a key stood here, replace it at the provider)",
         )
     return value
 
@@ -155,7 +152,7 @@ def budget_name(spot: Spot, findings: Findings) -> str:
     """
     value: str = name(spot, findings)
     if value == BudgetScope.COST_CENTRE:
-        raise Wrong(spot, f"'{value}' has a meaning of its own; choose another name")
+        raise Wrong(spot, f"'{value}' is reserved; choose another name")
     return value
 
 

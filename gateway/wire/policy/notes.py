@@ -94,7 +94,7 @@ def _note_shadows(document: Entry, findings: Findings) -> None:
     for rule in rules:
         if rule.values["mode"] == "shadow":
             findings.note(
-                rule.place("mode"), "denies nothing; what it would deny is counted and shown"
+                rule.place("mode"), "denies nothing; its denials are only counted and shown"
             )
 
 
@@ -136,8 +136,7 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
             findings.note(
                 entry.place("name"),
                 f"self-hosted deployment '{deployment.name}' has neither 'gpu' nor 'price': "
-                "without a price "
-                "its requests are refused (unpriced_model)",
+                "without a price its requests are refused (unpriced_model)",
             )
         if deployment.price and not any(rate.usd_per_mtok for rate in deployment.price.rates):
             findings.note(
@@ -150,9 +149,9 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
         ):
             findings.note(
                 entry.place("price"),
-                f"deployment '{deployment.name}' can see, but its price has no "
-                "image_input_usd_per_mtok: where the "
-                "upstream counts image tokens apart, what they cost stays unknown and is held",
+                f"deployment '{deployment.name}' has vision, but its price has no "
+                "image_input_usd_per_mtok: if the upstream reports image tokens separately, their "
+                "cost stays unknown and is held",
             )
 
 
@@ -200,11 +199,10 @@ def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
         if not is_bounded and deployment.operations != {Operation.EMBEDDINGS}:
             findings.note(
                 spot,
-                f"nothing bounds an answer of '{name}' here: neither the route nor the "
-                "deployment has "
-                "max_output_tokens, nor is there a context_window; where callers give no "
-                "maximum, such requests of "
-                f"teams with a hard budget ({_few([team.name for team in teams])}) are refused",
+                f"nothing bounds an answer of '{name}' here: neither the route nor the deployment "
+                "has max_output_tokens, nor is there a context_window; where callers give no "
+                "maximum, such requests of teams with a hard budget "
+                f"({_few([team.name for team in teams])}) are refused",
             )
 
 
@@ -234,8 +232,7 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
                 findings.note(
                     spot,
                     f"team '{team.name}' cannot use route '{name}': "
-                    f"{_few([rule.rule_id for rule in rules])} allows "
-                    "none of its deployments "
+                    f"{_few([rule.rule_id for rule in rules])} allows none of its deployments "
                     f"({', '.join(f'{d.name} in {d.region}' for d in behind)})",
                 )
         for listed in ("projects", "keys"):
@@ -308,9 +305,8 @@ def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
         findings.note(
             entry.place("projects"),
             f"team '{team.name}' has budgets of projects and "
-            f"{'no hard one' if has_hard else 'none'} of its own: a "
-            "caller can dodge a project's by naming another project, or none, in "
-            "x-tollgate-project; give the team a "
+            f"{'no hard one' if has_hard else 'none'} itself: a caller can avoid a project's "
+            "budget by naming another project, or none, in x-tollgate-project; give the team a "
             "budget, or bind keys to projects",
         )
 
@@ -329,9 +325,8 @@ def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
         if is_of_whole and rule.limit_nusd < limit_nusd:
             findings.note(
                 budget.entry.place("limit_usd"),
-                f"is larger than the whole team's, {rule.rule_id} of "
-                f"{plain_usd(rule.limit_nusd)} USD: that one is "
-                "used up first",
+                f"is larger than the whole team's, {rule.rule_id} of {plain_usd(rule.limit_nusd)} "
+                "USD: that one is used up first",
             )
 
 

@@ -31,25 +31,23 @@ _RULE_FIELDS = (
         read=list_of(name),
         example="[eu]",
         default_text="no say",
-        meaning="Regions that may process it; a parent stands for all under it; `any` allows "
-        "every place, `global` and "
-        "`unknown` included; `[]` allows none.",
+        meaning="Regions that may process it; a parent stands for all under it; `any` allows every "
+        "place, `global` and `unknown` included; `[]` allows none.",
     ),
     Field(
         name="at_rest",
         read=list_of(name),
         example="[eu]",
         default_text="no say",
-        meaning="Regions where the deployment may keep data; what is unknown is allowed by "
-        "`any` alone.",
+        meaning="Regions in which the deployment may store data; only `any` allows an unknown one.",
     ),
     Field(
         name="telemetry",
         read=list_of(name),
         example="[eu, us]",
         default_text="no say",
-        meaning="Regions where the deployment may send telemetry; what is unknown is allowed "
-        "by `any` alone.",
+        meaning="Regions to which the deployment may send telemetry; only `any` allows an unknown "
+        "one.",
     ),
     Field(
         name="self_hosted",
@@ -71,9 +69,8 @@ _RULE_FIELDS = (
         read=list_of(name),
         example="[cn]",
         default_text="`[]`",
-        meaning="Regions that nothing may be processed, kept or sent telemetry in, not even in "
-        "part; where one of the "
-        "three is unknown, it is denied.",
+        meaning="Regions in which no data may be processed or stored, and to which no telemetry "
+        "may go, not even in part. An unknown one of the three is denied.",
     ),
     Field(
         name="deny_providers",
@@ -88,7 +85,7 @@ _RULE_FIELDS = (
         read=list_of(name),
         example="[eu]",
         default_text="no say",
-        meaning="Regions that the gateway itself must run in, as its `TOLLGATE_REGION` says.",
+        meaning="Regions in which the gateway itself must run, by its `TOLLGATE_REGION`.",
     ),
     Field(
         name="mode",
@@ -96,7 +93,7 @@ _RULE_FIELDS = (
         example="shadow",
         default="enforced",
         default_text="`enforced`",
-        meaning="`shadow` denies nothing: what it would deny is counted and shown.",
+        meaning="`shadow` denies nothing: its denials are only counted and shown.",
     ),
 )
 
@@ -113,36 +110,36 @@ FACTS = Block(
             name="at_rest",
             read=name,
             example="eu",
-            default_text="what ships about its host, else `unknown`",
-            meaning="Where it keeps data: a region, `global` or `unknown`.",
+            default_text="the bundled fact about its host, else `unknown`",
+            meaning="The place of stored data: a region, `global` or `unknown`.",
         ),
         Field(
             name="telemetry",
             read=name,
             example="eu",
-            default_text="what ships about its host, else `unknown`",
-            meaning="Where it sends telemetry: a region, `global` or `unknown`.",
+            default_text="the bundled fact about its host, else `unknown`",
+            meaning="The destination of telemetry: a region, `global` or `unknown`.",
         ),
         Field(
             name="retention_days",
             read=integer(least=0, most=36_500),
             example="30",
-            default_text="what ships about its host, else unknown",
+            default_text="the bundled fact about its host, else unknown",
             meaning="How long it keeps data; 0: not at all.",
         ),
         Field(
             name="sub_processor",
             read=words,
             example="Example Hosting GmbH",
-            default_text="what ships about its host, else unknown",
-            meaning="Who else processes it; shown, not decided by.",
+            default_text="the bundled fact about its host, else unknown",
+            meaning="Sub-processor; shown, but no rule uses it.",
         ),
         Field(
             name="source",
             read=source,
             example="contract 2026-114, annex 2",
             default_text="none",
-            meaning="Who says all this, the `region` included: words or an address; goes with "
+            meaning="Source of these facts, including `region`: a name or an address; goes with "
             "`as_of`.",
         ),
         Field(

@@ -61,7 +61,7 @@ GPU = Block(
             read=decimal(above="0", most="10000", unit="USD per GPU hour"),
             is_required=True,
             example="3.10",
-            meaning="What one GPU costs per hour, in USD.",
+            meaning="Hourly cost of one GPU, in USD.",
         ),
         Field(
             name="input_tok_per_s",
@@ -98,9 +98,8 @@ GPU = Block(
             example="always",
             default="seen",
             default_text="`seen`",
-            meaning="Which hours are billed: `seen` those in which the engine was up; `always` "
-            "all of them, as on a "
-            "reserved machine.",
+            meaning="Which hours are billed: `seen` those in which the engine was up; `always` all "
+            "of them, as on a reserved machine.",
         ),
     ),
 )
@@ -155,14 +154,16 @@ _RATE_FIELDS = (
         read=usd_per_mtok,
         example="32",
         default_text=_HELD,
-        meaning="USD per million audio tokens of the prompt, where the upstream counts them apart.",
+        meaning="USD per million audio tokens of the prompt, if the upstream counts them "
+        "separately.",
     ),
     Field(
         name="image_input_usd_per_mtok",
         read=usd_per_mtok,
         example="0.80",
         default_text=_HELD,
-        meaning="USD per million image tokens of the prompt, where the upstream counts them apart.",
+        meaning="USD per million image tokens of the prompt, if the upstream counts them "
+        "separately.",
     ),
     Field(
         name="output_usd_per_mtok",
@@ -233,9 +234,8 @@ PRICE = Block(
             read=map_of(tier_key, TIER_PRICE),
             example="{priority: {input_usd_per_mtok: 1.60, output_usd_per_mtok: 6.40}}",
             default_text="none: answers from another tier are held as unknown",
-            meaning="All rates of answers whose `service_tier` is not the standard one, by its "
-            "name; the fields "
-            "are those above.",
+            meaning="All rates of answers with another `service_tier` than the standard one, by "
+            "its name; the fields are those above.",
         ),
     ),
 )

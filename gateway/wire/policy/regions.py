@@ -46,8 +46,7 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
             if child == ANY or child in UNPLACED:
                 findings.error(
                     spot,
-                    f"'{child}' has a meaning of its own and cannot be declared; choose "
-                    "another name",
+                    f"'{child}' is reserved and cannot be declared; choose another name",
                 )
             elif parent in parents.get(child, ()):
                 findings.error(spot, f"'{child}' is already under '{parent}'; write it there once")
@@ -101,8 +100,7 @@ def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings
         findings.error(
             spot,
             f"'{child}' is built in and does not lie in '{wrong[0]}'; put it under a region of "
-            "your own, or choose "
-            "another name",
+            "your own, or choose another name",
         )
 
 
@@ -131,9 +129,8 @@ def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
         if region == ANY or region in UNPLACED:
             findings.error(
                 spot,
-                f"'{region}' is no place to deny; write 'regions: []' to allow nothing. What "
-                "is unknown or global is "
-                "denied by every name here",
+                f"'{region}' cannot be denied; write 'regions: []' to allow nothing. Every name "
+                "here also denies unknown and global places",
             )
         else:
             _check_named(spot, region, regions, findings)
@@ -150,7 +147,7 @@ def check_deployment_places(deployment: Entry, regions: Regions, findings: Findi
             if field in block.spots and other not in block.spots:
                 findings.error(
                     block.place(field),
-                    f"goes with '{other}'; a fact needs both who says it and when",
+                    f"goes with '{other}'; a fact needs both its source and its date",
                 )
     _check_against_known(deployment, block, regions, findings)
 
@@ -196,9 +193,8 @@ def _check_against_known(
         return
     findings.error(
         deployment.place("region"),
-        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' "
-        "says more; write "
-        f"'region: {known.processing}', or name in 'residency' who promises otherwise: "
+        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' says "
+        f"more; write 'region: {known.processing}', or name in 'residency' who promises otherwise: "
         "'source' and 'as_of'",
     )
 

@@ -62,9 +62,8 @@ BOUND = Block(
             read=decimal(above="0", most="3600000", unit="milliseconds"),
             is_required=True,
             example="800",
-            meaning="Time to the first token that 95 of 100 requests should keep; half of it "
-            "for teams of low "
-            "`priority`.",
+            meaning="Time to the first token that 95 of 100 requests should keep; half of it for "
+            "teams of low `priority`.",
         ),
     ),
 )
@@ -84,9 +83,8 @@ ROUTE = Block(
             read=list_of(alias),
             example='[gpt-4o, "gpt-4o-*"]',
             default_text="`[]`",
-            meaning="Other model names that mean this route; `*` stands for anything. Exact "
-            "names win over "
-            "patterns, earlier routes over later ones.",
+            meaning="Other model names that mean this route; `*` stands for anything. Exact names "
+            "win over patterns, earlier routes over later ones.",
         ),
         Field(
             name="deployments",
@@ -100,9 +98,8 @@ ROUTE = Block(
             read=list_of(name),
             example="[gpt-eu, qwen-eu]",
             default_text="`[]`",
-            meaning="Ranked beside the real ones for each request; what would have been first "
-            "is recorded, never used "
-            "(`tollgate report shadow`).",
+            meaning="Ranked beside the real ones for each request; the first one is recorded and "
+            "never used (`tollgate report shadow`).",
         ),
         Field(
             name="objective",
@@ -110,11 +107,9 @@ ROUTE = Block(
             example="cheapest",
             default="priority",
             default_text="`priority`",
-            meaning="How eligible deployments are ordered: `priority` as listed, `cheapest` by "
-            "the cost expected of "
-            "this request, `fastest` by the time expected for its whole answer, `balanced` by "
-            "both, `weighted` by "
-            "shares.",
+            meaning="How eligible deployments are ordered: `priority` as listed, `cheapest` by the "
+            "cost expected of this request, `fastest` by the time expected for its whole answer, "
+            "`balanced` by both, `weighted` by shares.",
         ),
         Field(
             name="balance",
@@ -129,8 +124,7 @@ ROUTE = Block(
             example="{qwen-eu: 90, gpt-eu: 10}",
             default_text="none; required for `weighted`",
             meaning="Each deployment's share of the callers; a caller stays where it was. Only "
-            "with "
-            "`objective: weighted`.",
+            "with `objective: weighted`.",
         ),
         Field(
             name="latency",
@@ -145,18 +139,16 @@ ROUTE = Block(
             read=dollars(above="0"),
             example="0.05",
             default_text="no bound",
-            meaning="Bound on the cost expected of one request; deployments expected to miss "
-            "it come behind the "
-            "others.",
+            meaning="Bound on the cost expected of one request; deployments expected to miss it "
+            "come behind the others.",
         ),
         Field(
             name="degrade_to",
             read=model_name,
             example="assistant-small",
             default_text="none",
-            meaning="The route whose deployments are tried first where none of this one's "
-            "keeps its bounds; teams "
-            "need not list it.",
+            meaning="The route whose deployments are tried first if none of this one's meets "
+            "its bounds; teams need not list it.",
         ),
         Field(
             name="timeout_s",
@@ -171,7 +163,7 @@ ROUTE = Block(
             read=integer(least=1, most=100_000_000),
             example="4096",
             default_text="none: a caller without a maximum gets the deployment's",
-            meaning="Most tokens of an answer where the caller gives no maximum; sent upstream.",
+            meaning="Maximum tokens of an answer if the caller gives none; sent upstream.",
         ),
     ),
 )

@@ -143,7 +143,7 @@ DEPLOYMENT = Block(
             read=secret_reference,
             example="env:OPENAI_API_KEY",
             default_text="none; required for `openai`",
-            meaning="Where the upstream's key is: `env:NAME` or `file:/absolute/path`; never "
+            meaning="Reference to the upstream's key: `env:NAME` or `file:/absolute/path`; never "
             "the key.",
         ),
         Field(
@@ -158,14 +158,14 @@ DEPLOYMENT = Block(
             read=name,
             is_required=True,
             example="eu-de",
-            meaning="Where it processes: a region; `global` or `unknown` if no place is promised.",
+            meaning="The processing region; `global` or `unknown` if no place is promised.",
         ),
         Field(
             name="residency",
             read=FACTS,
             example="{at_rest: eu, source: ..., as_of: 2026-11-20}",
-            default_text="what ships about its host",
-            meaning="What else is known of its place, from whom and since when.",
+            default_text="the bundled facts about its host",
+            meaning="Further facts about its place, with source and date.",
         ),
         Field(
             name="self_hosted",
@@ -195,8 +195,7 @@ DEPLOYMENT = Block(
             example="{input_usd_per_mtok: 5, output_usd_per_mtok: 20}",
             default_text="none: without any price, requests are refused",
             meaning="Used only while nothing else prices it; its events are flagged "
-            "`is_stand_in_price`. "
-            "The fields are those of `price`.",
+            "`is_stand_in_price`. The fields are those of `price`.",
         ),
         Field(
             name="operations",
@@ -210,9 +209,8 @@ DEPLOYMENT = Block(
             read=list_of(one_of(CAPABILITIES)),
             example="[tools, json_schema]",
             default_text="not declared: nothing is ruled out",
-            meaning=f"What the model can do, of {', '.join(f'`{c}`' for c in CAPABILITIES)}; "
-            "requests that "
-            "need something else are not sent to it.",
+            meaning=f"The model's capabilities, from {', '.join(f'`{c}`' for c in CAPABILITIES)}; "
+            "requests that need another one are not sent to it.",
         ),
         Field(
             name="allows",
@@ -220,8 +218,7 @@ DEPLOYMENT = Block(
             example="[store]",
             default_text="`[]`",
             meaning="Request features it may be sent although they store, fetch or send data "
-            "elsewhere or "
-            f"steer the engine, of {', '.join(f'`{f}`' for f in FEATURES)}.",
+            f"elsewhere or steer the engine, of {', '.join(f'`{f}`' for f in FEATURES)}.",
         ),
         Field(
             name="context_window",
@@ -241,12 +238,11 @@ DEPLOYMENT = Block(
             name="output_limit",
             read=one_of(tuple(OutputLimit)),
             example="max_tokens",
-            default_text="`both` for `vllm` and `openai_compatible` (`max_tokens` for "
-            "Mistral's host), "
-            "`max_completion_tokens` for `openai`",
+            default_text="`both` for `vllm` and `openai_compatible` (`max_tokens` for Mistral's "
+            "host), `max_completion_tokens` for `openai`",
             meaning="The member in which a chat is sent the most tokens of its answer: "
-            "`max_tokens`, "
-            "`max_completion_tokens` or `both`, for a server that refuses the other one.",
+            "`max_tokens`, `max_completion_tokens` or `both`, for a server that refuses the other "
+            "one.",
         ),
         Field(
             name="input_overhead_tokens",
@@ -262,33 +258,31 @@ DEPLOYMENT = Block(
             read=LIMITS,
             example="{concurrent: 64}",
             default_text="none",
-            meaning="What it takes from all teams together; while it is full, the next "
-            "deployment is tried.",
+            meaning="Its limits for all teams together; while one is full, the next deployment is "
+            "tried.",
         ),
         Field(
             name="max_in_flight",
             read=integer(least=1, most=1_000_000),
             example="64",
             default_text="half of `TOLLGATE_MAX_STREAMS`",
-            meaning="Most attempts that one gateway process has there at the same time; while "
-            "it is full, the next "
-            "deployment is tried.",
+            meaning="Most attempts that one gateway process has there at the same time; while it "
+            "is full, the next deployment is tried.",
         ),
         Field(
             name="group",
             read=name,
             example="qwen",
             default_text="none",
-            meaning="Deployments with the same group are replicas of one engine: a session "
-            "stays at one of them while "
-            "none is much fuller than the others.",
+            meaning="Deployments with the same group are replicas of one engine: a session stays "
+            "at one of them while none is much fuller than the others.",
         ),
         Field(
             name="latency",
             read=PRIOR,
             example="{ttft_ms: 300, tpot_ms: 12}",
             default_text="see below",
-            meaning="What to expect of its latency until it was seen.",
+            meaning="Assumed latency until it was measured.",
         ),
         Field(
             name="timeouts",
@@ -321,14 +315,14 @@ TEAM = Block(
             read=name,
             is_required=True,
             example="payments",
-            meaning="Unique name; who pays.",
+            meaning="Unique name of the paying team.",
         ),
         Field(
             name="cost_centre",
             read=words,
             is_required=True,
             example="CC-1207",
-            meaning="Where finance books it.",
+            meaning="Cost centre in finance.",
         ),
         Field(
             name="data_class",
@@ -364,8 +358,8 @@ TEAM = Block(
             example="keep",
             default="hash",
             default_text="`hash`",
-            meaning="What the ledger keeps of a request's `user`: `hash` a keyed hash of it, "
-            "`keep` the name itself.",
+            meaning="The ledger's form of a request's `user`: `hash` a keyed hash of it, `keep` "
+            "the name itself.",
         ),
         Field(
             name="priority",
@@ -373,9 +367,8 @@ TEAM = Block(
             example="low",
             default="normal",
             default_text="`normal`",
-            meaning="Who goes first where there is not enough for all, of `high`, `normal`, "
-            "`low`; for `low` a route's "
-            "latency bound counts at half.",
+            meaning="Precedence when capacity is short: `high`, `normal` or `low`; for `low` a "
+            "route's latency bound counts at half.",
         ),
         Field(
             name="time_zone",
@@ -390,7 +383,7 @@ TEAM = Block(
             read=list_of(BUDGET),
             example="[{period: month, limit_usd: 5000}]",
             default_text="`[]`",
-            meaning="What the whole team may spend.",
+            meaning="The whole team's budgets.",
         ),
         Field(
             name="limits",
@@ -431,16 +424,15 @@ DOCUMENT = Block(
             read=map_of(region_key, list_of(name)),
             example="{eu: [eu-de, eu-fr]}",
             default_text="`{}`",
-            meaning="Regions besides the built-in ones: parents and their children, any depth; "
-            "a child that is itself "
-            "a key is a parent.",
+            meaning="Regions besides the built-in ones: parents and their children, any depth; a "
+            "child that is itself a key is a parent.",
         ),
         Field(
             name="classes",
             read=map_of(class_key, CLASS),
             is_required=True,
             example="{internal: {regions: [any]}}",
-            meaning="Where each data class may be processed; keys: "
+            meaning="The allowed places of each data class; keys: "
             f"{', '.join(f'`{c}`' for c in LABELS)}.",
         ),
         Field(
@@ -455,9 +447,8 @@ DOCUMENT = Block(
             read=integer(least=1, most=3_650),
             example="90",
             default_text="none: facts do not expire",
-            meaning="Facts of deployments that are older count as unknown, and so do undated "
-            "ones of deployments that "
-            "are not self-hosted.",
+            meaning="Facts of deployments that are older count as unknown, and so do undated ones "
+            "of deployments that are not self-hosted.",
         ),
         Field(
             name="deployments",
@@ -478,7 +469,7 @@ DOCUMENT = Block(
             read=list_of(TEAM),
             is_required=True,
             example="[]",
-            meaning="Who may call, and who pays.",
+            meaning="The teams, which call and pay.",
         ),
         Field(
             name="cost_centres",
@@ -492,7 +483,7 @@ DOCUMENT = Block(
             read=ALERTS,
             example="{webhook: ..., secret: ...}",
             default_text="none: budget alerts are only in log and metrics",
-            meaning="Where budget alerts are sent.",
+            meaning="The destination of budget alerts.",
         ),
     ),
 )

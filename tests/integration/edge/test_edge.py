@@ -407,9 +407,8 @@ def test_own_usage_is_the_sum_of_the_teams_events(gateway: Gateway, http: httpx2
     usage = http.get("/v1/usage/me")
     assert usage.status_code == 200
     (row,) = gateway.query(
-        "SELECT count(*) AS attempts, sum(cost_usd) AS usd FROM finance.usage_events WHERE "
-        "team = 'payments' "
-        "AND date_trunc('month', occurred_at) = date_trunc('month', now())"
+        "SELECT count(*) AS attempts, sum(cost_usd) AS usd FROM finance.usage_events WHERE team = "
+        "'payments' AND date_trunc('month', occurred_at) = date_trunc('month', now())"
     )
     shown = usage.json()
     assert shown["team"] == "payments"

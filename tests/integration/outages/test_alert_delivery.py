@@ -138,8 +138,7 @@ class Stand:
         with psycopg.connect(self.url) as connection:
             return connection.execute(
                 "SELECT threshold::text, tries, last_error, delivered_at IS NOT NULL FROM "
-                "finance.budget_alerts "
-                "ORDER BY threshold"
+                "finance.budget_alerts ORDER BY threshold"
             ).fetchall()
 
 
@@ -253,8 +252,7 @@ async def test_another_leader_goes_on_where_the_first_was_cut_off(
         with psycopg.connect(stand.url, autocommit=True) as admin:
             admin.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> "
-                "pg_backend_pid() "
-                "AND datname = current_database() AND usename = current_user"
+                "pg_backend_pid() AND datname = current_database() AND usename = current_user"
             )
         stand.clock.advance(1)
         assert await second.look()

@@ -188,8 +188,8 @@ async def test_a_revoked_key_stops_while_nobody_can_listen(
 ) -> None:
     """The listening connection is broken again and again: both replicas look by themselves."""
     end = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND query LIKE 'LISTEN %'"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND query LIKE 'LISTEN %'"
     )
     with psycopg.connect(database_url, autocommit=True) as administrator:
 

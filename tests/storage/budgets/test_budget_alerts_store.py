@@ -71,9 +71,8 @@ def spend(
         connection.execute(
             text(
                 "INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id, "
-                "spent_nusd) "
-                "VALUES (:account_id, :starts_at, :ends_at, :rule_id, :spent_nusd) "
-                "ON CONFLICT (account_id, starts_at) DO UPDATE SET spent_nusd = excluded.spent_nusd"
+                "spent_nusd) VALUES (:account_id, :starts_at, :ends_at, :rule_id, :spent_nusd) ON "
+                "CONFLICT (account_id, starts_at) DO UPDATE SET spent_nusd = excluded.spent_nusd"
             ),
             {
                 "account_id": account_id,
@@ -90,8 +89,8 @@ def grant(database: Database, amount_nusd: int, *, expires_at: datetime | None =
         connection.execute(
             text(
                 "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, "
-                "expires_at, reason) "
-                "VALUES (:account_id, :starts_at, :amount_nusd, :expires_at, 'a test')"
+                "expires_at, reason) VALUES (:account_id, :starts_at, :amount_nusd, :expires_at, "
+                "'a test')"
             ),
             {
                 "account_id": ACCOUNT,

@@ -350,13 +350,11 @@ def test_a_long_repricing_holds_up_no_slice(database: Database, ledger: Ledger) 
         for number in (1, 2):
             repricing.execute(
                 text(
-                    "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, "
-                    "team, cost_centre, "
-                    "posted_period, occurred_at, amount_nusd, kind, reason, author) SELECT "
-                    "gen_random_uuid(), "
-                    "request_id, attempt, team, cost_centre, posted_period, occurred_at, -10, "
-                    ":kind, '', '' "
-                    "FROM tollgate.usage_events WHERE request_id = :id"
+                    "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
+                    "cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author) "
+                    "SELECT gen_random_uuid(), request_id, attempt, team, cost_centre, "
+                    "posted_period, occurred_at, -10, :kind, '', '' FROM tollgate.usage_events "
+                    "WHERE request_id = :id"
                 ),
                 {"id": request_id(number), "kind": REPRICED},
             )
@@ -373,10 +371,8 @@ def test_an_adjustment_without_a_request_moves_nothing(database: Database, ledge
         connection.execute(
             text(
                 "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
-                "posted_period, occurred_at, "
-                "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', '', "
-                "'2026-11-01', now(), "
-                "7, 'credit', '', '')"
+                "posted_period, occurred_at, amount_nusd, kind, reason, author) VALUES "
+                "(gen_random_uuid(), 'payments', '', '2026-11-01', now(), 7, 'credit', '', '')"
             )
         )
     assert balance(database)[0] == 30

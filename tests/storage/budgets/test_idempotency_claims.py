@@ -56,8 +56,8 @@ PATIENT_MS, PATIENT_S = (
     60.0,
 )  # where slowness is not what is tested: the machine may be busy
 WAITING = (
-    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
-    "wait_event_type = 'Lock'"
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
+    "'Lock'"
 )
 UNKNOWN: dict[str, Any] = {
     "usage": TokenUsage(),
@@ -252,10 +252,8 @@ def test_old_claims_are_forgotten_in_batches(table: ClaimTable, database: Databa
     run(
         database,
         "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, "
-        "journal_id, claimed_at) "
-        "SELECT 'bulk', sha256(n::text::bytea), sha256(''), gen_random_uuid(), "
-        "gen_random_uuid(), now() - :kept "
-        "FROM generate_series(1, 2500) AS n",
+        "journal_id, claimed_at) SELECT 'bulk', sha256(n::text::bytea), sha256(''), "
+        "gen_random_uuid(), gen_random_uuid(), now() - :kept FROM generate_series(1, 2500) AS n",
         kept=KEPT,
     )
     claim(table, 1)
@@ -531,8 +529,7 @@ def test_a_release_waits_for_a_claim_on_its_way(
     with psycopg.connect(database_url) as connection, ThreadPoolExecutor(1) as pool:
         connection.execute(
             "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, "
-            "journal_id) "
-            "VALUES (%s, %s, %s, %s, %s)",
+            "journal_id) VALUES (%s, %s, %s, %s, %s)",
             (late.team, late.key_hash, BODY, late.request_id, OURS),
         )
         releasing = pool.submit(table.end, [(late, False)])

@@ -286,8 +286,8 @@ def test_a_connection_that_broke_is_replaced(workers: list[Worker], database: Da
     with database.begin() as connection:
         connection.execute(
             text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+                "current_database() AND pid <> pg_backend_pid()"
             )
         )
     assert workers[0].ask(5, (1, 1)).used == 2

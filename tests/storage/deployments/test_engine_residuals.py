@@ -235,13 +235,11 @@ def settled_by_hand(stand: Stand) -> None:
     resolved = attempt(30, **UNKNOWN)
     stand.write(attempt(10, **UNKNOWN), resolved)
     stand.query(
-        "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
-        "cost_centre, posted_period, "
-        "occurred_at, amount_nusd, kind, reason, author, settles) SELECT gen_random_uuid(), "
-        "request_id, attempt, team, "
-        "cost_centre, posted_period, occurred_at, 5, 'resolution', 'said so', 'ada', true FROM "
-        "tollgate.usage_events "
-        f"WHERE request_id = '{resolved.request_id}' RETURNING request_id"
+        "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, "
+        "posted_period, occurred_at, amount_nusd, kind, reason, author, settles) SELECT "
+        "gen_random_uuid(), request_id, attempt, team, cost_centre, posted_period, occurred_at, 5, "
+        "'resolution', 'said so', 'ada', true FROM tollgate.usage_events WHERE request_id = "
+        f"'{resolved.request_id}' RETURNING request_id"
     )
 
 
@@ -274,9 +272,8 @@ def lost(stand: Stand) -> None:
 def journal(stand: Stand, state: str, *, heartbeat: datetime) -> None:
     stand.query(
         "INSERT INTO tollgate.journals (id, replica, started_at, heartbeat, state) VALUES "
-        "(gen_random_uuid(), 'one', "
-        f"'{(NOON - timedelta(days=2)).isoformat()}', '{heartbeat.isoformat()}', '{state}') "
-        "RETURNING id"
+        f"(gen_random_uuid(), 'one', '{(NOON - timedelta(days=2)).isoformat()}', "
+        f"'{heartbeat.isoformat()}', '{state}') RETURNING id"
     )
 
 

@@ -136,8 +136,7 @@ def store_policy(database_url: str, gpu: GpuRate | None, *, applied_at: datetime
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo, "
-            "applied_at) "
-            "VALUES (encode(sha256(%s::bytea), 'hex'), %s, 'a test', '', false, %s)",
+            "applied_at) VALUES (encode(sha256(%s::bytea), 'hex'), %s, 'a test', '', false, %s)",
             [document.encode(), document, applied_at],
         )
 
@@ -267,7 +266,7 @@ def end_leaders(database_url: str) -> None:
     """End the sessions that hold a job, as the end of their processes does."""
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' "
-            "AND granted "
-            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND "
+            "granted AND database = (SELECT oid FROM pg_database WHERE datname = "
+            "current_database())"
         )

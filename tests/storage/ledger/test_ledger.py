@@ -75,16 +75,12 @@ def test_every_column_is_what_the_event_says(database: Database) -> None:
     assert _rows(
         database,
         "SELECT request_id, attempt, occurred_at, started_at, posted_period, team, project, "
-        "cost_centre, key_id, "
-        "end_user, tags, route, deployment, provider, model, region, is_self_hosted, "
-        "data_class, policy_version, "
-        "operation, outcome, http_status, streamed, input_tokens, cached_input_tokens, "
-        "cache_write_tokens, "
-        "output_tokens, reasoning_tokens, usage_source, price_id, cost_nusd, held_nusd, "
-        "ttft_s, tpot_s, duration_s, "
-        "overhead_s, finish_reason, client_request_id, upstream_request_id, is_suspect, "
-        "is_demo, features, decision "
-        "FROM tollgate.usage_events",
+        "cost_centre, key_id, end_user, tags, route, deployment, provider, model, region, "
+        "is_self_hosted, data_class, policy_version, operation, outcome, http_status, streamed, "
+        "input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens, "
+        "usage_source, price_id, cost_nusd, held_nusd, ttft_s, tpot_s, duration_s, overhead_s, "
+        "finish_reason, client_request_id, upstream_request_id, is_suspect, is_demo, features, "
+        "decision FROM tollgate.usage_events",
     ) == [
         (
             request_id(1),
@@ -173,17 +169,14 @@ def test_unknown_stays_null_and_zero_stays_zero(database: Database) -> None:
     assert _rows(
         database,
         "SELECT input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, "
-        "reasoning_tokens, cost_nusd, "
-        "held_nusd, project, end_user, http_status, price_id, ttft_s, tpot_s, overhead_s, "
-        "finish_reason, "
-        "client_request_id, upstream_request_id FROM tollgate.usage_events ORDER BY request_id "
-        "LIMIT 1",
+        "reasoning_tokens, cost_nusd, held_nusd, project, end_user, http_status, price_id, ttft_s, "
+        "tpot_s, overhead_s, finish_reason, client_request_id, upstream_request_id FROM "
+        "tollgate.usage_events ORDER BY request_id LIMIT 1",
     ) == [(None, None, None, None, None, None, 9, *[None] * 10)]
     assert _rows(
         database,
         "SELECT input_tokens, cached_input_tokens, output_tokens, cost_nusd, held_nusd FROM "
-        "tollgate.usage_events "
-        "ORDER BY request_id OFFSET 1",
+        "tollgate.usage_events ORDER BY request_id OFFSET 1",
     ) == [(0, None, 0, 0, None)]
 
 
@@ -291,8 +284,8 @@ def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) ->
     counts = _rows(
         database,
         "SELECT (SELECT count(*) FROM finance.usage_events), (SELECT count(*) FROM "
-        "finance.spend_hourly), "
-        "(SELECT count(*) FROM finance.gpu_cost), (SELECT count(*) FROM finance.demo_usage_events)",
+        "finance.spend_hourly), (SELECT count(*) FROM finance.gpu_cost), (SELECT count(*) FROM "
+        "finance.demo_usage_events)",
     )
     assert counts == [(0, 0, 0, 1)]
 

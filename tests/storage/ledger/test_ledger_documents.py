@@ -36,8 +36,8 @@ UNKNOWN = {
 
 
 WAITING = (
-    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
-    "wait_event_type = 'Lock'"
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
+    "'Lock'"
 )
 
 
@@ -407,8 +407,8 @@ def test_lines_with_an_exponent_are_written_out_in_order(
     ]
     ledger.write_documents([changed(event(1), lines=lines), changed(event(2, team="E+"), lines=[])])
     kept = (
-        "SELECT jsonb_path_query_array(lines, '$[*].usd_per_mtok') FROM "
-        "tollgate.usage_events ORDER BY request_id"
+        "SELECT jsonb_path_query_array(lines, '$[*].usd_per_mtok') FROM tollgate.usage_events "
+        "ORDER BY request_id"
     )
     assert rows(database, kept) == [(["10", "0.00000025", "0.250"],), ([],)]
     assert Decimal("0.250") == Decimal("0.25")

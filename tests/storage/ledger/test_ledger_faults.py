@@ -33,8 +33,8 @@ from tests.waiting import eventually
 
 BATCH = [encode_event(event(n)) for n in range(200)]
 WAITING = (
-    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
-    "wait_event_type = 'Lock'"
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
+    "'Lock'"
 )
 
 

@@ -44,10 +44,9 @@ def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
         with psycopg.connect(database_url) as connection:
             connection.execute(
                 "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
-                "cost_centre, "
-                "posted_period, occurred_at, amount_nusd, kind, reason, author, settles) "
-                "VALUES (gen_random_uuid(), "
-                "%s, 1, 't', 'c', '2026-11-01', now(), 1, 'resolution', 'known now', 'x', true)",
+                "cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author, "
+                "settles) VALUES (gen_random_uuid(), %s, 1, 't', 'c', '2026-11-01', now(), 1, "
+                "'resolution', 'known now', 'x', true)",
                 (request_id(3, now),),
             )
         found = read_state(database, partitions_until=(now + timedelta(days=200)).date())

@@ -51,8 +51,7 @@ def _adjustments(database: Database) -> list[tuple[object, ...]]:
         rows = connection.execute(
             text(
                 "SELECT attempt, team, posted_period, amount_nusd, kind, reason, author FROM "
-                "tollgate.adjustments "
-                "ORDER BY request_id, created_at"
+                "tollgate.adjustments ORDER BY request_id, created_at"
             )
         )
         return [tuple(row) for row in rows]

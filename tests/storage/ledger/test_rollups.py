@@ -30,31 +30,26 @@ HOUR = timedelta(hours=1)
 # Each view of sums beside the same sums over the events, by what both are split by.
 FIGURES = (
     "sum(attempts), sum(known_attempts), sum(unknown_attempts), sum(derived_attempts), "
-    "sum(failed_attempts), "
-    "sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
-    "sum(cache_write_tokens), "
-    "sum(output_tokens), sum(reasoning_tokens), sum(uncached_input_tokens), "
-    "sum(plain_output_tokens), "
-    "sum(total_tokens), sum(cost_usd), sum(held_usd)"
+    "sum(failed_attempts), sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
+    "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), "
+    "sum(uncached_input_tokens), sum(plain_output_tokens), sum(total_tokens), sum(cost_usd), "
+    "sum(held_usd)"
 )
 OF_EVENTS = (
-    "count(*), count(cost_usd), count(*) FILTER (WHERE is_unsettled), "
-    "count(*) FILTER (WHERE usage_source IN ('derived', 'estimated')), count(*) FILTER (WHERE "
-    "outcome <> 'ok'), "
-    "count(*) FILTER (WHERE input_tokens IS NULL), sum(input_tokens), sum(cached_input_tokens), "
-    "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), "
-    "sum(input_tokens - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)), "
-    "sum(output_tokens - coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), "
-    "sum(cost_usd), "
+    "count(*), count(cost_usd), count(*) FILTER (WHERE is_unsettled), count(*) FILTER (WHERE "
+    "usage_source IN ('derived', 'estimated')), count(*) FILTER (WHERE outcome <> 'ok'), count(*) "
+    "FILTER (WHERE input_tokens IS NULL), sum(input_tokens), sum(cached_input_tokens), "
+    "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), sum(input_tokens - "
+    "coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)), sum(output_tokens - "
+    "coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), sum(cost_usd), "
     "sum(held_usd) FILTER (WHERE is_unsettled)"
 )
 SPLITS = {
     "spend_hourly_detail": (
         "hour",
         "date_trunc('hour', occurred_at, 'UTC')",
-        "team, project, cost_centre, route, deployment, provider, model, region, "
-        "is_self_hosted, data_class, outcome, "
-        "usage_source, posted_period",
+        "team, project, cost_centre, route, deployment, provider, model, region, is_self_hosted, "
+        "data_class, outcome, usage_source, posted_period",
     ),
     "spend_daily_by_key": (
         "day",

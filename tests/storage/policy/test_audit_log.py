@@ -296,11 +296,9 @@ def test_demo_keys_and_policies_are_marked(admin: Database) -> None:
         ("DELETE FROM tollgate.journals", "journal.delete", str(JOURNAL)),
         ("UPDATE tollgate.journals SET state = 'lost'", "journal.lost", str(JOURNAL)),
         (
-            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
-            "posted_period, occurred_at, "
-            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', 'c', "
-            "'2026-11-01', now(), -5, "
-            "'goodwill', 'because', 'ada')",
+            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, "
+            "occurred_at, amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), "
+            "'payments', 'c', '2026-11-01', now(), -5, 'goodwill', 'because', 'ada')",
             "adjustment.goodwill",
             "payments",
         ),
@@ -330,11 +328,10 @@ def test_every_table_is_watched_or_known_to_hold_no_acts(database: Database) -> 
     with database.begin() as connection:
         rows = connection.execute(
             text(
-                "SELECT c.relname, count(t.oid) FILTER (WHERE t.tgname LIKE "
-                "'%noted_for_audit') FROM pg_class c "
-                "LEFT JOIN pg_trigger t ON t.tgrelid = c.oid WHERE c.relnamespace = "
-                "'tollgate'::regnamespace "
-                "AND c.relkind IN ('r', 'p') AND NOT c.relispartition GROUP BY 1"
+                "SELECT c.relname, count(t.oid) FILTER (WHERE t.tgname LIKE '%noted_for_audit') "
+                "FROM pg_class c LEFT JOIN pg_trigger t ON t.tgrelid = c.oid WHERE c.relnamespace "
+                "= 'tollgate'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
+                "GROUP BY 1"
             )
         )
         watched = {str(row[0]): row[1] > 0 for row in rows}
@@ -467,13 +464,11 @@ EDITS = (
     "DELETE FROM tollgate.audit_log WHERE seq = {seq}",
     "DELETE FROM tollgate.audit_log WHERE seq >= {seq}",
     "UPDATE tollgate.audit_log SET seq = seq + 1000 WHERE seq >= {seq}",
-    "UPDATE tollgate.audit_log AS one SET (action, subject, details) = (SELECT action, "
-    "subject, details FROM "
-    "tollgate.audit_log AS other WHERE other.seq = 13 - one.seq) WHERE seq = {seq}",
+    "UPDATE tollgate.audit_log AS one SET (action, subject, details) = (SELECT action, subject, "
+    "details FROM tollgate.audit_log AS other WHERE other.seq = 13 - one.seq) WHERE seq = {seq}",
     "WITH moved AS (DELETE FROM tollgate.audit_log WHERE seq = {seq} RETURNING *) INSERT INTO "
-    "tollgate.audit_log "
-    "SELECT seq + 500, at, db_user, operator, reason, action, subject, details, line, "
-    "previous, hash FROM moved",
+    "tollgate.audit_log SELECT seq + 500, at, db_user, operator, reason, action, subject, details, "
+    "line, previous, hash FROM moved",
 )
 
 

@@ -64,8 +64,7 @@ def _dated(database: Database) -> list[tuple[object, ...]]:
         rows = connection.execute(
             text(
                 "SELECT deployment, price_id, policy_version, valid_from FROM "
-                "tollgate.deployment_prices "
-                "ORDER BY deployment, valid_from"
+                "tollgate.deployment_prices ORDER BY deployment, valid_from"
             )
         )
         return [tuple(row) for row in rows]
@@ -530,10 +529,9 @@ def test_an_entry_that_prices_nothing_is_refused(database: Database, row: str) -
         connection.execute(
             text(
                 "INSERT INTO tollgate.price_entries (origin, provider, model, deployment, "
-                "daily_since, daily_until, "
-                "valid_from, source, author, reason) SELECT v.o, v.p, v.m, v.d, v.s::time, "
-                "v.u::time, now(), 's', 'a', "
-                f"'r' FROM (VALUES {row}) AS v (o, p, m, d, s, u)"
+                "daily_since, daily_until, valid_from, source, author, reason) SELECT v.o, v.p, "
+                f"v.m, v.d, v.s::time, v.u::time, now(), 's', 'a', 'r' FROM (VALUES {row}) AS v "
+                "(o, p, m, d, s, u)"
             )
         )
 

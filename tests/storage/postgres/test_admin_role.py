@@ -109,9 +109,8 @@ def test_what_a_role_must_not_do_is_refused(
     """
     name = sql.Identifier("tollgate", table)
     rows = connection.execute(
-        "SELECT column_name::text FROM information_schema.columns WHERE table_schema = "
-        "'tollgate' AND table_name = %s "
-        "AND is_identity = 'NO'",
+        "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'tollgate' "
+        "AND table_name = %s AND is_identity = 'NO'",
         (table,),
     ).fetchall()
     connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))

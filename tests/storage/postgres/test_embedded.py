@@ -79,8 +79,7 @@ def test_the_login_is_the_products_own_and_no_superuser(home: Path) -> None:
     with EmbeddedPostgres(home) as server, psycopg.connect(server.start()) as connection:
         row = connection.execute(
             "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, current_database() FROM "
-            "pg_roles "
-            "WHERE rolname = current_user"
+            "pg_roles WHERE rolname = current_user"
         ).fetchone()
         durable = connection.execute(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "

@@ -23,8 +23,8 @@ def _places(database: Database) -> list[tuple[str, int]]:
     with database.begin() as connection:
         rows = connection.execute(
             text(
-                "SELECT relname, count(*) FROM tollgate.usage_events event "
-                "JOIN pg_class ON pg_class.oid = event.tableoid GROUP BY 1 ORDER BY 1"
+                "SELECT relname, count(*) FROM tollgate.usage_events event JOIN pg_class ON "
+                "pg_class.oid = event.tableoid GROUP BY 1 ORDER BY 1"
             )
         )
         return [(str(name), count) for name, count in rows]
@@ -92,8 +92,8 @@ def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> No
     """A month without the check or the key would take duplicates."""
     partitions.ensure_months(database, first=LATE, last=LATE)
     rules = text(
-        "SELECT pg_get_constraintdef(oid) FROM pg_constraint "
-        "WHERE conrelid = CAST(:name AS regclass) AND contype IN ('p', 'c') ORDER BY 1"
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = CAST(:name AS "
+        "regclass) AND contype IN ('p', 'c') ORDER BY 1"
     )
     with database.begin() as connection:
         late, default = (

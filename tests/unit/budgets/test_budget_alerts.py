@@ -174,10 +174,9 @@ def test_the_payload_is_what_the_reference_says() -> None:
         (
             alert("1.0", granted_nusd=500 * USD, spent_nusd=5500 * USD),
             "Budget payments/month has reached 100% of its limit: $5,500.00 of $5,500.00 "
-            "($5,000.00 limit, $500.00 "
-            "granted) spent. It is hard: requests that do not fit are refused. Resets 1 Dec "
-            "01:00 Europe/Berlin. "
-            "For more: tollgate budget grant payments/month 500 --reason …",
+            "($5,000.00 limit, $500.00 granted) spent. It is hard: requests that do not fit are "
+            "refused. Resets 1 Dec 01:00 Europe/Berlin. For more: tollgate budget grant "
+            "payments/month 500 --reason …",
         ),
         (
             alert(
@@ -192,9 +191,8 @@ def test_the_payload_is_what_the_reference_says() -> None:
         ),
         (
             alert("0.125", limit_nusd=1, spent_nusd=1),
-            "Budget payments/month has reached 12.5% of its limit: $0.000000001 of "
-            "$0.000000001 spent. "
-            "Resets 1 Dec 01:00 Europe/Berlin.",
+            "Budget payments/month has reached 12.5% of its limit: $0.000000001 of $0.000000001 "
+            "spent. Resets 1 Dec 01:00 Europe/Berlin.",
         ),
     ],
 )

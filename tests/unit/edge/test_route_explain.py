@@ -228,7 +228,7 @@ def test_a_worker_tells_what_it_has_seen() -> None:
     told = priced({"model": "assistant"}, estimates=estimates)
     assert (
         told["basis"]
-        == "For a prompt of 1,000 tokens, from what this worker of the gateway has seen lately."
+        == "For a prompt of 1,000 tokens, from this gateway worker's recent observations."
     )
     sent = priced(
         {"model": "assistant", "messages": [{"role": "user", "content": "x" * 400}]},

@@ -309,7 +309,7 @@ def test_a_missing_model_says_where_to_look() -> None:
     error = refused(b'{"messages":[]}')
     assert (error.param, error.message) == (
         "model",
-        "'model' is missing. GET /v1/models lists what you may ask for.",
+        "'model' is missing. GET /v1/models lists your models.",
     )
 
 

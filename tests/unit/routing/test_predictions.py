@@ -85,7 +85,7 @@ def test_what_is_no_number_is_kept_as_unknown() -> None:
     assert (kept["cost_nusd"], kept["ttft_s"]) == (None, None)
     assert (
         arithmetic(kept)
-        == "1,000 + 128 tokens = nobody knows how much; nobody knows how long (12 samples)"
+        == "1,000 + 128 tokens = its cost is unknown; its duration is unknown (12 samples)"
     )
 
 
@@ -108,8 +108,8 @@ def test_the_arithmetic_of_an_engine_says_who_waits_there() -> None:
     """Then its own word counts and not what was seen."""
     busy = replace(ONE, waiting=3.0, ttft_s=2000.0).record()
     assert arithmetic(busy) == (
-        "1,000 + 128 tokens = 0.001512 USD; 2,000 s + 127 × 0.02 s = 2,003 s (as the engine "
-        "says, 3 waiting)"
+        "1,000 + 128 tokens = 0.001512 USD; 2,000 s + 127 × 0.02 s = 2,003 s (by the engine's "
+        "report, 3 waiting)"
     )
     assert " × 1 USD per million tokens" in arithmetic(busy, factories.price("1", None))
 
@@ -118,11 +118,11 @@ def test_what_an_old_event_lacks_is_unknown() -> None:
     """Events of another version are read too."""
     assert (
         arithmetic({})
-        == "? + ? tokens = nobody knows how much; nobody knows how long (declared, no samples)"
+        == "? + ? tokens = its cost is unknown; its duration is unknown (declared, no samples)"
     )
     assert list(missed({"misses": ["ttft_p95", "max_cost"]}, {})) == [
         "would take too long to its first token",
-        "would cost nobody knows how much, nobody knows how much are allowed",
+        "would cost its cost is unknown, its cost is unknown are allowed",
     ]
 
 

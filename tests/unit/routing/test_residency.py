@@ -119,7 +119,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
         {"at_rest": {"eu"}},
         {},
         ["at_rest"],
-        "does not say where it keeps data at rest, allowed is eu ",
+        "has no statement on where it keeps data at rest, allowed is eu ",
     ),
     ({"at_rest": {"eu"}}, {"residency": facts(at_rest="eu-2")}, [], ""),
     (
@@ -132,7 +132,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
         {"telemetry": {"eu"}},
         {},
         ["telemetry"],
-        "does not say where it sends telemetry, allowed is eu ",
+        "has no statement on where it sends telemetry, allowed is eu ",
     ),
     ({"telemetry": {"any"}}, {}, [], ""),
     (
@@ -147,7 +147,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
         {"max_retention_days": 30},
         {},
         ["max_retention_days"],
-        "does not say how long it keeps data, allowed are 30 da",
+        "has no statement on how long it keeps data, allowed are 30 da",
     ),
     ({"max_retention_days": 30}, {"residency": facts(retention_days=30)}, [], ""),
     ({"max_retention_days": 0}, {"residency": facts(retention_days=0)}, [], ""),
@@ -180,8 +180,8 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
         {"deny_regions": {"us"}},
         {},
         ["deny_regions"],
-        "does not say where it keeps data at rest and does not say where it sends telemetry, "
-        "denied is us ",
+        "has no statement on where it keeps data at rest and has no statement on where it sends "
+        "telemetry, denied is us ",
     ),
     (
         {"regions": {"any"}, "deny_regions": {"de"}},
@@ -286,9 +286,8 @@ def test_an_expired_fact_is_named_with_its_source_and_date() -> None:
         valid_days=90,
     )
     assert at_rest.why == (
-        "keeps data at rest in eu-1 (a contract, 2026-01-02), which is older than 90 days and "
-        "counts for nothing, "
-        "allowed is eu (tag:phi/at_rest)"
+        "keeps data at rest in eu-1 (a contract, 2026-01-02), which is older than 90 days and no "
+        "longer counts, allowed is eu (tag:phi/at_rest)"
     )
     (regions,) = ask([class_rule("internal", "eu")], deployment(region="eu-1"), valid_days=90)
     assert regions.why == (
@@ -471,7 +470,10 @@ def test_a_permit_does_not_hold_for_another_target() -> None:
             {"deployment": deployment(region="us-east")},
             r"one is in us-east, allowed is eu \(class:restricted/regions\)",
         ),
-        ({"rules": (GDPR, PHI)}, r"one does not say where it keeps data at rest, allowed is eu"),
+        (
+            {"rules": (GDPR, PHI)},
+            r"one has no statement on where it keeps data at rest, allowed is eu",
+        ),
         (
             {"rules": (class_rule("x", "any", gateway_regions=frozenset({"us"})),)},
             "asked by a gateway in fr",

@@ -79,7 +79,7 @@ def test_the_gateways_own_place_is_looked_at() -> None:
         "one is asked by a gateway in unknown, allowed is eu (tag:here/gateway_regions)"
         in error.message
     )
-    assert "TOLLGATE_REGION says where a gateway runs." in error.message
+    assert "TOLLGATE_REGION is a gateway's own region." in error.message
 
 
 def test_facts_expire_on_the_day_of_the_request() -> None:
@@ -107,16 +107,13 @@ def test_a_refusal_by_several_rules_names_each_and_what_to_do() -> None:
     ).refusal()
     assert error is not None
     assert error.message == (
-        "Refused by residency rules confidential→eu, tag:phi: "
-        "gpt-us is in us-east, allowed is eu (class:confidential/regions); "
-        "gpt-us does not say where it keeps data at rest, allowed is eu (tag:phi/at_rest); "
-        "gpt-us does not say how long it keeps data, allowed are 0 days "
-        "(tag:phi/max_retention_days). "
-        "Nothing was sent. What is known of a deployment stands in its 'residency' block in "
-        "the policy. "
-        "Try another route, or: tollgate policy explain --team payments --route assistant "
-        "--class confidential "
-        "--data-tag phi --data-tag trial"
+        "Refused by residency rules confidential→eu, tag:phi: gpt-us is in us-east, allowed is eu "
+        "(class:confidential/regions); gpt-us has no statement on where it keeps data at rest, "
+        "allowed is eu (tag:phi/at_rest); gpt-us has no statement on how long it keeps data, "
+        "allowed are 0 days (tag:phi/max_retention_days). Nothing was sent. The 'residency' block "
+        "of a deployment in the policy has the facts about it. Try another route, or: tollgate "
+        "policy explain --team payments --route assistant --class confidential --data-tag phi "
+        "--data-tag trial"
     )
 
 

@@ -84,4 +84,4 @@ def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
 def test_an_upstream_that_said_otherwise_is_outside() -> None:
     """Its region was promised; two of ten answers said another."""
     (doubt,) = verified(Attempts(contradicted=2)).outside
-    assert (doubt.attempts, doubt.why) == (2, "its upstream said that it ran elsewhere")
+    assert (doubt.attempts, doubt.why) == (2, "its upstream reported another place")
