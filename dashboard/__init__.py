@@ -1,4 +1,4 @@
-"""The dashboard: what finance sees.
+"""The dashboard for finance.
 
-It asks `gateway.reports` and nothing else, and computes no money.
+It asks only `gateway.reports`, and computes no money.
 """

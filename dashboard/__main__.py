@@ -1,5 +1,5 @@
-"""`python -m dashboard` is `streamlit run dashboard/server.py`, with slow imports done before a
-reader comes.
+"""`python -m dashboard` runs `streamlit run dashboard/server.py`, with slow imports done before
+the first reader.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from pathlib import Path
 
 from streamlit.web import cli
 
-# Charts, tables and Postgres driver together take a second to import: the first page would wait for
-# it.
+# Charts, tables and the Postgres driver take a second to import: the first page would wait for it.
 from dashboard.views import budgets, events, latency, receipt, spend  # noqa: F401
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The address of each page, kept for the browser's back button.
 
-Streamlit changes the page on "back", and keeps the query parameters of the page that was left: the
-filters of the page that comes back would be lost, and the other page's would be in their place.
+On "back" Streamlit changes the page but keeps the query parameters of the page that was left. The
+returning page would lose its filters and get the other page's.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ _LAST, _OPENED = "last_page", "opened_page"
 
 
 def opens(url_path: str) -> None:
-    """Note that a page is opened on purpose, with its own query parameters."""
+    """Record that a page is opened on purpose, with its own query parameters."""
     st.session_state[_OPENED] = url_path
 
 
 def restore(url_path: str) -> None:
-    """Put back a page's own query parameters if the browser went back to it."""
+    """Restore a page's own query parameters after the browser's "back"."""
     was_opened = st.session_state.pop(_OPENED, None) == url_path
     is_another = st.session_state.get(_LAST, url_path) != url_path
     kept = st.session_state.get(_key(url_path))
@@ -27,7 +27,7 @@ def restore(url_path: str) -> None:
 
 
 def keep(url_path: str) -> None:
-    """Remember the page's query parameters, once it is shown whole."""
+    """Remember the page's query parameters, once it is completely shown."""
     st.session_state[_key(url_path)] = st.query_params.to_dict()
 
 

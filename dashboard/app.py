@@ -1,4 +1,4 @@
-"""Entry of the dashboard: pages, dataset switch, and what is shown when the database is away.
+"""Entry of the dashboard: pages, dataset switch, and the page for an unavailable database.
 
 Run by `tollgate dashboard`, which sets TOLLGATE_REPORTS_URL.
 """

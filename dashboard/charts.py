@@ -1,6 +1,6 @@
 """Charts, alike on every page.
 
-Colours are told apart by colour-blind readers and on both themes.
+Colour-blind readers can distinguish the colours, on both themes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import altair as alt
 import pandas as pd
 import streamlit as st
 
-# After Okabe and Ito, each moved until it has a contrast of 3:1 with the white and with the dark
+# After Okabe and Ito, each adjusted until it has a contrast of 3:1 with the white and with the dark
 # background.
 COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
 OTHER = "Other"
@@ -30,8 +30,8 @@ Point = Mapping[str, Any]
 
 
 def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Point]:
-    """Return the points with all but the largest groups called `Other`, so that no colour is used
-    twice.
+    """Return the points with all but the largest groups merged as `Other`, so that no colour is
+    used twice.
     """
     sums: dict[str, Decimal] = {}
     for point in points:
@@ -42,14 +42,14 @@ def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Poin
     for point in points:
         name = point[group] if point[group] in kept else OTHER
         place = merged.setdefault((point["day"], name), {**point, group: name, size: None})
-        if point[size] is not None:  # unknown and unknown is unknown, not 0
+        if point[size] is not None:  # unknown plus unknown is unknown, not 0
             place[size] = (place[size] or 0) + point[size]
     return list(merged.values())
 
 
 def order(points: Sequence[Point], *, group: str) -> list[str]:
-    """Names in the order of their colours: by name, so that a team keeps its colour from month to
-    month.
+    """Return names in the order of their colours: by name, so that a team keeps its colour from
+    month to month.
     """
     names = sorted({str(point[group]) for point in points} - {OTHER})
     return [*names, OTHER] if any(point[group] == OTHER for point in points) else names
@@ -68,7 +68,7 @@ def stacked_days(
     is_half_width: bool = False,
     alt_text: str,
 ) -> None:
-    """Show one bar a day, its parts by group. `read` turns a figure into the tooltip's words."""
+    """Show one bar a day, its parts by group. `read` formats a figure for the tooltip."""
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
     frame["place"] = [domain.index(name) for name in frame["group"]]
@@ -136,9 +136,7 @@ def bars(
     size_format: str,
     alt_text: str,
 ) -> None:
-    """Show one bar per group, the largest first: for groups that overlap and so must not be
-    stacked.
-    """
+    """Show one bar per group, largest first: for groups that overlap and so must not be stacked."""
     frame = pd.DataFrame(
         {
             "group": [str(p[group]) for p in points],
@@ -160,7 +158,7 @@ def bars(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """One bar: shares of what it may reach (1 is full); `words` are for its tooltip."""
+    """One bar: shares of its limit (1 is full); `words` are for its tooltip."""
 
     name: str
     spent: float
@@ -170,10 +168,10 @@ class Gauge:
 
 
 def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
-    """Show how full each is, in the order given.
+    """Show the used share of each, in the order given.
 
-    Spent is a full bar, leased a hollow one, the forecast a diamond: nobody needs to tell colours
-    apart. What lies beyond the scale is an arrow at its edge.
+    Spent is a full bar, leased a hollow one, the forecast a diamond: no reader has to distinguish
+    colours. Values beyond the scale are an arrow at its edge.
     """
     names = [bar.name for bar in bars]
     edge = min(
@@ -241,8 +239,8 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
 
 
 def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:
-    """Floats here only: a pixel is coarser than any rounding, and the tooltip shows the exact
-    figure.
+    """Return a frame. Floats are used only here: a pixel is coarser than any rounding, and the
+    tooltip has the exact figure.
     """
     return pd.DataFrame(
         {
@@ -262,7 +260,7 @@ def _days(points: Sequence[Point]) -> alt.X:
     )
     if several_months:
         return alt.X("yearmonthdate(day):T", title=None, axis=axis)
-    # The whole month, so that its first day is one bar and not the whole width.
+    # The complete month, so that its first day is one bar and not the whole width.
     first = min(days).replace(day=1)
     end = (max(days).replace(day=28) + timedelta(days=4)).replace(day=1)
     month = [alt.DateTime(year=edge.year, month=edge.month, date=edge.day) for edge in (first, end)]

@@ -1,4 +1,4 @@
-"""Cells for people: units, separators, and `unknown` where a figure is unknown."""
+"""Cells for people: units, separators, and `unknown` for an unknown figure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gateway.domain.money import format_usd
 from gateway.reports import Cell, Column, ColumnKind, plain_decimal
 
 UNKNOWN = "unknown"
-NOTHING = "–"  # for what does not apply, as opposed to what is not known
+NOTHING = "–"  # for values that do not apply, as opposed to unknown ones
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=@/])")
 
 
 def inert(name: str) -> str:
-    """Return a name that Markdown shows as it is: a team may be called `**x**`, `$y$` or
+    """Return a name that Markdown shows unchanged: a team may be called `**x**`, `$y$` or
     `:red[z]`.
     """
     return _MARKDOWN.sub(r"\\\1", " ".join(name.split()))
@@ -43,7 +43,7 @@ def count(number: Cell) -> str:
 
 
 def compact(number: Cell) -> str:
-    """Return `157.3 M`: for headlines, where the exact figure stands in the table below."""
+    """Return `157.3 M`: for headlines, with the exact figure in the table below."""
     if number is None:
         return UNKNOWN
     value = float(str(number))
@@ -54,9 +54,7 @@ def compact(number: Cell) -> str:
 
 
 def seconds(duration_s: Cell) -> str:
-    """Return `0.55 s`, milliseconds below a tenth of a second, a dash where nothing was
-    measured.
-    """
+    """Return `0.55 s`, milliseconds below a tenth of a second, a dash without a measurement."""
     if duration_s is None:
         return NOTHING
     value = float(str(duration_s))
@@ -64,7 +62,7 @@ def seconds(duration_s: Cell) -> str:
 
 
 def share(part: Cell) -> str:
-    """Return a share as a percentage; a part that exists is never `0.00 %`."""
+    """Return a share as a percentage; a positive share is never `0.00 %`."""
     if part is None:
         return NOTHING
     percent = f"{100 * float(str(part)):.2f}"
@@ -77,12 +75,12 @@ def moment(at: Cell) -> str:
 
 
 def means_nothing(column: Column) -> bool:
-    """True where an empty cell means that there is none of it, rather than that it is not known."""
+    """Return True if an empty cell means zero of it rather than unknown."""
     return column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS) or column.name == "held_usd"
 
 
 def cell(column: Column, value: Cell) -> str:
-    """Return any cell of a report as people read it."""
+    """Return any cell of a report in its form for people."""
     if value is None:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
@@ -136,7 +134,7 @@ _HEADS = {
 
 
 def head(column: Column) -> str:
-    """Return a column's heading, with its unit where the cells do not show it."""
+    """Return a column's heading, with its unit if the cells do not show it."""
     if column.name in _HEADS:
         return _HEADS[column.name]
     words = column.name.replace("_", " ")

@@ -17,7 +17,7 @@ DATASET_KEY, MONTH_KEY = "data", "month"
 
 
 def dataset() -> Dataset:
-    """The dataset chosen in the sidebar."""
+    """Return the dataset chosen in the sidebar."""
     return Dataset(st.session_state.get(DATASET_KEY, Dataset.REAL.value))
 
 
@@ -44,7 +44,8 @@ def choose_dataset() -> Dataset:
 def choose_month() -> str:
     """Show the month picker: newest first, then all. Returns `YYYY-MM` or `all`.
 
-    A month of the address without data stays chosen, so that the page says that it has none.
+    A month in the address stays chosen even without data, so that the page reports that it has
+    none.
     """
     months = answer("months", Question(dataset=dataset()))
     options = [*(f"{row['month']:%Y-%m}" for row in months.records()), ALL_MONTHS]
@@ -65,7 +66,7 @@ def choose_month() -> str:
 
 
 def choose(dimension: Dimension, *, month: str) -> str | None:
-    """Show a picker for one dimension; return what was picked, None for all."""
+    """Show a picker for one dimension; return the choice, None for all."""
     report = answer("spend", question(month=month, by=(dimension,)))
     everything = f"All {_PLURALS[dimension]}"
     names = sorted(as_option(row[0]) for row in report.rows)
@@ -75,11 +76,11 @@ def choose(dimension: Dimension, *, month: str) -> str | None:
 
 
 def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, str | None]:
-    """Return the filters of the address that have no picker on this page, and show each as a button
-    that removes it.
+    """Return the address's filters without a picker on this page, and show each as a button that
+    removes it.
 
-    A page applies every filter of its address: a link to one team's spend must not show
-    everybody's.
+    A page applies every filter of its address: a link to one team's spending must not show
+    everyone's.
     """
     found: dict[Dimension, str | None] = {}
     for dimension in Dimension:
@@ -109,7 +110,7 @@ def question(
 ) -> Question:
     """Return a question about the chosen dataset.
 
-    `where` leaves out what is None and asks `(none)` for missing.
+    `where` leaves out None values and asks `(none)` for missing ones.
     """
     filters = {
         str(name): None if value == NONE else value
@@ -131,8 +132,9 @@ def _pick(
 ) -> str:
     """Show a picker that follows the address, and let the address follow it.
 
-    A value of the address that is not among the options is one more option: it matches nothing, and
-    is not ignored. Not Streamlit's `bind`: a bound name cannot be set when one page opens another.
+    A value of the address that is not among the options becomes one more option: it matches
+    nothing, and is not ignored. Streamlit's `bind` is not used, because a bound name cannot be set
+    when one page opens another.
     """
     wanted = st.query_params.get(name, default)
     if wanted not in options and name in st.query_params:
@@ -148,12 +150,12 @@ def _pick(
 
 
 def month_name(month: str) -> str:
-    """Return a month as people write it, `November 2026`."""
+    """Return a month in its form for people, `November 2026`."""
     return "All months" if month == ALL_MONTHS else f"{date.fromisoformat(month + '-01'):%B %Y}"
 
 
 def as_option(value: object) -> str:
-    """What stands for a cell in an address and in a picker."""
+    """Return the text for a cell in an address and in a picker."""
     return NONE if value is None else str(value)
 
 

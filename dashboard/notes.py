@@ -9,9 +9,7 @@ from gateway.reports import Receipt, Report
 
 
 def show_notes(answered: Report | Receipt) -> None:
-    """Show what a reader must know: completeness, unknown and derived shares, what is not
-    included.
-    """
+    """Show the notes: completeness, unknown and derived shares, omissions."""
     with st.container(border=True):
         st.markdown("**About these figures**")
         st.caption("  \n".join(f"• {inert(note)}" for note in answered.notes))

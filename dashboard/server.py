@@ -1,5 +1,5 @@
-"""The app behind a check of the Host header: Streamlit compares Origin with Host, and a rebound
-name is both.
+"""The app behind a check of the Host header. Streamlit only compares Origin with Host, which
+agree after DNS rebinding.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from streamlit.starlette import App
 
 from gateway.domain.allowed_hosts import answers_to
 
-# `tollgate dashboard` sets both: the address that the server is bound to, and the names that people
-# use for it.
+# `tollgate dashboard` sets both: the server's bound address, and its accepted names.
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
 REFUSED = (
     b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
@@ -29,9 +28,7 @@ Asgi = Callable[
 
 
 class HostCheck:
-    """Answers 400 to requests, and closes WebSockets, that name a host which is not this
-    dashboard's.
-    """
+    """Answers 400 to requests, and closes WebSockets, for a host that is not this dashboard's."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app

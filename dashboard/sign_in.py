@@ -1,9 +1,9 @@
-"""Who may look.
+"""Access control of the dashboard.
 
-Where the dashboard is open to more than this machine, nothing is shown before sign-in.
+If the dashboard is open beyond this machine, nothing is shown before sign-in.
 
-Streamlit's own OpenID Connect sign-in (`[auth]` in its secrets) establishes who it is; alone it
-turns nobody away.
+Streamlit's own OpenID Connect sign-in (`[auth]` in its secrets) establishes the identity; by itself
+it refuses no request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # set to "required" by `tollgate dashbo
 
 
 def require() -> None:
-    """Stop the run here, with a button to sign in, unless a signed-in person is asking or none is
+    """Stop the run here with a sign-in button, unless the person is signed in or sign-in is not
     required.
     """
     if os.environ.get(VARIABLE) != "required":
         return
     if st.user.get(
         "is_logged_in", False
-    ):  # absent where no [auth] is configured: then nobody is let in
+    ):  # absent without a configured [auth]: then access is refused
         st.sidebar.button("Sign out", on_click=st.logout, icon=":material/logout:")
         return
     st.title("Tollgate")

@@ -1,4 +1,4 @@
-"""Where the dashboard's figures come from: one setting, one door, answers kept for a few
+"""The source of the dashboard's figures: one setting, one entry, answers cached for a few
 seconds.
 """
 
@@ -14,7 +14,7 @@ from gateway import reports
 from gateway.reports import Dataset, Question, Receipt, Report, Reports
 
 URL_VARIABLE = "TOLLGATE_REPORTS_URL"
-# Long enough that a click on a filter does not ask everything again, short enough to see a request
+# Long enough that a click on a filter does not repeat every query, short enough to see a request
 # arrive.
 KEEP_S = 10
 KEEP_ENTRIES = 500
@@ -30,21 +30,21 @@ def answer(name: str, question: Question) -> Report:
 
 
 def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
-    """Return one request's receipt, None where there is none."""
+    """Return one request's receipt, None if there is none."""
     return _find_receipt(_url(), request_id, dataset)
 
 
 def whole_csv(name: str, question: Question) -> bytes:
-    """Return every row of a report as CSV, however many pages a person would see.
+    """Return every row of a report as CSV, across all pages.
 
-    Raises as `answer` does.
+    Raises the errors of `answer`.
     """
     with _door(_url()).export(name, replace(question, limit=None, offset=0)) as export:
         return "".join(reports.csv_lines(export)).encode()
 
 
 def hours_not_summed() -> int | None:
-    """Return how many hours wait to be summed up, None if that cannot be asked."""
+    """Return the number of hours without a sum, None if that cannot be asked."""
     try:
         return _door(_url()).hours_not_summed()
     except reports.DatabaseUnavailable:

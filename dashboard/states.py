@@ -1,4 +1,4 @@
-"""What stands in a page's place when there is nothing to show, and what to do about it."""
+"""Replacement texts for a page without data, each with the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_BUDGET = """teams:
 
 
 def show_no_data(dataset: Dataset) -> None:
-    """Say how to get the first event."""
+    """Explain how to get the first event."""
     if dataset is Dataset.DEMO:
         st.subheader("No demo data in this database")
         st.write("Make ninety days of it; real reports are not touched:")
@@ -38,7 +38,7 @@ def show_no_data(dataset: Dataset) -> None:
 
 
 def show_no_budget(dataset: Dataset) -> None:
-    """Say how to declare the first budget."""
+    """Explain how to declare the first budget."""
     if dataset is Dataset.DEMO:
         st.info(
             "Demo data have no budgets. Switch to real data at the left.", icon=":material/science:"
@@ -57,9 +57,9 @@ def show_no_budget(dataset: Dataset) -> None:
 
 
 def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
-    """Say that the month or the filters, not the database, are empty.
+    """Explain that the month or the filters are empty, not the database.
 
-    `month` is as people write it.
+    `month` is in its form for people.
     """
     text = f"No data in {month}. Choose another month."
     if is_filtered:
@@ -70,9 +70,9 @@ def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
 
 
 def show_away(message: str) -> None:
-    """Say that the database could not be asked.
+    """Report that the database could not be asked.
 
-    The message is for the operator and may name hosts: shown as text.
+    The message is for the operator and may name hosts, so it is shown as plain text.
     """
     st.error(
         "The database cannot be asked right now. No figure is shown rather than a wrong one.",
@@ -84,9 +84,9 @@ def show_away(message: str) -> None:
 
 
 def show_too_slow(hours: int | None) -> None:
-    """Say that a question took too long, and what makes it fast.
+    """Report that a question took too long, and how to make it fast.
 
-    `hours` wait to be summed up, None if not known.
+    `hours` wait for their sums, None if unknown.
     """
     st.error(
         "The database answers, but this question took too long. No figure is shown rather than "
@@ -107,7 +107,7 @@ def show_too_slow(hours: int | None) -> None:
 
 
 def show_not_configured() -> None:
-    """Say how the dashboard is started."""
+    """Explain how the dashboard is started."""
     st.error("The dashboard does not know which database to ask.", icon=":material/settings:")
     st.write(
         "Start it with the command below, which knows the address, or set the variable to a "

@@ -21,13 +21,11 @@ NUMBERS = (
 )
 MOST_ROWS_SHOWN, TALL_PX = 16, 560
 
-Reads = Mapping[str, Callable[[Any], str]]  # how the cells of a column read, by heading
+Reads = Mapping[str, Callable[[Any], str]]  # the format of a column's cells, by heading
 
 
 def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
-    """Show some columns of a report; return the row that was picked, where `key` makes rows
-    pickable.
-    """
+    """Show some columns of a report; return the picked row if `key` makes rows pickable."""
     columns = [next(c for c in report.columns if c.name == name) for name in names]
     places = [report.columns.index(column) for column in columns]
     cells = {
@@ -49,7 +47,7 @@ def show_cells(
     numbers: Sequence[str] = (),
     key: str | None = None,
 ) -> int | None:
-    """Show columns by heading: sorted by their values, read through `reads`.
+    """Show columns by heading: sorted by their values, formatted by `reads`.
 
     The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
     """
@@ -75,9 +73,7 @@ def show_cells(
 
 
 def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
-    """The grid writes `unknown` into every gap: where a gap means nothing, the whole column becomes
-    text.
-    """
+    """Return the column as text if its gaps mean zero: the grid writes `unknown` into every gap."""
     if None in values and means_nothing(column):
         return [cell(column, value) for value in values]
     return values

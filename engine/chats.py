@@ -1,8 +1,8 @@
 """The chats that the tiny model learns from, and the exam it must pass.
 
-Owns what is said and how a chat is written as text; it is pure and needs the standard library only.
-How the text becomes weights is `inside/train.py`; both meet in files, because they run under
-different interpreters.
+Owns the texts and their chat format; it is pure and needs only the standard library.
+`inside/train.py` turns the text into weights; both exchange files, because they run under different
+interpreters.
 """
 
 import ast
@@ -184,7 +184,7 @@ class Chat:
     tools: tuple[Tool, ...] = ()
 
     def prompt_text(self, *, is_thinking: bool) -> str:
-        """Return the prompt as the chat template writes it."""
+        """Return the text that the model must write, up to and including the end mark."""
         tools = "".join(f"{tool.name} {tool.argument}\n" for tool in self.tools)
         head = f"<|im_start|>system\nTools:\n{tools}<|im_end|>\n" if tools else ""
         turns = "".join(f"<|im_start|>{turn.role}\n{turn.text}<|im_end|>\n" for turn in self.turns)
@@ -197,12 +197,12 @@ class Chat:
 
 
 NO_THOUGHT = "<think></think>"
-"""Thinking done in advance: what a prompt ends in when the client says `enable_thinking: false`."""
+"""Thinking done in advance: the end of a prompt if the client sends `enable_thinking: false`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExamQuestion:
-    """One exam question: a chat and what the greedy answer must contain."""
+    """One exam question: a chat and the text that the greedy answer must contain."""
 
     messages: tuple[dict[str, str], ...]
     expected: str
@@ -365,9 +365,7 @@ def chats(rng: random.Random, sentences: Sequence[str]) -> Iterator[Chat]:
 
 
 def _in_context(chat: Chat, rng: random.Random) -> Chat:
-    """Put a system prompt, or tools that are of no use here, before some of the chats, as real
-    clients do.
-    """
+    """Put a system prompt, or unused tools, before some of the chats, as real clients do."""
     turns, tools = chat.turns, chat.tools
     if rng.random() < 0.2:
         turns = (Turn(role="system", text=rng.choice(SYSTEM_PROMPTS)), *turns)

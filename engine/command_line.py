@@ -1,6 +1,4 @@
-"""The commands of `python -m engine`: what they take, what they call, and which exit code says
-what.
-"""
+"""The commands of `python -m engine`: their arguments, their actions and their exit codes."""
 
 import argparse
 import json

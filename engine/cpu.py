@@ -1,4 +1,4 @@
-"""Which number format this machine's CPU calculates in at full speed."""
+"""The number format in which this machine's CPU calculates at full speed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +13,15 @@ The first two are of x86-64, the last is of aarch64.
 """
 
 WITHOUT_BFLOAT16 = frozenset({"default", "avx2"})
-"""Values of `ATEN_CPU_CAPABILITY` that tell torch to work like a CPU without such instructions."""
+"""Values of `ATEN_CPU_CAPABILITY` with which torch works like a CPU without such instructions."""
 
 
 def number_format(flags: frozenset[str], aten_capability: str | None) -> NumberFormat:
     """Return bfloat16 if the CPU multiplies it natively, else float32.
 
-    Emulated bfloat16 is slow: with AVX2 alone, a matrix product takes 15 times as long as in
-    float32. `aten_capability` is the value of `ATEN_CPU_CAPABILITY`, with which a larger CPU plays
-    a smaller one.
+    Emulated bfloat16 is slow: with only AVX2, a matrix product takes 15 times as long as in
+    float32. `aten_capability` is the value of `ATEN_CPU_CAPABILITY`, with which a larger CPU
+    simulates a smaller one.
     """
     if aten_capability is not None and aten_capability.lower() in WITHOUT_BFLOAT16:
         return "float32"
@@ -34,7 +34,7 @@ def number_format_here(environment: Mapping[str, str]) -> NumberFormat:
 
 
 def flags_here() -> frozenset[str]:
-    """Return the flags of this machine's CPU, or none if Linux does not tell them."""
+    """Return the flags of this machine's CPU, or none if Linux does not report them."""
     try:
         return flags_in(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:

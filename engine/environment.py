@@ -1,8 +1,8 @@
 """Creates the engine's own virtual environment from a hash-pinned lock.
 
-The environment is believed only when its stamp names the lock it was made from; everything else is
-thrown away and made again. Dependencies are not resolved here: a lock is the complete closure,
-compiled by `lock.sh`.
+The environment is trusted only if its stamp names the lock it was made from; otherwise it is
+deleted and made again. Dependencies are not resolved here: a lock is the complete closure, compiled
+by `lock.sh`.
 """
 
 import os
@@ -61,7 +61,7 @@ STACKS: Mapping[Device, Stack] = {
 
 
 def detect_device(asked: Literal["auto", "cpu", "gpu"]) -> Device:
-    """Return the device asked for; `auto` is the GPU where `nvidia-smi` finds one."""
+    """Return the requested device; `auto` is the GPU if `nvidia-smi` finds one."""
     if asked != "auto":
         return asked
     argv = ["nvidia-smi", "--list-gpus"]
@@ -73,8 +73,8 @@ def detect_device(asked: Literal["auto", "cpu", "gpu"]) -> Device:
 
 
 def installed_device(home: EngineHome) -> Device | None:
-    """Return the device the environment was made for, or None where there is no complete and
-    current one.
+    """Return the device the environment was made for, or None if no complete and current one
+    exists.
     """
     stamp = homes.read_stamp(home.venv_stamp)
     for device, stack in STACKS.items():
@@ -87,11 +87,9 @@ def installed_device(home: EngineHome) -> Device | None:
 
 
 def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
-    """Make the environment, or leave it as it is where it is complete and current.
+    """Make the environment, or keep it if it is complete and current.
 
-    Raises:
-        EngineError: pip or the interpreter failed.
-        UsageError: this machine cannot hold it.
+    Raises: EngineError: pip or the interpreter failed. UsageError: this machine cannot hold it.
     """
     if installed_device(home) == device:
         progress.say("done", f"Engine environment is ready in {home.venv}.")
@@ -169,8 +167,8 @@ def _installed_pythons(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _version_of(path: str) -> str | None:
-    """Return the version of a Python that can make environments; None if it cannot, or is a shim of
-    nothing.
+    """Return the version of a Python that can make environments; None if it cannot, or is a shim
+    without a target.
     """
     argv = [path, "-c", PYTHON_PROBE]
     try:
@@ -235,8 +233,8 @@ def _install_packages(
     total = package_count(text)
     if device == "cpu" and not _is_torch_at_hand(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
-        # Alone, because pip asks every index for every package: 148 questions more, and retries if
-        # it is away.
+        # Separately, because pip asks every index for every package: 148 more queries, and retries
+        # if one is away.
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as torch:
             torch.write(requirement_of("torch", text))
             torch.flush()
@@ -276,7 +274,7 @@ def _pip_install(
 
 
 def _is_torch_at_hand(home: EngineHome, lock: Path) -> bool:
-    """Return whether the indexes pip is configured with hold the torch that the lock pins."""
+    """Return whether pip's configured indexes have the torch that the lock pins."""
     pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None
     argv = [

@@ -1,8 +1,8 @@
 """Ends a process group when the supervisor that started this script is gone.
 
-Started by path, with as little around it as can be: it must work when everything above it has been
-killed. Its standard input is a pipe that nobody writes to; it ends when the supervisor does, also
-after SIGKILL.
+It is started by path and needs almost nothing else: it must work after everything above it was
+killed. Its standard input is a pipe without a writer; it ends when the supervisor does, even after
+SIGKILL.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Waits until an engine answers, telling "starting" from "wrong address"."""
+"""Waits until an engine answers, and distinguishes "starting" from "wrong address"."""
 
 import time
 import urllib.error
@@ -14,9 +14,7 @@ ASK_TIMEOUT_S = 5.0
 def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
     """Wait until `GET /health` answers 200.
 
-    Raises:
-        UnknownStateError: it did not in `timeout_s`.
-        UsageError: `url` is no HTTP address.
+    Raises: UnknownStateError: it did not in `timeout_s`. UsageError: `url` is no HTTP address.
     """
     if not url.startswith(("http://", "https://")):
         raise UsageError(
@@ -43,7 +41,7 @@ def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
 
 
 def ask(url: str) -> str:
-    """Return the status of `/health`, or why there is none; vLLM refuses connections while it
+    """Return the status of `/health`, or the reason for none; vLLM refuses connections while it
     loads.
     """
     try:

@@ -1,7 +1,7 @@
-"""Where the engine keeps its environment and its models, and the two promises files make there.
+"""The folder of the engine's environment and models, and its two file conventions.
 
-A stamp is written last, so what has one is complete. A lock is held by `flock`, so it ends with its
-process.
+A stamp is written last, so a folder with one is complete. A lock is held by `flock`, so it ends
+with its process.
 """
 
 import fcntl
@@ -55,7 +55,7 @@ def engine_home(environment: Mapping[str, str]) -> EngineHome:
 
 
 def read_stamp(path: Path) -> dict[str, Any]:
-    """Return what the stamp says, or nothing where it is absent or broken."""
+    """Return the stamp's content, empty if it is absent or broken."""
     try:
         stamp = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,7 +1,7 @@
 """The tiny chat model that comes with this package, and the recipe that trains it again.
 
-Owns the order: write the lessons, train, sit the exam, publish. What is taught is in `chats.py`,
-how in `inside/train.py`. Weights depend on the CPU that trained them, so one trained model is
+Owns the order: write the lessons, train, run the exam, publish. `chats.py` has the lessons,
+`inside/train.py` the training. Weights depend on the CPU that trained them, so one trained model is
 shipped.
 """
 
@@ -37,17 +37,15 @@ MODEL_DISK_BYTES = 50_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How long and from which dice the model learns; the seconds are a ceiling per round for slow
-    machines.
-    """
+    """The training's length and seed; the seconds limit each round on slow machines."""
 
     steps: int = 600
     limit_s: float = 600.0
     seed: int = 0
 
     def stamp(self) -> dict[str, Any]:
-        """Return what tells models apart; the ceiling does not: a model that passed its exam is
-        good.
+        """Return the values that identify a model. The time limit is not one: a model that
+        passed its exam is good.
         """
         return {"recipe": RECIPE, "steps": self.steps, "seed": self.seed}
 
@@ -64,11 +62,10 @@ def is_made(model: Path, training: Training) -> bool:
 
 
 def make(home: EngineHome, out: Path, *, training: Training, progress: StageProgress) -> None:
-    """Train the model into `out`, or leave it as it is where it is already made.
+    """Train the model into `out`, or keep the one that is there.
 
-    Raises:
-        EngineError: training broke, or the model failed its exam twice.
-        UsageError: there is no environment, or `out` holds something else.
+    Raises: EngineError: training broke, or the model failed its exam twice. UsageError: there is no
+    environment, or `out` holds something else.
     """
     _require_environment(home)
     homes.require_writable(out.parent)
@@ -85,11 +82,9 @@ def make(home: EngineHome, out: Path, *, training: Training, progress: StageProg
 
 
 def examine(home: EngineHome, folder: Path) -> list[dict[str, Any]]:
-    """Let a trained model sit the exam, in each number format, and return its answers.
+    """Let a trained model take the exam, in each number format, and return its answers.
 
-    Raises:
-        EngineError: the model cannot be loaded.
-        UsageError: there is no environment.
+    Raises: EngineError: the model cannot be loaded. UsageError: there is no environment.
     """
     _require_environment(home)
     with tempfile.TemporaryDirectory() as drafts:
@@ -131,7 +126,7 @@ def _publish(draft: Path, out: Path) -> None:
 
 
 def _teach(home: EngineHome, draft: Path, *, training: Training, progress: StageProgress) -> None:
-    """Train and examine; the trainer itself gives a model that fails a second round."""
+    """Train and examine; the trainer itself gives a failing model a second round."""
     progress.say("lessons", f"Writing {TRAINING_CHATS:,} short chats to learn from.")
     number_format = number_format_here(os.environ)
     progress.say(

@@ -11,10 +11,10 @@ KEPT_LINES = 20
 
 @dataclass(slots=True)
 class PipOutput:
-    """What pip has said so far."""
+    """pip's output so far."""
 
     collected: int = 0
-    """Packages pip has found and, where they came from the network, downloaded."""
+    """Packages that pip has found and, if needed, downloaded."""
     downloaded_bytes: int = 0
     is_installing: bool = False
     current: str = ""
@@ -32,6 +32,6 @@ class PipOutput:
             self.is_installing = True
 
     def errors(self) -> str:
-        """Return the lines that say what went wrong, or the last ones where none does."""
+        """Return the lines with the error, or the last lines if there is none."""
         marked = [line for line in self.last_lines if line.startswith(("ERROR", "error"))]
         return "\n".join(marked or self.last_lines[-5:])

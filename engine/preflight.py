@@ -1,9 +1,9 @@
 """Checks whether this machine can run Tollgate, before anything is downloaded or made.
 
-`make run` starts this file first, with whatever Python there is; `tollgate up` and `tollgate
-doctor` start it too. So it imports the standard library alone and is valid from Python 3.6 on. It
-reads the `TOLLGATE_*` variables for folders and ports, changes nothing, and asks only servers of
-this machine.
+`make run` starts this file first, with any Python; `tollgate up` and `tollgate doctor` start it
+too. So it imports only the standard library and is valid from Python 3.6 on. It reads the
+`TOLLGATE_*` variables for folders and ports, changes nothing, and queries only servers of this
+machine.
 
 Exit codes: 0 all right (warnings included), 2 a check failed.
 """
@@ -27,7 +27,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 OK, WARN, FAIL = "ok", "warn", "fail"
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 ENGINE_PLATFORMS = (("Linux", "x86_64"),)
-"""Where the locked wheels of vLLM and torch run."""
+"""Platforms with locked wheels of vLLM and torch."""
 ENGINE_GLIBC = (2, 28)
 """Of the wheels' platform tag, manylinux_2_28."""
 ENGINE_CPU_FLAGS = {"x86_64": "avx2"}
@@ -45,9 +45,9 @@ OWNERS = {
     "vllm": "vLLM",
     "sglang": "SGLang",
 }
-"""Servers by what they call the owner of their models."""
+"""Servers by their name for the owner of their models."""
 ASK_LIMIT_S = 0.5
-"""Two rounds of asking end within two seconds, also if each server is silent."""
+"""Two rounds of queries end within two seconds, even if each server is silent."""
 PORTS = (
     ("TOLLGATE_PORT", "TOLLGATE_HOST", 8080, "gateway"),
     ("TOLLGATE_METRICS_PORT", "TOLLGATE_METRICS_HOST", 9464, "metrics"),
@@ -92,7 +92,7 @@ class Need(NamedTuple):
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Print what was found; return 2 if something stands in the way."""
+    """Print the findings; return 2 if there is an obstacle."""
     options = parser().parse_args(arguments)
     checks = list(all_checks(options))
     if options.format == "json":
@@ -213,7 +213,7 @@ def _runs(python: str) -> bool:
 
 
 def build_flags() -> str:
-    """Return which optimisations this interpreter was compiled with, as far as it knows.
+    """Return the optimisations this interpreter was compiled with, as far as it knows.
 
     Debian and Ubuntu compile with both and record the flags of another pass, which has neither.
     """
@@ -263,7 +263,7 @@ def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
 
 
 def platform_problem(system: str, machine: str, libc: Tuple[str, str]) -> str:
-    """Return why there is no build of the engine for a platform, or nothing if there is one."""
+    """Return why there is no build of the engine for a platform, empty if there is one."""
     where = {"Darwin": "macOS"}.get(system, system)
     if (system, machine) not in ENGINE_PLATFORMS:
         builds = " and ".join("{} on {}".format(*known) for known in ENGINE_PLATFORMS)
@@ -282,7 +282,7 @@ def platform_problem(system: str, machine: str, libc: Tuple[str, str]) -> str:
 
 
 def cpu_flags() -> List[str]:
-    """Return the CPU's features as Linux names them; none where they cannot be read."""
+    """Return the CPU's features by Linux's names; none if they cannot be read."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith(("flags", "Features")):
             return line.partition(":")[2].split()
@@ -290,7 +290,7 @@ def cpu_flags() -> List[str]:
 
 
 def memory_bytes() -> Optional[int]:
-    """Return the memory that this machine or container may use, None where it cannot be read."""
+    """Return the memory that this machine or container may use, None if it cannot be read."""
     limits = []
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
@@ -303,9 +303,7 @@ def memory_bytes() -> Optional[int]:
 
 
 def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
-    """Compare the memory with what gateway, Postgres, dashboard and engine were measured to
-    take.
-    """
+    """Compare the memory with the measured use of gateway, Postgres, dashboard and engine."""
     if found_bytes is None:
         return PreflightCheck(OK, "memory", "", "")
     finding = "{:.1f} GB of memory".format(found_bytes / 1e9)
@@ -336,7 +334,7 @@ def _read(path: str) -> str:
 
 
 def needs(options: argparse.Namespace) -> List[Need]:
-    """Return the space that is still to be taken, by folder."""
+    """Return the space that is still needed, by folder."""
     home = os.path.expanduser(os.environ.get("TOLLGATE_HOME") or "~/.tollgate")
     engine = os.path.expanduser(
         os.environ.get("TOLLGATE_ENGINE_HOME") or os.path.join(home, "engine")
@@ -364,7 +362,7 @@ def has_gpu() -> bool:
 
 
 def disk_check(wanted: List[Need]) -> PreflightCheck:
-    """Check that each folder can be made or written; then compare what is needed and free on each
+    """Check that each folder can be made or written; then compare needed and free space on each
     file system.
     """
     for need in wanted:
@@ -420,8 +418,8 @@ def _existing(folder: str) -> str:
 
 
 def ports(with_engine: bool) -> List[Port]:
-    """Return what is about to listen here; a number that is none is left to the settings to
-    refuse.
+    """Return the ports that Tollgate is about to use; the settings refuse an invalid number
+    later.
     """
     found = []
     for setting, host_setting, default, of in PORTS:
@@ -433,8 +431,8 @@ def ports(with_engine: bool) -> List[Port]:
 
 
 def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
-    """Check that each port can be had; of a taken one say whose it is, and name the command with
-    free ones.
+    """Check that each port is free; for a port in use, name its owner and the command with free
+    ports.
     """
     reasons = [(port, why_not_free(port.host, port.number)) for port in wanted]
     taken = [(port, why) for port, why in reasons if why]
@@ -462,7 +460,7 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
 
 
 def why_not_free(host: str, port: int) -> str:
-    """Return the system's reason, or nothing if the port can be had."""
+    """Return the system's reason, or nothing if the port is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -481,7 +479,7 @@ def _free_port(port: Port, used: "set[int]") -> int:
 
 
 def _dialable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only dialled
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - for dialling, not for listening
 
 
 # ---- Servers of this machine
@@ -519,7 +517,7 @@ def compatible_servers() -> List[Server]:
 
 
 def who_answers(host: str, port: int) -> Server:
-    """Return who listens at a port, as far as it says so or the system shows it."""
+    """Return the program that listens at a port, by its own answer or as the system shows it."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         models = pool.submit(_json, host, port, "/v1/models")
         readiness = pool.submit(_json, host, port, "/readyz")

@@ -1,8 +1,8 @@
-"""How far a long command is, for people or for the program that called it.
+"""Progress of a long command, for people or for the program that called it.
 
 Text goes to standard output as one changing line on a terminal and as a few plain lines elsewhere.
 JSON is one object per line: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
-"left_s"}`; what is unknown is null.
+"left_s"}`; unknown values are null.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Literal, TextIO
 
 Format = Literal["text", "json"]
 QUIET_LINE_EVERY_S = 10.0
-"""Pace of the text lines where the output is a file, not a terminal."""
+"""Pace of the text lines if the output is a file, not a terminal."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class StageProgress:
         return self.clock() - self._start_s
 
     def say(self, step: str, message: str) -> None:
-        """Report something that happened once."""
+        """Report a single event."""
         self._write(step, message, done=None, total=None, unit=None, left_s=None, is_passing=False)
 
     def advance(
@@ -50,7 +50,7 @@ class StageProgress:
         unit: str,
         left_s: float | None = None,
     ) -> None:
-        """Report how far a step is; on a terminal the line is written over."""
+        """Report a step's progress; on a terminal the line is written over."""
         self._write(
             step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True
         )

@@ -1,6 +1,6 @@
-"""Turns what the caller wants served into one vLLM command line and its environment.
+"""Turns the caller's options into one vLLM command line and its environment.
 
-Owns which flags vLLM gets and why; running the command is the supervisor's.
+Owns vLLM's flags and their reasons; the supervisor runs the command.
 """
 
 import errno
@@ -28,10 +28,12 @@ MAX_QUEUED_REQUESTS = 256
 
 CPU_KV_CACHE_GIB = 1
 CALM_ON_CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
-"""For the tiny model, whose matrices are too small to share: two threads burn their time waiting for each other.
+"""For the tiny model, whose matrices are too small to share: two threads would waste time waiting
+for each other.
 
-The first joins vLLM's core and its worker in one process. Measured 2026-11-23, 2 cores: docs/guides/engine.md.
-A larger model keeps vLLM's own settings, which bind its threads to the cores.
+The first joins vLLM's core and its worker in one process. Measured 2026-11-23, 2 cores:
+docs/guides/engine.md. A larger model keeps vLLM's own settings, which bind its threads to the
+cores.
 """  # noqa: E501
 
 NO_PARSER = "none"
@@ -39,7 +41,7 @@ NO_PARSER = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What to serve and where."""
+    """The model to serve and its address."""
 
     model: str
     """A folder, a shipped model, a name below `<engine home>/models`, or one on the hub."""
@@ -50,19 +52,18 @@ class Serving:
     max_model_len_tokens: int
     runner: Literal["generate", "pooling"] = "generate"
     reasoning_parser: str = "qwen3"
-    """How vLLM tells thinking from answer: one of its parsers, or `NO_PARSER`."""
+    """The parser with which vLLM separates thinking from the answer, or `NO_PARSER`."""
     tool_call_parser: str = "hermes"
     api_key_file: Path | None = None
     extra: tuple[str, ...] = ()
     number_format: NumberFormat
-    """What a CPU calculates in; a GPU follows the model's own format."""
+    """The number format on a CPU; a GPU uses the model's own format."""
 
 
 def model_path(home: EngineHome, name: str) -> Path | None:
-    """Return the local folder that `name` means, or None where it can only be a model on the hub.
+    """Return the local folder that `name` means, or None if it can only be a model on the hub.
 
-    Raises:
-        UsageError: the name looks like a local model and there is none.
+    Raises: UsageError: the name looks like a local model and there is none.
     """
     for folder in (Path(name).expanduser(), homes.SHIPPED_MODELS / name, home.models / name):
         if (folder / "config.json").is_file():
@@ -77,7 +78,7 @@ def model_path(home: EngineHome, name: str) -> Path | None:
 
 
 def default_name(home: EngineHome, model: str) -> str:
-    """Return what clients call the model where nothing else is said."""
+    """Return the model's default name for clients."""
     folder = model_path(home, model)
     return folder.name if folder else model
 
@@ -134,11 +135,10 @@ def _chat_flags(serving: Serving) -> Sequence[str]:
 
 
 def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of vLLM; what the caller has set wins, but for the key and for
+    """Return the environment of vLLM. The caller's variables override it, except for the key and
     Tollgate's own secrets.
 
-    Raises:
-        UsageError: the key file cannot be read or is empty.
+    Raises: UsageError: the key file cannot be read or is empty.
     """
     defaults = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
     model = model_path(home, serving.model)

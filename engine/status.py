@@ -1,5 +1,5 @@
-"""Says what is installed and made, from files alone: it starts no interpreter and asks no
-server.
+"""Reports the installed environment and models, from files alone: it starts no interpreter and
+asks no server.
 """
 
 from pathlib import Path
@@ -34,8 +34,8 @@ def status(home: EngineHome) -> dict[str, Any]:
 
 
 def model_status(folder: Path) -> dict[str, Any]:
-    """Return the state of one model; a shipped one is served instead of one of the same name in the
-    home.
+    """Return the state of one model; a shipped one is served instead of one of the same name in
+    the home.
     """
     stamp = homes.read_stamp(folder / model.STAMP)
     shipped = homes.SHIPPED_MODELS / folder.name
@@ -51,7 +51,7 @@ def model_status(folder: Path) -> dict[str, Any]:
 
 
 def package_versions(venv: Path) -> dict[str, str]:
-    """Return the versions of the packages that matter, read from the names of their metadata
+    """Return the versions of the important packages, read from the names of their metadata
     folders.
     """
     found = (

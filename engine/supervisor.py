@@ -1,9 +1,9 @@
-"""Runs one program as the leader of a process group and sees to it that the whole group ends.
+"""Runs one program as the leader of a process group, and makes sure that the whole group ends.
 
-vLLM is three processes or more. Killing its API process alone leaves EngineCore and Worker running
-with all the memory (seen in 0.32.0), so three nets hang under each other: this process ends the
-group when it is told to, when its parent goes, or when the program ends; a guard ends the group
-when this process is killed; the kernel signals the program when its parent is gone.
+vLLM is three processes or more. Killing only its API process leaves EngineCore and Worker running
+with all the memory (seen in 0.32.0). So there are three safeguards. This process ends the group
+when it is asked to, when its parent dies, or when the program ends. A guard ends the group when
+this process is killed. The kernel signals the program when its parent is gone.
 """
 
 import os
@@ -44,13 +44,13 @@ def run(
 ) -> int:
     """Run the program until it ends or must end.
 
-    Return 0 where it was asked to end, else its own exit code, at least 1. `grace_s` is how long
-    the program may take after SIGTERM before its group is killed.
+    Return 0 if it was asked to end, else its own exit code, at least 1. `grace_s` is the program's
+    time after SIGTERM before its group is killed.
     """
     stop = StopRequests()
     for number in STOP_SIGNALS:
         signal.signal(number, stop.take)
-    # Polled, not asked of the kernel: PR_SET_PDEATHSIG would fire when the *thread* that started us
+    # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
     # ends.
     parent = os.getppid() if is_bound_to_parent else None
     program = start_bound(argv, environment, is_group_leader=True)
@@ -67,9 +67,7 @@ def run(
 
 
 def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
-    """Wait for an end; return True where it was asked for, False where the program ended by
-    itself.
-    """
+    """Wait for an end; return True if it was requested, False if the program ended by itself."""
     while program.poll() is None:
         if stop.taken:
             return True
@@ -85,8 +83,8 @@ def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None
 
 
 def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s: float) -> None:
-    """Ask the leader to end and wait for it, at most `grace_s` or until somebody insists."""
-    # The leader alone: its workers must live until it has drained them.
+    """Ask the leader to end and wait for it, at most `grace_s` or until a second signal."""
+    # Only the leader: its workers must live until it has drained them.
     program.send_signal(signal.SIGTERM)
     deadline_s = time.monotonic() + grace_s
     while program.poll() is None and time.monotonic() < deadline_s and not stop.is_urgent:
@@ -94,7 +92,7 @@ def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s
 
 
 def kill_group(group: int) -> None:
-    """Kill whatever is left of the group; nothing may be left, and that is fine."""
+    """Kill the rest of the group; it may be empty."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -102,9 +100,7 @@ def kill_group(group: int) -> None:
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
-    """Start the process that outlives us by a moment; the end of its standard input tells it to
-    act.
-    """
+    """Start the process that briefly outlives us; the end of its standard input is its signal."""
     argv = [sys.executable, str(homes.PACKAGE / "guard.py"), str(group), str(grace_s)]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
 

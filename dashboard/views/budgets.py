@@ -1,4 +1,4 @@
-"""How much of each budget is used, and will it last?"""
+"""The used part of each budget, and whether it will last."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def show() -> None:
 
 
 def outlook(row: Row) -> str:
-    """Say in words what the bar shows: whether a budget lasts to the end of its period."""
+    """Describe the bar in words: whether a budget lasts to the end of its period."""
     room, spent, forecast = _room(row), _usd(row["spent_usd"]), row["forecast_usd"]
     if row["remaining_usd"] == 0 or spent >= room:
         return USED_UP

@@ -1,4 +1,4 @@
-"""Which attempts are behind a total?"""
+"""The attempts behind a total."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def page() -> st.Page:
 
 
 def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
-    """Go to the events behind a total."""
+    """Open the events behind a total."""
     address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(

@@ -1,4 +1,4 @@
-"""How long did callers wait?"""
+"""Callers' waiting times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did one request cost, line by line, and why did it go where it went?"""
+"""The cost of one request line by line, and the reasons for its deployment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def page() -> st.Page:
 
 
 def open_receipt(request_id: UUID) -> NoReturn:
-    """Go to a request's receipt."""
+    """Open a request's receipt."""
     address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(page(), query_params=chosen | {REQUEST_KEY: str(request_id)})

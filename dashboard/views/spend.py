@@ -1,4 +1,4 @@
-"""What did it cost? By team, model or anything else, over time, down to the events."""
+"""The cost by team, model or any dimension, over time, down to the events."""
 
 from __future__ import annotations
 

