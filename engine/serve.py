@@ -34,7 +34,7 @@ for each other.
 The first joins vLLM's core and its worker in one process. Measured 2026-11-23, 2 cores:
 docs/guides/engine.md. A larger model keeps vLLM's own settings, which bind its threads to the
 cores.
-"""  # noqa: E501
+"""
 
 NO_PARSER = "none"
 
