@@ -1,9 +1,9 @@
-"""Says of requests that ran while policies came and went whether each was decided by one version
-alone. Pure.
+"""Checks whether each request that ran while policies changed was decided by a single version.
+Pure.
 
-Four books that share no code are laid side by side: what the caller was told, what the ledger says,
-what the upstreams made, and the two documents. A request is mixed where any of them is of another
-document than the version it was told.
+Four books that share no code are compared: the caller's answer, the ledger, the upstreams' records,
+and the two documents. A request is mixed if any of them belongs to another document than the
+version in its answer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MTOK = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a document says of the route; in the other one all of it is otherwise.
+    """One document's terms for the route; the other document differs in all of them.
 
-    `upstream` is its place's address.
+    `upstream` is its deployment's address.
     """
 
     sha256: str
@@ -36,7 +36,7 @@ class Terms:
     output_usd_per_mtok: Decimal
 
     def cost_usd(self, entry: Entry) -> Decimal:
-        """What the tokens of an attempt cost by this document, each kind rounded once to the
+        """Return the cost of an attempt's tokens by this document, each kind rounded once to the
         nano-dollar.
         """
         priced = (
@@ -50,10 +50,10 @@ class Terms:
 class Call:
     """One request as its caller saw it.
 
-    Times are seconds since the epoch; `late_s` is how long after its turn it is.
+    Times are seconds since the epoch; `late_s` is its delay after its scheduled time.
 
-    `cost_usd` holds what it was told of the cost, in headers and body. `problem` says why it has no
-    whole answer.
+    `cost_usd` has the costs in its headers and body. `problem` is the reason for an incomplete
+    answer.
     """
 
     is_stream: bool
@@ -82,10 +82,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """One apply: when the version was stored, how long the command says it took to be live, and
-    when it ended.
+    """One apply: the time when the version was stored, the command's reported delay until it was
+    live, and the end.
 
-    `said_s` is None where it does not say that every gateway serves it.
+    `said_s` is None if the command does not report that every gateway serves it.
     """
 
     version: int
@@ -97,7 +97,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """All that is known of a run.
+    """All books of a run.
 
     `terms` are by version; `events` are rows of `finance.usage_events`.
     """
@@ -110,14 +110,14 @@ class Books:
 
 
 class Finding(NamedTuple):
-    """What must not be, of one request: failed, mixed, lost, doubled or stale."""
+    """A violation in one request: failed, mixed, lost, doubled or stale."""
 
     kind: str
     detail: str
 
 
 def judge(books: Books) -> list[Finding]:
-    """Lay the books side by side."""
+    """Compare the books."""
     events: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     entries: dict[str, list[Entry]] = defaultdict(list)
     for event in books.events:
@@ -137,7 +137,7 @@ def judge(books: Books) -> list[Finding]:
 
 
 def spanning(books: Books) -> int:
-    """How many requests were running while a newer version was already deciding others."""
+    """Return the number of requests that ran while a newer version was already deciding others."""
     told = [call for call in books.calls if call.version]
     first_s: dict[int, float] = {}
     for call in told:
@@ -152,7 +152,9 @@ def spanning(books: Books) -> int:
 
 
 def latest_s(books: Books) -> float:
-    """How long after a version was stored a request still began with one before it, at most."""
+    """Return the longest time after which a request still began with the version before a stored
+    one.
+    """
     told = [call for call in books.calls if call.version]
     after = (
         call.begun_s - one.stored_s
@@ -170,8 +172,8 @@ def not_found(books: Books) -> list[str]:
 
 
 def plants(books: Books) -> Iterator[tuple[str, str, Books]]:
-    """Every kind of fault, with the kind of finding that it is, in a request that was answered;
-    none where none was.
+    """Yield every kind of fault with its kind of finding, in an answered request; none without
+    one.
     """
     booked_at = {str(row["request_id"]): number for number, row in enumerate(books.events)}
     sent_at = {entry.request_id: number for number, entry in enumerate(books.entries)}
@@ -241,9 +243,7 @@ def _judged(
     entries: Sequence[Entry],
     terms: Mapping[int, Terms],
 ) -> Iterator[Finding]:
-    """One answered request: one event, one entry, and all of them of the version that it was
-    told.
-    """
+    """Check one answered request: one event and one entry, all of the version in its answer."""
     if len(events) != 1 or len(entries) != 1:
         kind = "doubled" if max(len(events), len(entries)) > 1 else "lost"
         yield Finding(
@@ -263,7 +263,7 @@ def _judged(
 def _sides(
     call: Call, event: Mapping[str, Any], entry: Entry, wanted: Terms
 ) -> Iterator[tuple[str, object, object]]:
-    """What each book says, and what the document says."""
+    """Yield each book's value with the document's value."""
     cost_usd = wanted.cost_usd(entry)
     yield "was sent to", entry.upstream, wanted.upstream
     for name in ("deployment", "provider", "region"):
@@ -286,7 +286,9 @@ def _kinds(books: Books) -> Counter[str]:
 
 
 def _stale(call: Call, applied: Sequence[Applied]) -> Iterator[Finding]:
-    """Begun after a command had said that a newer version is in force everywhere."""
+    """Find requests begun after a command had reported that a newer version is in force
+    everywhere.
+    """
     newest = max(
         (one.version for one in applied if one.said_s is not None and one.ended_s < call.begun_s),
         default=0,

@@ -1,15 +1,15 @@
 """Does a request ever see half of one policy and half of another?
 
-Policies come and go under a load that does not wait.
+Policies change under an open-loop load.
 
     python -m bench.apply_under_load [--rate 200] [--applies 10] [--seconds 30] [--seed 5] [--write]
 
-Two `tollgate serve` on one home and one Postgres, an upstream for each of two documents, and
-callers in a process of their own that begin a request each 5 ms whether earlier ones are answered
-or not, half of them streamed. Meanwhile `tollgate policy apply` goes back and forth between the
-documents, which send the same route to another place, in another region, for another model, at
-other prices. Then what the callers were told, the ledger and the upstreams' books are laid beside
-the documents (`bench.apply_books`), and faults are planted in them to see each one found.
+Two `tollgate serve` run on one home and one Postgres, with an upstream for each of two documents.
+Callers in a separate process begin a request each 5 ms whether earlier ones are answered or not,
+half of them streamed. Meanwhile `tollgate policy apply` alternates between the documents. They send
+the same route to another deployment, in another region, for another model, at other prices. Then
+the callers' answers, the ledger and the upstreams' books are compared with the documents
+(`bench.apply_books`). Faults are planted in them, and each must be found.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ WORDS, PLAIN_TOKENS, STREAM_TOKENS = range(5, 60), range(1, 50), range(4, 20)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-# Odd rates, so that every line has something to round. Each document has both places, but all of
-# their terms are its own: a request that took its place from one and its price or region from the
+# Odd rates, so that every line has something to round. Each document has both deployments, with its
+# own terms for them: a request that mixed the deployment of one with the price or region of the
 # other fits neither.
 LEFT = Terms(
     sha256="",
@@ -100,9 +100,7 @@ RIGHT = Terms(
 
 
 def main() -> int:
-    """Run it; 1 where a request failed or was mixed, an apply was late, or the rate was not
-    held.
-    """
+    """Run it; 1 if a request failed or was mixed, an apply was late, or the rate was not held."""
     chosen = _arguments()
     if chosen.call:
         asyncio.run(_call_all(json.loads(sys.stdin.readline())))
@@ -136,11 +134,11 @@ def main() -> int:
 
 
 def _run(chosen: argparse.Namespace) -> Books:
-    """Everything once: processes, load, applies, and the books."""
+    """Run processes, load and applies, and return the books."""
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-apply-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         upstreams = [_upstream(stack) for _ in range(2)]
         url = stack.enter_context(EmbeddedPostgres(home)).start()
         documents, terms = _documents(upstreams)
@@ -171,7 +169,7 @@ def _run(chosen: argparse.Namespace) -> Books:
             )
             applied.append(_apply(first, files[number % 2]))
         time.sleep(max(0.0, began_s + chosen.seconds - time.monotonic()))
-        said, _ = callers.communicate()  # the end of its input is what ends it
+        said, _ = callers.communicate()  # the end of its input ends it
         calls = tuple(
             Call(**{**one, "cost_usd": tuple(one["cost_usd"])}) for one in json.loads(said)
         )
@@ -192,7 +190,7 @@ def _run(chosen: argparse.Namespace) -> Books:
 
 
 def _documents(upstreams: Sequence[str]) -> tuple[list[str], list[Terms]]:
-    """The two documents, and the terms of each."""
+    """Return the two documents, and the terms of each."""
     own = [
         replace(one, upstream=upstream)
         for one, upstream in zip((LEFT, RIGHT), upstreams, strict=True)
@@ -205,8 +203,8 @@ def _documents(upstreams: Sequence[str]) -> tuple[list[str], list[Terms]]:
 
 
 def _document(first: Terms, second: Terms) -> str:
-    """A document that sends the route to `first`; the place that comes second has the first one's
-    terms as well.
+    """Return a document that sends the route to `first`; the second deployment has the first
+    one's terms as well.
     """
     places = "".join(
         f"  - {{name: {one.deployment}, provider: {one.provider}, base_url: "
@@ -228,7 +226,7 @@ def _document(first: Terms, second: Terms) -> str:
 
 
 def _upstream(stack: ExitStack) -> str:
-    """Start an upstream with a book of its own; return its address."""
+    """Start an upstream with its own book; return its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.demo_upstream"],
         cwd=REPOSITORY,
@@ -266,7 +264,7 @@ def _callers(stack: ExitStack, asked: dict[str, Any]) -> subprocess.Popen[bytes]
     assert process.stdout is not None, "so was this"
     process.stdin.write(
         json.dumps(asked).encode() + b"\n"
-    )  # a key on a command line is there for all to see
+    )  # a key on a command line is visible to every user
     process.stdin.flush()
     process.stdout.readline()
     return process
@@ -306,7 +304,7 @@ def _apply(gateway: Gateway, file: Path) -> Applied:
 
 
 def _entries(upstream: str) -> list[Entry]:
-    """The upstream's book."""
+    """Return the upstream's book."""
     with urllib.request.urlopen(f"{upstream}/ledger", timeout=30) as answer:
         entries = json.loads(answer.read())["entries"]
     return [
@@ -321,7 +319,9 @@ def _entries(upstream: str) -> list[Entry]:
 
 
 def _ledger(url: str, count: int) -> tuple[list[dict[str, Any]], dict[int, float]]:
-    """All events once there are so many, or time is up; and when each version was stored."""
+    """Return all events once there are that many, or time is up; and each version's storage
+    time.
+    """
     deadline_s = time.monotonic() + WITHIN_S
     with psycopg.connect(url, row_factory=dict_row, autocommit=True) as connection:
         while time.monotonic() < deadline_s:
@@ -342,7 +342,7 @@ def _ledger(url: str, count: int) -> tuple[list[dict[str, Any]], dict[int, float
 
 
 async def _call_all(asked: dict[str, Any]) -> None:
-    """Begin requests by schedule until the input ends; then print what each caller saw."""
+    """Begin requests by schedule until the input ends; then print each caller's view."""
     random, loop = Random(asked["seed"]), asyncio.get_running_loop()
     is_over = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     idle: dict[int, list[Connection]] = {port: [] for port in asked["ports"]}
@@ -354,9 +354,7 @@ async def _call_all(asked: dict[str, Any]) -> None:
         calls.append(
             asyncio.create_task(_call(port, idle[port], body, key=asked["key"], due_s=due_s))
         )
-        due_s += (
-            1 / asked["rate"]
-        )  # its own schedule: what is late does not make the next one later
+        due_s += 1 / asked["rate"]  # its own schedule: a late request does not delay the next one
         await asyncio.sleep(max(0.0, due_s - loop.time()))
     print(json.dumps([asdict(call) for call in await asyncio.gather(*calls)]))
 
@@ -364,7 +362,7 @@ async def _call_all(asked: dict[str, Any]) -> None:
 async def _call(
     port: int, idle: list[Connection], body: dict[str, Any], *, key: str, due_s: float
 ) -> Call:
-    """One request to its end, whatever that is."""
+    """Send one request and wait for its end, good or bad."""
     content = json.dumps(body).encode()
     call = Call(
         is_stream=bool(body["stream"]),
@@ -402,12 +400,12 @@ async def _call(
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body.
+    """Return status, headers and body.
 
-    Raises `EOFError` where it breaks off, `ValueError` where it is no HTTP.
+    Raises `EOFError` if it breaks off, `ValueError` if it is no HTTP.
 
-    Read by hand: with httpx a request takes 2.4 ms of CPU, and two hundred callers a second would
-    be late for want of it.
+    Parsed by hand: with httpx a request takes 2.4 ms of CPU, so two hundred calls a second would be
+    late.
     """
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
     told = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
@@ -422,7 +420,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], st
 
 
 def _read(text: str, *, is_stream: bool) -> tuple[tuple[str, ...], str]:
-    """What an answer says it cost, and what is wrong with it."""
+    """Return an answer's reported costs and its problem."""
     if is_stream:
         chunks = [part.removeprefix("data: ") for part in text.split("\n\n") if part]
         is_whole = bool(chunks) and chunks[-1] == "[DONE]"
@@ -453,13 +451,13 @@ def _body(random: Random) -> dict[str, Any]:
     return body | ({"stream_options": {"include_usage": True}} if is_stream else {})
 
 
-# ---- what is said
+# ---- output
 
 
 def _table(
     books: Books, findings: Sequence[Finding], missed: Sequence[str], *, rate: float, applies: int
 ) -> tuple[list[str], bool]:
-    """The figures, and whether all that is wanted is so."""
+    """Return the figures, and whether all targets are met."""
     calls, kinds = (
         sorted(books.calls, key=lambda call: call.begun_s),
         Counter(one.kind for one in findings),

@@ -1,12 +1,12 @@
-"""The edge under the attacks of the audit, at its own sizes: what they cost the gateway and its
-other callers.
+"""The edge under the audit's attacks, at its own sizes: their cost for the gateway and its other
+callers.
 
     python -m bench.attacks                 # all of them, each against a fresh gateway
     python -m bench.attacks f2-fields-10    # some of them
 
-For each: memory and `/healthz` (p99, slowest) idle and while the attack runs, memory 3 s after it,
-and whether another team's request and the ledger went on. Exits 1 where a figure is over what is
-allowed. A machine that does other things too shows its own pauses: run it on a quiet one.
+For each: memory and `/healthz` (p99, slowest) idle and during the attack, memory 3 s after it, and
+whether another team's request and the ledger still worked. Exits 1 if a figure is over its limit. A
+busy machine shows its own pauses: run it on a quiet one.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Attack:
     act: Callable[[int, str], None]
     settings: dict[str, str]
     descriptors: int | None = None
-    held_bytes: int = 0  # what the limits allow to be held meanwhile, counted twice
+    held_bytes: int = 0  # the amount that the limits allow to be held meanwhile, counted twice
 
 
 @dataclass(slots=True)
 class Seen:
-    """What another caller saw, in seconds; `failed` are requests without an answer."""
+    """Another caller's observations, in seconds; `failed` are requests without an answer."""
 
     answers_s: list[float]
     failed: int = 0
@@ -273,7 +273,7 @@ class Running:
             connection.close()
 
     def events(self) -> int:
-        """How many usage events are in Postgres."""
+        """Return the number of usage events in Postgres."""
         with psycopg.connect(self.database_url) as connection:
             found = connection.execute(
                 "SELECT count(*) FROM finance.usage_events WHERE team = 'blue'"
@@ -283,7 +283,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(attack: Attack, url: str, home: Path, upstream: Upstream) -> Iterator[Running]:
-    """A fresh gateway on a database that is there."""
+    """Run a fresh gateway on an existing database."""
     port, metrics_port = processes.free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
@@ -343,7 +343,7 @@ def running(attack: Attack, url: str, home: Path, upstream: Upstream) -> Iterato
         processes.end(process)
 
 
-# ---- what others see
+# ---- the other callers' view
 
 
 def probe(gateway: Running, until: Callable[[], bool]) -> tuple[Seen, int]:
@@ -371,7 +371,7 @@ def probe(gateway: Running, until: Callable[[], bool]) -> tuple[Seen, int]:
 
 
 def measure(name: str, attack: Attack, gateway: Running) -> list[str]:
-    """Run one attack, print what it did, and return what is over the limits."""
+    """Run one attack, print its effect, and return the figures over their limits."""
     assert gateway.chat("blue") == 200
     done_s = time.monotonic() + IDLE_S
     idle, _ = probe(gateway, lambda: time.monotonic() > done_s)
@@ -426,7 +426,7 @@ def _ask_while(
 
 
 def main() -> int:
-    """Run the attacks that are named, or all."""
+    """Run the named attacks, or all."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.attacks", description="The edge under attack."
     )
@@ -442,7 +442,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder) / "home"
             home.mkdir()
-            home.parent.chmod(0o711)  # Postgres runs as another user where we are root
+            home.parent.chmod(0o711)  # as root, Postgres runs as another user
             home.chmod(0o711)
             with (
                 EmbeddedPostgres(home) as postgres,

@@ -1,12 +1,12 @@
-"""What budgets cost: a gateway whose every request is held on four hot budgets, beside one without
-any, in one run.
+"""The cost of budgets: a gateway whose every request is held on four hot budgets, beside one
+without any, in one run.
 
     python -m bench.budgets [--rounds N] [--write]
 
-Both have one core, the same one, and take turns: what is compared is one core's work in the same
-weather. Each window follows a second of the same load: a budget that nobody has used for a second
-has given back what it had. Under test is the promise that a hot budget adds at most 5 ms to the
-99th percentile and takes at most a tenth of the throughput.
+Both use the same core in turn, so one core's work is compared under equal conditions. Each window
+follows a second of the same load, because a budget unused for a second has returned its lease. The
+tested promise: a hot budget adds at most 5 ms to the 99th percentile and takes at most a tenth of
+the throughput.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_ADDED_P99_MS, LEAST_RATIO = 5.0, 0.9
 
 
 def main() -> int:
-    """Run it; 0 where the promise holds."""
+    """Run it; 0 if the promise holds."""
     parser = argparse.ArgumentParser(prog="bench.budgets", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="windows of each (5)")
     parser.add_argument(
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _verdict(rows: list[Row]) -> tuple[int, str]:
-    """How many promises do not hold, and the table that says so."""
+    """Return the number of broken promises, and their table."""
     lines = ["| load | added p99 | wanted | throughput | wanted |", "|---|---|---|---|---|"]
     findings = 0
     for title in dict.fromkeys(row.scenario.title for row in rows):
@@ -87,7 +87,7 @@ def _verdict(rows: list[Row]) -> tuple[int, str]:
         for name in (HELD, LIMITED):
             added_ms = of[name].p99_ms - of[FREE].p99_ms
             ratio = of[name].requests_per_s / of[FREE].requests_per_s
-            wanted = ("–", "–")  # what limits cost besides is shown, and promised nowhere
+            wanted = ("–", "–")  # the further cost of limits is shown without a promise
             if name == HELD:
                 findings += added_ms > MOST_ADDED_P99_MS or round(ratio, 2) < LEAST_RATIO
                 wanted = (f"≤ {MOST_ADDED_P99_MS:g} ms", f"≥ {LEAST_RATIO:g}")

@@ -1,11 +1,11 @@
-"""Answers that are slow to read, one after the other: CPU, and the longest pause of the event loop
+"""Answers that are slow to parse, one after the other: CPU, and the longest pause of the event loop
 for each.
 
     python -m bench.costly_answers [--mib 4]
 
 Each answer is read as `services/request/upstream_answer.py` reads it: a large one in a thread, a
-stream in pieces with a turn of the loop between them. Those of `python -m bench.hostile_bodies` are
-what callers send; these are what upstreams send.
+stream in pieces with a turn of the loop between them. `python -m bench.hostile_bodies` covers
+callers' bodies, this one upstreams' answers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def measured(read: Callable[[bytes], object], body: bytes) -> tuple[float,
 
 
 def main() -> int:
-    """Print the table; 1 where the loop paused for too long."""
+    """Print the table; 1 if the loop paused for too long."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""What it costs to rank the candidates of one request, by objective.
+"""The cost of ranking one request's candidates, by objective.
 
 `python -m bench.decide [--write]`.
 
-One core, no network, no database: twenty priced deployments with learned latencies, a route with a
-bound that all keep (and once one that half of them miss). The least of many rounds is what the work
-takes; the median is what it took here.
+One core, no network, no database: twenty priced deployments with learned latencies, and a route
+with a bound that all meet (and once one that half of them miss). The least of many rounds is the
+work itself; the median includes this machine's other load.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Cost:
 
 
 class StandingClock:
-    """No time passes: what is learned is fresh, as it is nearly always on a busy gateway."""
+    """A clock that stands still: learned figures stay fresh, as they usually are on a busy
+    gateway.
+    """
 
     def now(self) -> datetime:
         return NOW
@@ -98,7 +100,7 @@ def measure() -> list[Cost]:
     ranking = rank(candidates_of(decided("cheapest", bound_s=BOUND_S)), ASK, half_late, session="s")
 
     def recorded() -> object:
-        vars(ranking).clear()  # it is kept once it was made
+        vars(ranking).clear()  # it is cached once it was made
         return ranking.record
 
     found.append(
@@ -108,7 +110,7 @@ def measure() -> list[Cost]:
 
 
 def decided(objective: str, *, bound_s: float | None, candidates: int = CANDIDATES) -> Decision:
-    """A decision whose deployments are all eligible."""
+    """Return a decision whose deployments are all eligible."""
     deployments = {
         f"d{i}": Deployment(
             name=f"d{i}",
@@ -168,7 +170,7 @@ def _live(ttft_s: Callable[[int], float]) -> Conditions:
 
 
 def _price(number: int) -> Price:
-    # Dear ones first: an order that is there already would be sorted in no time.
+    # Dear ones first: sorting an already sorted order would take no time.
     rates = {
         TokenKind.INPUT: "0.5",
         TokenKind.CACHED_INPUT: "0.1",
@@ -204,7 +206,7 @@ def _timed(what: str, call: Callable[[], object]) -> Cost:
 
 
 def table(costs: Sequence[Cost]) -> str:
-    """The costs as the page shows them."""
+    """Return the costs in the page's form."""
     rows = [f"| {cost.what} | {cost.least_us:.1f} | {cost.median_us:.1f} |" for cost in costs]
     return "\n".join(["| One request | least µs | median µs |", "|---|---|---|", *rows])
 

@@ -1,9 +1,9 @@
-"""Kills a gateway in mid-stream and shows what the ledger lost: `make demo-crash`.
+"""Kills a gateway in mid-stream and shows that the ledger lost nothing: `make demo-crash`.
 
-A gateway with a Postgres of its own in a temporary home, and an upstream that keeps its own book.
-Some requests are finished; many streams are running, some have not seen a token, when the gateway
-gets SIGKILL. It is started again on the same home; then every request the upstream has ever seen
-must be in the ledger once.
+A gateway runs with its own Postgres in a temporary home, and an upstream that keeps its own book.
+When the gateway gets SIGKILL, some requests are finished and many streams are running, some without
+a first token. It is started again on the same home. Then every request in the upstream's book must
+be in the ledger once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 
 class DemoFailed(Exception):
-    """The demo could not be run; the message says what to look at."""
+    """The demo could not be run; the message names the place to look."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ def run(chosen: argparse.Namespace) -> tuple[Outcome, dict[str, float]]:
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-crash-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         upstream = _start_upstream(stack)
         url = stack.enter_context(EmbeddedPostgres(home)).start()
         gateway = _prepared(home, url, upstream)
@@ -153,7 +153,7 @@ def run(chosen: argparse.Namespace) -> tuple[Outcome, dict[str, float]]:
 
 
 async def _traffic(gateway: Gateway, chosen: argparse.Namespace) -> None:
-    """Send everything and kill the gateway in the midst of it."""
+    """Send everything and kill the gateway in the middle."""
     random = Random(chosen.seed)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx2.AsyncClient(
@@ -171,7 +171,7 @@ async def _traffic(gateway: Gateway, chosen: argparse.Namespace) -> None:
             )
             await asyncio.sleep(
                 chosen.over_s / chosen.streams
-            )  # the last ones have not seen a token at the kill
+            )  # the last ones have no token yet at the kill
         await asyncio.to_thread(gateway.end, signal.SIGKILL)
         await asyncio.gather(*tasks)
 
@@ -188,7 +188,7 @@ async def _ask(
         "max_tokens": STREAM_TOKENS if stream else PLAIN_TOKENS,
     }
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
-    # The kill ends whatever runs: that is what the demo is about.
+    # The kill ends the running requests, which is the point of the demo.
     with suppress(httpx2.HTTPError):
         async with client.stream("POST", "/chat/completions", json=body, headers=headers) as answer:
             async for _ in answer.aiter_bytes():
@@ -209,7 +209,7 @@ def _start_upstream(stack: ExitStack) -> str:
 
 
 def _prepared(home: Path, url: str, upstream: str) -> Gateway:
-    """A gateway with its tables, policy and keys, not yet started."""
+    """Return a gateway with its tables, policy and keys, not yet started."""
     port, metrics_port = free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
@@ -231,7 +231,7 @@ def _prepared(home: Path, url: str, upstream: str) -> Gateway:
 
 
 def _entries(upstream: str) -> list[dict[str, Any]]:
-    """The upstream's book, once it has noticed that all its callers are gone."""
+    """Return the upstream's book, once it has noticed that all its callers left."""
     deadline_s = time.monotonic() + WITHIN_S
     while True:
         with urllib.request.urlopen(f"{upstream}/ledger", timeout=10) as answer:
@@ -244,9 +244,7 @@ def _entries(upstream: str) -> list[dict[str, Any]]:
 
 
 def _events(url: str, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What finance reads, once everything the upstream knows is there, or the time is over and it
-    never will be.
-    """
+    """Return finance's events, once they cover the upstream's book, or after the time limit."""
     expected = {entry["request_id"] for entry in entries}
     deadline_s = time.monotonic() + WITHIN_S
     with psycopg.connect(url, row_factory=dict_row, autocommit=True) as connection:
@@ -261,7 +259,7 @@ def _events(url: str, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _text(found: Outcome, times: dict[str, float], *, sent: int) -> str:
-    """The result as people read it."""
+    """Return the result for people."""
     rows = [
         ("requests sent", f"{sent}"),
         ("requests the upstream saw", f"{found.entries}"),

@@ -1,9 +1,8 @@
-"""The upstream of the crash demo: streams made-up tokens like an engine and counts each one it
-makes.
+"""The upstream of the crash demo: streams made-up tokens like an engine and counts each one.
 
-It stops as soon as its caller leaves, as vLLM does, and keeps for every request what it had made
-until then. Model `own` says its running usage with every token, `hosted` only at the end. `python
--m bench.demo_upstream` prints its address; `GET /ledger` is its own book.
+It stops as soon as its caller leaves, as vLLM does, and records each request's tokens so far. Model
+`own` reports its running usage with every token, `hosted` only at the end. `python -m
+bench.demo_upstream` prints its address; `GET /ledger` is its own book.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FIRST_TOKEN_S, TOKEN_S, PLAIN_S = 0.3, 0.025, 0.15
 
 
 class Upstream:
-    """An ASGI application and what it has made, one entry for each request that reached it."""
+    """An ASGI application with its book, one entry for each request that reached it."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []

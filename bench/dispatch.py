@@ -4,12 +4,12 @@ One gateway, upstreams that fail, die, return and hang, and callers who measure.
 
     python -m bench.dispatch [--seconds 10] [--streams 500] [--write]
 
-(a) everything fails: upstream attempts for each request; (b) an upstream dies under load and
-returns: how long callers are still sent there, and when they are again; (c) streams through one
-deployment while callers of another find it dead, or are never answered: what the gateway adds
-before it sends (`x-tollgate-overhead-ms`), beside a run with as many requests and all well; (d) a
-gateway at its cap, and one whose journal fills because Postgres is away: how fast it refuses. Exit
-1 where one is over its bound. Callers, upstreams and gateway share this machine.
+(a) everything fails: upstream attempts per request; (b) an upstream dies under load and returns:
+the time until callers avoid it, and until they use it again; (c) streams through one deployment
+while callers of another find it dead or stalled: the gateway's added time before sending
+(`x-tollgate-overhead-ms`), beside a healthy run with as many requests; (d) a gateway at its cap,
+and one whose journal fills because Postgres is away: its time to refuse. Exit 1 if a figure is over
+its bound. Callers, upstreams and gateway share this machine.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ MARKS = (
     "<!-- dispatch:begin, written by `python -m bench.dispatch --write` -->",
     "<!-- dispatch:end -->",
 )
-FLOOR_PER_S, HELD_S = 3, 10  # what retries may be at least, beside their share
+FLOOR_PER_S, HELD_S = 3, 10  # the minimum of allowed retries, beside their share
 MOST_ATTEMPTS, OPENS_WITHIN_S, RETURNS_WITHIN_S, REFUSES_WITHIN_MS = 1.15, 2.0, 10.0, 5.0
 MOST_TIMES, MOST_ADDED_MS = 2.0, 10.0
 UPSTREAM_TTFT_MS = 50
 STREAM = f"ttft:{UPSTREAM_TTFT_MS}+tps:4+out:16"
-STREAM_S = 4.0  # how long one takes
-CAP = 20  # streams of the gateway that is asked for more than it may
+STREAM_S = 4.0  # seconds that one takes
+CAP = 20  # streams of the gateway that is asked for more than its cap
 REFUSALS = 500
 SMALLEST_JOURNAL = 32 * 2**20
 RATE, OTHER_CALLERS = 100, 50
-# What each is held against: callers of a dead deployment hear so at once and ask as often as those
-# of one that is well; those of a stalled one wait, and ask no more than none.
+# The baseline of each. Callers of a dead deployment get an error at once and repeat as often as
+# those of a healthy one. Those of a stalled one wait, like callers who do not ask.
 COMPARED: dict[str, str | None] = {"alone": None, "well": None, "dead": "well", "stalled": "alone"}
 FIRST_CONTENT = b'"delta": {"content": "'  # the fake's chunk with the role has it after that
 PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
@@ -63,8 +63,8 @@ PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What one caller heard: `first_s` is when the first content came, counted from when it asked,
-    at `began_s`.
+    """One caller's view: `first_s` is the time to the first content after its request at
+    `began_s`.
     """
 
     status: int
@@ -75,7 +75,7 @@ class Heard:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Which deployment answered, and at which attempt."""
+        """Return the answering deployment and the attempt's number."""
         return self.headers.get("x-tollgate-deployment", ""), self.headers.get(
             "x-tollgate-attempts", ""
         )
@@ -92,19 +92,19 @@ class Row:
 
 
 class Stand:
-    """The gateway, its upstreams and its callers' way in."""
+    """The gateway, its upstreams and its callers' access."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._home = Path(tempfile.mkdtemp(prefix="tollgate-dispatch-", dir="/tmp"))
         stack.callback(shutil.rmtree, self._home, ignore_errors=True)
-        self._home.chmod(0o711)  # Postgres runs as another user where we are root
+        self._home.chmod(0o711)  # as root, Postgres runs as another user
         steady, self.mortal_port, closed = free_ports(3)
         self.steady = f"http://127.0.0.1:{steady}"
         self.start_upstream(steady)
         silent = socket.create_server(
             ("127.0.0.1", 0), backlog=1024
-        )  # takes connections, and nobody reads them
+        )  # accepts connections without reading them
         stack.callback(silent.close)
         self.postgres = stack.enter_context(EmbeddedPostgres(self._home))
         url = self.postgres.start()
@@ -121,7 +121,7 @@ class Stand:
         stack.callback(self.gateway.end, signal.SIGTERM)
 
     def start(self, **settings: str) -> None:
-        """Start the gateway anew: what it has seen is forgotten."""
+        """Start a fresh gateway without earlier observations."""
         self.gateway.end(signal.SIGTERM)
         self.gateway.variables |= {
             f"TOLLGATE_{name.upper()}": value for name, value in settings.items()
@@ -129,7 +129,7 @@ class Stand:
         self.gateway.start()
 
     def start_upstream(self, port: int) -> subprocess.Popen[bytes]:
-        """A fake upstream on a port, once it answers."""
+        """Start a fake upstream on a port, and wait until it answers."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fake_upstream", "--port", str(port)],
             cwd=REPOSITORY,
@@ -142,12 +142,12 @@ class Stand:
         return process
 
     def attempts(self) -> int:
-        """How many requests the steady upstream has had."""
+        """Return the number of requests at the steady upstream."""
         with urllib.request.urlopen(f"{self.steady}/ledger", timeout=60) as answer:
             return len(json.loads(answer.read())["entries"])
 
     async def ask(self, route: str, *, is_stream: bool = False, words: int = 1) -> Heard:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         body = json.dumps(
             {
                 "model": route,
@@ -200,7 +200,7 @@ class Stand:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 1 where a bound is not kept."""
+    """Run it; 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--streams", type=int, default=500)
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(lines: Sequence[str]) -> None:
-    """Put them into the page, which gets its section where it has none yet."""
+    """Put the lines into the page; a missing section is added."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else "# Routing\n"
     if MARKS[0] not in text:
         PAGE.write_text(
@@ -244,7 +244,7 @@ async def _measure(stand: Stand, chosen: argparse.Namespace) -> list[Row]:
 
 
 async def _all_fail(stand: Stand, route: str, *, seconds: float) -> Row:
-    """(a) Each request fails wherever it is tried."""
+    """(a) Make each request fail at every deployment."""
     stand.start()
     before = stand.attempts()
     heard = await _paced(lambda: stand.ask(route), rate=RATE, seconds=seconds)
@@ -261,8 +261,8 @@ async def _all_fail(stand: Stand, route: str, *, seconds: float) -> Row:
 
 
 async def _dies_and_returns(stand: Stand) -> list[Row]:
-    """(b) From its death until callers go elsewhere at once; from its return until they come to it
-    again.
+    """(b) Measure from its death until callers go elsewhere at once, and from its return until
+    they use it again.
     """
     stand.start()
     mortal = stand.start_upstream(stand.mortal_port)
@@ -315,7 +315,7 @@ async def _dies_and_returns(stand: Stand) -> list[Row]:
 
 
 async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> list[Row]:
-    """(c) Streams through the healthy one, alone or beside callers of another one.
+    """(c) Stream through the healthy one, alone or beside callers of another one.
 
     See `COMPARED`.
     """
@@ -340,7 +340,7 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         assert all(one.status == 200 for one in every), "the healthy one serves everybody"
         heard = [
             one for one in every if one.began_s >= began_s + STREAM_S
-        ]  # by then as many have begun as are to run
+        ]  # until then as many have begun as are to run
         at_once = median(
             sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in heard
         )
@@ -372,9 +372,9 @@ async def _over_and_over(stand: Stand, route: str) -> None:
 
 
 async def _refuses_at_the_cap(stand: Stand) -> Row:
-    """(d) One request more than may be in flight, again and again."""
+    """(d) Repeat one request beyond the cap."""
     stand.start(max_streams=str(CAP))
-    # Two places: one may not have all that there are.
+    # Two deployments, because one may not have all slots.
     holding = [
         asyncio.create_task(stand.ask(("long", "stalled")[turn % 2], is_stream=True))
         for turn in range(CAP)
@@ -388,7 +388,7 @@ async def _refuses_at_the_cap(stand: Stand) -> Row:
 
 
 async def _refuses_when_full(stand: Stand) -> Row:
-    """(d) Postgres is away, and what is settled fills the smallest journal there can be."""
+    """(d) Keep Postgres away until settled events fill the smallest possible journal."""
     stand.start(shed_lag_s="5", journal_max_bytes=str(SMALLEST_JOURNAL))
     stand.postgres.stop()
 
@@ -402,11 +402,11 @@ async def _refuses_when_full(stand: Stand) -> Row:
 
 
 async def _refusing(stand: Stand, why: str) -> Row:
-    """How fast, for requests of six kilobytes: they are refused before they are read."""
+    """Measure the refusals of requests of six kilobytes, which come before the body is read."""
     times_ms: list[float] = []
     while len(times_ms) < REFUSALS:
         heard = await stand.ask("well", words=1000)
-        if heard.status == 200:  # one that ended has left room for this one
+        if heard.status == 200:  # an ended one has left room for this one
             continue
         assert heard.status == 503, "it takes nothing new"
         assert "retry-after" in heard.headers, "and says when it may"
@@ -422,9 +422,7 @@ async def _refusing(stand: Stand, why: str) -> Row:
 async def _paced(
     ask: Callable[[], Awaitable[Heard]], *, rate: float, seconds: float
 ) -> list[Heard]:
-    """Begin requests at a rate whether earlier ones are answered or not; return what all of them
-    heard.
-    """
+    """Begin requests at a rate whether earlier ones are answered or not; return all results."""
     began_s = time.perf_counter()
     running = []
     for number in range(int(rate * seconds)):

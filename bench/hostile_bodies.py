@@ -1,12 +1,12 @@
-"""Bodies that are slow to read, one after the other: CPU, longest pause of the event loop, and
+"""Bodies that are slow to parse, one after the other: CPU, longest pause of the event loop, and
 memory for each.
 
     python -m bench.hostile_bodies [--mib 10]
 
-Each body is read in a process of its own, as the forwarding endpoints read it (a large one in a
-thread) and write it out again, while a task of the same loop looks how long it has to wait for its
-next turn. The first bodies are those of the security audit (F5), then come others of the same kind,
-then large ones that are honest.
+Each body is read in a separate process, as the forwarding endpoints read it (a large one in a
+thread) and write it out again. Meanwhile a task of the same loop measures the wait for its next
+turn. The first bodies are the security audit's (F5), then others of the same kind, then large
+honest ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Body = tuple[str, Operation, Callable[[int], bytes]]
 
 
 def padded(opening: bytes, piece: bytes, closing: bytes) -> Callable[[int], bytes]:
-    """A body of the asked size: as many pieces as fit between opening and closing."""
+    """Return a function that fills a body of the given size with pieces between opening and
+    closing.
+    """
     return lambda size: (
         opening + piece * ((size - len(opening) - len(closing)) // len(piece)) + closing
     )
@@ -192,9 +194,7 @@ def nested_namespaces() -> bytes:
 
 
 async def measured(operation: Operation, body: bytes) -> tuple[str, float, float]:
-    """What becomes of a body, the CPU in ms that it took, and the longest pause of the loop in
-    ms.
-    """
+    """Return a body's result, its CPU time in ms, and the longest pause of the loop in ms."""
     pauses_s = [0.0]
     watch = asyncio.create_task(watched(pauses_s))
     await asyncio.sleep(0.01)
@@ -215,7 +215,7 @@ async def measured(operation: Operation, body: bytes) -> tuple[str, float, float
 
 
 async def watched(pauses_s: list[float]) -> None:
-    """Note how much later than asked for each turn comes."""
+    """Record the delay of each turn."""
     while True:
         began_s = time.perf_counter()
         await asyncio.sleep(TURN_S)
@@ -223,9 +223,7 @@ async def watched(pauses_s: list[float]) -> None:
 
 
 def in_a_child(operation: Operation, body: bytes) -> Iterator[str]:
-    """CPU, pause, the memory that was needed beyond the body, and the outcome, from a process of
-    its own.
-    """
+    """Yield CPU, pause, the memory beyond the body, and the result, from a separate process."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,13 +1,13 @@
-"""A plain chat through the whole gateway in one process, without sockets: what its own steps cost.
+"""A plain chat through the whole gateway in one process, without sockets: the cost of its own
+steps.
 
     python -m bench.in_process [--requests N]      # µs of CPU a request, the least and the median of many rounds
     python -m bench.in_process --instructions      # instructions a request, counted by valgrind
     python -m bench.in_process --budgets           # each request is held on four hot budgets
 
-Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not here:
-sockets, the upstream, Postgres; with budgets there is one who grants all that is asked for.
-Instructions are the same on every machine and beside any neighbour, so they show a change of one
-percent.
+Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not
+included: sockets, the upstream, Postgres; with budgets a store grants everything. Instruction
+counts do not depend on the machine's load, so they show a change of one percent.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Stored:
 
 
 class Lender(BudgetLeaseTable):
-    """A Postgres that has room for all."""
+    """A Postgres with room for everything."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
         return tuple(
@@ -127,7 +127,7 @@ class Lender(BudgetLeaseTable):
 
 
 class Upstream:
-    """An answer that is there at once."""
+    """An answer that is available at once."""
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
         return 200, {"content-type": "application/json"}
@@ -149,7 +149,7 @@ class Upstream:
 
 
 class Transport:
-    """The way out, leading nowhere."""
+    """A transport without a destination."""
 
     async def send(self, permit: object, call: object, *, within_s: float = 0.0) -> Upstream:
         return Upstream()
@@ -203,7 +203,7 @@ class Stage:
         )
         database = Database(
             "postgresql://nobody@localhost/none"
-        )  # opened by budgets, limits and keys: there are none
+        )  # opened by budgets, limits and keys, which are absent here
         worker = self._journal.journal_id
         self._leases = budget_leases = BudgetLeases(
             Lender(database), clock, worker=worker, lease_s=900
@@ -267,7 +267,7 @@ class Stage:
         self._exchanging = asyncio.ensure_future(budget_leases.run())
 
     async def serve(self, requests: int) -> None:
-        """Answer so many, and let them go as the writer would."""
+        """Answer that many, and release them as the writer would."""
         for _ in range(requests // AT_ONCE):
             await asyncio.gather(*[caller.ask() for caller in self._callers])
             while (batch := self._journal.read(self._journal.end(), max_events=AT_ONCE)).documents:
@@ -281,7 +281,7 @@ class Stage:
 
 
 async def measure(rounds: int, *, has_budgets: bool) -> list[float]:
-    """µs of this thread's CPU for each request, of each round."""
+    """Return this thread's CPU in µs per request, for each round."""
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder), has_budgets=has_budgets)
         await stage.serve(WARM_UP)
@@ -296,9 +296,9 @@ async def measure(rounds: int, *, has_budgets: bool) -> list[float]:
 
 
 def instructions(*, has_budgets: bool) -> float:
-    """Instructions a request: the difference between a long run and a short one.
+    """Return instructions per request: the difference between a long run and a short one.
 
-    Raises where valgrind is not there.
+    Raises if valgrind is not installed.
     """
     counts = []
     for rounds in (1, 5):

@@ -1,7 +1,7 @@
 """The longest pause of the event loop while a large embeddings answer is read, as one piece and in
 a thread.
 
-python -m bench.large_answers [--inputs 2048] [--dimensions 3072]
+    python -m bench.large_answers [--inputs 2048] [--dimensions 3072]
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Do limits hold across replicas?
 
-Processes of their own, one Postgres, ten times as many requests as are allowed.
+Separate processes, one Postgres, ten times as many requests as are allowed.
 
     python -m bench.limits [--seconds 180] [--replicas 3] [--times 10] [--seed 1]
 
-Each replica is a process with its own event loop and `Limiter`. All write down when they admitted
-and refused; then every window of 60 seconds is counted. Exit 1 where one is further from its limit
-than 2 % or one request per replica.
+Each replica is a process with its own event loop and `Limiter`. All record their admissions and
+refusals; then every window of 60 seconds is counted. Exit 1 if one is further from its limit than 2
+% or one request per replica.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 WINDOW_S, STEP_S, SHARE = 60.0, 0.1, 0.02
-# What comes later in one minute than in the last is admitted later: so much, of the load offered, a
-# replica of a busy machine is late by. It counts for the least alone, and not for refusals: those
-# are judged by what was there to admit.
+# A replica of a busy machine may delay this much of the offered load into the next minute. It
+# relaxes only the minimum, not the refusals: those are judged by the admissible load.
 LATE_S = 0.1
-# of the time, where replicas had to admit alone because Postgres did not answer within 50 ms
+# of the time, if replicas had to admit alone because Postgres did not answer within 50 ms
 MOST_OVER = 0.01
-# of the slots, on average: a request that ends is followed by the next arrival, not by itself
+# of the slots, on average: the next arrival follows an ended request, not the same one
 LEAST_BUSY = 0.95
-AHEAD_S = 0.5  # for the last process to hear when they begin
+AHEAD_S = 0.5  # seconds for the last process to learn the starting time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One limit and those who press against it.
+    """One limit and its callers.
 
     Tokens are reserved at admission and corrected to `used_tokens`.
     """
@@ -67,7 +66,7 @@ class Load:
 
     @property
     def allowed_per_s(self) -> float:
-        """What the limit lets through."""
+        """Return the rate that the limit allows."""
         if self.limits.requests_per_minute is not None:
             return self.limits.requests_per_minute / 60
         if self.limits.tokens_per_minute is not None:
@@ -77,7 +76,9 @@ class Load:
 
     @property
     def limited(self) -> tuple[LimitedBy, ...]:
-        """A second limit that is far away: all of a request's limits are taken together."""
+        """Return it with a second limit that is far away, because all of a request's limits are
+        taken together.
+        """
         return (self.name, self.limits), (
             f"{self.name}/key:k",
             Limits(requests_per_minute=1_000_000),
@@ -98,11 +99,11 @@ LOADS = (
     Load(name="12 at once", limits=Limits(concurrent=12), service_s=0.2),
 )
 
-Event = tuple[float, float, int]  # admitted, ended, units that counted at last
+Event = tuple[float, float, int]  # admitted, ended, finally counted units
 
 
 def main() -> int:
-    """Run it; 1 where a limit did not hold."""
+    """Run it; 1 if a limit did not hold."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.limits", description="Limits across replicas, counted."
     )
@@ -132,13 +133,11 @@ def main() -> int:
 
 
 def _run(chosen: argparse.Namespace) -> tuple[float, list[dict[str, dict[str, list[list[float]]]]]]:
-    """Start the replicas on one Postgres; return when the load began and what each of them wrote
-    down.
-    """
+    """Start the replicas on one Postgres; return the load's start and each one's records."""
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-limits-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         url = stack.enter_context(EmbeddedPostgres(home)).start()
         database = Database(url)
         migrations.upgrade(database)
@@ -167,7 +166,7 @@ def _run(chosen: argparse.Namespace) -> tuple[float, list[dict[str, dict[str, li
 
 
 async def _offer_all(chosen: argparse.Namespace) -> dict[str, dict[str, list[list[float]]]]:
-    """One replica: its part of every load."""
+    """Run one replica with its part of every load."""
     url, number = chosen.worker
     database = Database(url, role="tollgate_gateway")
     limiter = Limiter(LimitWindows(database), SystemClock(), worker=uuid4())
@@ -201,13 +200,12 @@ async def _offer(
         at_s, used = time.monotonic(), round(load.used_tokens * random.uniform(0.5, 1.5))
         if load.service_s:
             await asyncio.sleep(load.service_s * random.uniform(0.5, 1.5))
-        ended_s = (
-            time.monotonic()
-        )  # before it is told: nobody may have the slot while this one counts as running
+        # Before the notification: no other request may have the slot while this one still runs.
+        ended_s = time.monotonic()
         admission.settle(used)
         admitted.append([at_s, ended_s, used if load.tokens else 1, admission.is_alone])
 
-    # Evenly, but for some jitter: by chance a minute could have fewer because fewer came.
+    # Evenly, with some jitter: by chance a minute could otherwise have fewer arrivals.
     gap_s = chosen.replicas / (load.allowed_per_s * chosen.times)
     next_s = begin_s + gap_s * int(chosen.worker[1]) / chosen.replicas
     async with asyncio.TaskGroup() as tasks:
@@ -246,8 +244,7 @@ def _row(
     def between(start_s: float, end_s: float) -> int:
         return sums[bisect_right(times, end_s)] - sums[bisect_left(times, start_s)]
 
-    # What a request still has reserved beyond its use counts as well: nobody knew better at that
-    # moment.
+    # A request's unused reservation counts as well: its real use was unknown at that moment.
     changes = sorted(
         change
         for at, ended, units in admitted

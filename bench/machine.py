@@ -1,6 +1,4 @@
-"""What the kernel says of processes and of this machine: CPU seconds, memory, how busy everybody
-is.
-"""
+"""The kernel's figures for processes and this machine: CPU seconds, memory, load."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def tree(pid: int) -> set[int]:
-    """Return a process and all that descend from it, as far as they live."""
+    """Return a process and all its living descendants."""
     found: set[int] = set()
     todo = [pid]
     while todo:
@@ -37,7 +35,7 @@ def tree(pid: int) -> set[int]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """CPU seconds that processes have used, the children they have outlived included."""
+    """Return the CPU seconds of processes, including their ended children."""
     ticks = 0
     for pid in pids:
         try:
@@ -49,13 +47,13 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 def pss_mib(pids: Iterable[int]) -> float:
-    """Memory of processes, shared pages split among those who share them."""
+    """Return the memory of processes, with shared pages split among their users."""
     return _rollup_mib(pids, "Pss:")
 
 
 def own_mib(pids: Iterable[int]) -> float:
-    """Memory of processes without the pages of files: their share of those depends on who else has
-    them open.
+    """Return the memory of processes without the pages of files: their share of those depends on
+    other processes.
     """
     return _rollup_mib(pids, "Pss_Anon:")
 
@@ -72,7 +70,7 @@ def _rollup_mib(pids: Iterable[int], member: str) -> float:
 
 
 def busy_s() -> float:
-    """CPU seconds that all programs on this machine have used since it started."""
+    """Return the CPU seconds of all programs on this machine since its start."""
     user, nice, system, _idle, _iowait, irq, softirq, _steal = (
         int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     )
@@ -80,7 +78,7 @@ def busy_s() -> float:
 
 
 def describe() -> str:
-    """This machine in one line."""
+    """Return this machine in one line."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
@@ -92,7 +90,7 @@ def describe() -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, and whether something was changed since."""
+    """Return the checked-out commit, and whether it has uncommitted changes."""
 
     def git(*arguments: str) -> str:
         here = Path(__file__).parent

@@ -1,8 +1,8 @@
 """The two nginx of the benchmark: an upstream that answers at once, and a plain proxy in front of
 it.
 
-The upstream is nginx because it must never be what limits: it answers 100,000 plain chats a second
-on one core.
+The upstream is nginx because it must never be the bottleneck: it answers 100,000 plain chats a
+second on one core.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MODEL = "upstream-model"
 
 
 def upstream_config(folder: Path, ports: dict[str, int]) -> str:
-    """The upstream: `plain`, `burst` and `paced` streams, the latter two also as vLLM (usage on
-    every event).
+    """Return the upstream: `plain`, `burst` and `paced` streams, the latter two also as vLLM (usage
+    on every event).
 
-    `large` answers as `plain`, but only after it has read the body, as an engine would.
+    `large` answers as `plain`, but only after reading the body, as an engine would.
     """
     servers = [
         _server(ports["plain"], f"default_type application/json; return 200 '{whole_answer()}';")
@@ -55,7 +55,7 @@ def upstream_config(folder: Path, ports: dict[str, int]) -> str:
 
 
 def proxy_config(folder: Path, ports: dict[str, int], upstreams: dict[str, int]) -> str:
-    """The plain proxy: the least that any gateway can cost."""
+    """Return the plain proxy: the minimum cost of any gateway."""
     parts = []
     for name, port in ports.items():
         parts.append(
@@ -98,8 +98,8 @@ def _server(port: int, does: str) -> str:
 
 
 def _stream(delay_s: float, *, has_running_usage: bool) -> str:
-    """Lua that sends every event in a packet of its own, as an engine does, and counts what it
-    sent.
+    """Return Lua that sends every event in its own packet, as an engine does, and counts the
+    sent events.
     """
     wait = f"ngx.sleep({delay_s})" if delay_s else ""
     usage = _usage(100) if has_running_usage else None

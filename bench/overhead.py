@@ -1,12 +1,12 @@
-"""What the gateway costs: direct to an upstream, through a plain nginx proxy, and through Tollgate,
-in one run.
+"""The cost of the gateway: direct to an upstream, through a plain nginx proxy, and through
+Tollgate, in one run.
 
     python -m bench.overhead [--quick] [--peers] [--write] [--against CHECKOUT]
 
 The gateway has everything on: key check, policy, hold, journal, settlement, rows in a real
-Postgres, metrics, logs. Requests per second depend on whoever else uses the machine; CPU per
-request hardly does, so read that, and its ratio to the proxy's. All that is compared has one core,
-the same one, and takes turns; the figures are medians of rounds.
+Postgres, metrics, logs. Requests per second depend on the machine's other users; CPU per request
+hardly does, so read that, and its ratio to the proxy's. All compared targets use the same core in
+turn; the figures are medians of rounds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bench.table import (
 
 WARM_UP_S = 1
 PROBE_ROUNDS = 3
-TRIES = 3  # of a window that strangers disturbed
+TRIES = 3  # of a window that other programs disturbed
 SLOW_WINDOW_S = 10  # of streams through a peer that answers ten of them a second
 PAGE = REPOSITORY / "docs" / "performance.md"
 
@@ -135,7 +135,7 @@ QUICK = (
 
 
 def main() -> int:
-    """Run the benchmark; 0 where every request was answered and has its row."""
+    """Run the benchmark; 0 if every request was answered and has its row."""
     chosen = _arguments()
     began_s = time.monotonic()
     try:
@@ -185,7 +185,7 @@ def main() -> int:
 class Bench:
     """Sends load in turns and keeps the samples.
 
-    Knows how many requests each target has answered.
+    Counts each target's answered requests.
     """
 
     def __init__(self, stand: Stand, *, tries: int) -> None:
@@ -195,7 +195,7 @@ class Bench:
 
     def run(self, scenarios: tuple[Scenario, ...]) -> list[Row]:
         """Interleave the targets within each scenario and round, so that all meet the same
-        weather.
+        conditions.
         """
         rows: list[Row] = []
         for scenario in scenarios:
@@ -217,8 +217,8 @@ class Bench:
         return rows
 
     def probe(self) -> Probed:
-        """What the gateway adds to the proxy: to the gaps between events, and to a small request
-        beside large ones.
+        """Return the gateway's delay beyond the proxy's: for the gaps between events, and for a
+        small request beside large ones.
         """
         gaps: dict[str, list[float]] = defaultdict(list)
         stalls: dict[str, list[float]] = defaultdict(list)
@@ -233,13 +233,13 @@ class Bench:
                 )
         return Probed(
             gap_added_ms=median(gaps[GATEWAY]) - median(gaps["nginx"]),
-            # Where a small request was quicker beside large ones, the proxy held nothing up: that
-            # is no credit of ours.
+            # If a small request was quicker beside large ones, the proxy caused no delay: that is
+            # no credit for the gateway.
             stall_ms=median(stalls[GATEWAY]) - max(0.0, median(stalls["nginx"])),
         )
 
     def check_ledger(self, gateway: Target) -> str:
-        """Say that every answered request has its row. Raises `StandError` where one has not."""
+        """Report that every answered request has its row. Raises `StandError` if one has none."""
         assert gateway.ledger is not None
         answered, left_open = self._answered[gateway.name], self._left_open[gateway.name]
         rows = wait_until_written(gateway.ledger, answered)
@@ -259,7 +259,9 @@ class Bench:
         )
 
     def _undisturbed(self, target: Target, scenario: Scenario) -> Sample:
-        """A window without strangers; after some tries, the one with the fewest."""
+        """Return a window without other programs' load; after some tries, the least disturbed
+        one.
+        """
         tried: list[Sample] = []
         while len(tried) < self._tries:
             tried.append(self._fresh_sample(target, scenario))
@@ -268,7 +270,7 @@ class Bench:
         return min(tried, key=lambda sample: sample.strangers_cores)
 
     def _fresh_sample(self, target: Target, scenario: Scenario) -> Sample:
-        """A window; on a process of its own, warmed up, where the target wants that."""
+        """Return a window, on a warmed-up fresh process if the target needs one."""
         if target.renew is None or target.end is None:
             if scenario.is_hot:
                 self._load(target, scenario, WARM_UP_S)
@@ -309,7 +311,7 @@ class Bench:
         )
 
     def _load(self, target: Target, scenario: Scenario, seconds: int) -> dict[str, int]:
-        """Let wrk work for a while; return what it says."""
+        """Let wrk work for a while; return its figures."""
         result = finish_load(
             start_load(target, scenario.upstream, connections=scenario.connections, seconds=seconds)
         )
@@ -318,7 +320,7 @@ class Bench:
         return result
 
     def _gap_p99_ms(self, target: Target) -> float:
-        """Beside enough streams from wrk to make 200 in all."""
+        """Measure beside enough streams from wrk to make 200 in all."""
         where = probes.Where(port=target.port_of["paced-vllm"], model="paced-vllm", key=target.key)
         load = start_load(target, "paced-vllm", connections=200 - probes.STREAMS, seconds=7)
         gaps = probes.event_gaps_ms(where, 6)
@@ -371,7 +373,7 @@ def start_load(
 
 
 def finish_load(load: subprocess.Popen[str]) -> dict[str, int]:
-    """Wait for wrk and return what it says. Raises `StandError` where it failed."""
+    """Wait for wrk and return its figures. Raises `StandError` if it failed."""
     printed, complaints = load.communicate()
     try:
         result: dict[str, int] = json.loads(printed.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""Puts what was measured into a page of the docs, between two marks."""
+"""Puts measurements into a page of the docs, between two marks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ COMMANDS = {
 def write_page(
     page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str], name: str = "bench"
 ) -> None:
-    """Replace what stands between the marks of a table.
+    """Replace the lines between the marks of a table.
 
-    Raises `ValueError` where the page has none.
+    Raises `ValueError` if the page has none.
     """
     opening, closing = (
         f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->",
@@ -31,7 +31,7 @@ def write_page(
 
 
 def replace_between(page: Path, opening: str, closing: str, *, lines: Sequence[str]) -> None:
-    """Put lines between two marks of a page. Raises `ValueError` where it has none."""
+    """Put lines between two marks of a page. Raises `ValueError` if it has none."""
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(opening)
     _, end, after = rest.partition(closing)

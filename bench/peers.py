@@ -2,8 +2,8 @@
 them.
 
 Each has its own virtual environment (`bash bench/install.sh --peers`), one worker, the gateway's
-core, a key, no retries, no database, no callbacks. A fresh process for every window: LiteLLM goes
-on working off requests that the load left open, which would spoil whatever is measured next.
+core, a key, no retries, no database, no callbacks. Every window gets a fresh process: LiteLLM
+continues with requests that the load left open, which would spoil the next measurement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = tuple(VERSIONS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """How to start a peer, with what its users set for production."""
+    """A peer's start command, with its users' production settings."""
 
     argv: list[str]
     variables: dict[str, str]
@@ -29,7 +29,7 @@ class Command:
 
 
 def binary(name: str) -> Path:
-    """The peer's program; it may not be there."""
+    """Return the peer's program; it may be absent."""
     return FOLDER / name / "bin" / name
 
 
@@ -81,7 +81,7 @@ def litellm(folder: Path, port: int, upstreams: dict[str, int]) -> Command:
 
 
 def vllm_router(port: int, metrics_port: int, upstream: int) -> Command:
-    """The vLLM router, which knows workers and not models: one router for each upstream."""
+    """Return the vLLM router, which knows workers and not models: one router for each upstream."""
     argv = [
         str(binary("vllm-router")),
         "--host",

@@ -1,15 +1,15 @@
-"""What a question to Postgres costs, by the kind of session that asks it, in one run.
+"""The cost of a query to Postgres by the kind of session, in one run.
 
     python -m bench.postgres_sessions [--rounds N]
 
-Two questions: the exchange of the budget leases (one statement), and the writer's batch of 1,000
-events (one transaction with a COPY). Three ways to ask, in turn: a thread with a plain connection,
-which only another thread can break (`shutdown` of its socket); the same with a deadline on each
-wait of the driver; and psycopg's `AsyncConnection`, whose await can be cancelled. The event loop is
-uvloop, as in `serve`. Behind docs/decisions/0019.
+Two queries: the exchange of the budget leases (one statement), and the writer's batch of 1,000
+events (one transaction with a COPY). Three kinds, in turn: a thread with a plain connection, which
+only another thread can break (`shutdown` of its socket); the same with a deadline on each wait of
+the driver; and psycopg's `AsyncConnection`, whose await can be cancelled. The event loop is uvloop,
+as in `serve`. docs/decisions/0019 uses the result.
 
-The last table has the time until a question fails whose connection is frozen, with a patience of
-one second.
+The last table has the time until a query on a frozen connection fails, with a timeout of one
+second.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WithDeadline(psycopg.Connection[Any]):
 
 @dataclass
 class Figures:
-    """Wall and CPU time of each round, by kind, in milliseconds per question."""
+    """Wall and CPU time of each round, by kind, in milliseconds per query."""
 
     wall_ms: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     cpu_ms: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -92,7 +92,7 @@ class Figures:
 
 
 class Asker:
-    """One connection of each kind, and the questions that they ask."""
+    """One connection of each kind, with their queries."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class Asker:
         self.thread = ThreadPoolExecutor(1)
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """As the leases and the writer do."""
+        """Run it as the leases and the writer do."""
         asking = asyncio.get_running_loop().run_in_executor(self.thread, work)
         await asyncio.wait({asking}, timeout=LIMIT_S)
         return await asking
 
     def ask(self) -> tuple[UUID, str, int]:
-        """A slice of one budget."""
+        """Ask for a slice of one budget."""
         self.turn += 1
         row = {
             "account_id": "team/month",
@@ -128,7 +128,7 @@ class Asker:
         return self.journal, msgspec.json.encode([row]).decode(), 0
 
     def copied(self) -> bytes:
-        """A batch of new events as COPY takes it."""
+        """Return a batch of new events in COPY's form."""
         documents = []
         for _ in range(BATCH_EVENTS):
             self.event += 1
@@ -136,7 +136,7 @@ class Asker:
         return b"".join(documents)
 
     async def exchange(self, kind: str) -> None:
-        """Ask the leases' question once."""
+        """Run the leases' query once."""
         values = self.ask()
         if kind == ASYNC:
             async with asyncio.timeout(LIMIT_S):
@@ -195,7 +195,7 @@ async def _measured(url: str, rounds: int) -> str:
     for number in range(rounds + 1):
         kinds = (
             KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]
-        )  # none always comes after the same one
+        )  # so that none always follows the same one
         for kind in kinds:
             await _timed(exchanges, kind, [partial(asker.exchange, kind)] * EXCHANGES)
         for kind in kinds:
@@ -227,7 +227,7 @@ async def _timed(
 
 
 async def _frozen(url: str) -> str:
-    """How long a question lasts whose connection is frozen, while new connections work."""
+    """Return how long a query on a frozen connection lasts, while new connections work."""
     lines = ["\n| session | fails after s, patience 1 s |", "|---|---|"]
     for kind in (DEADLINE, ASYNC):
         with ExitStack() as stack:
@@ -246,7 +246,9 @@ async def _frozen(url: str) -> str:
 
 
 class _Relay:
-    """Forwards connections to Postgres until it is frozen; those made after that are forwarded."""
+    """Forwards connections to Postgres until it is frozen; later connections are still
+    forwarded.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

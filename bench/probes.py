@@ -1,5 +1,5 @@
-"""What wrk cannot see: the gaps between a stream's events, and what a small request waits for a
-large one.
+"""Measurements that wrk cannot make: the gaps between a stream's events, and a small request's
+wait for a large one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LARGE_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """A target as the probe asks it."""
+    """A target as the probe addresses it."""
 
     port: int
     model: str
@@ -53,8 +53,8 @@ def event_gaps_ms(where: Where, seconds: float) -> list[float]:
 def small_beside_large_ms(
     small: Where, seconds: float, *, large: Where | None = None
 ) -> list[float]:
-    """Milliseconds that small requests take, with or without a neighbour who sends bodies of 1
-    MB.
+    """Return the milliseconds of small requests, with or without a neighbour that sends bodies
+    of 1 MB.
     """
     return asyncio.run(_small(small, seconds, large))
 
@@ -104,7 +104,7 @@ async def _small(where: Where, seconds: float, large: Where | None) -> list[floa
 
 
 async def _large(where: Where, end_s: float) -> None:
-    """From a thread, so that sending does not delay the small requests' own clock."""
+    """Send from a thread, so that sending does not delay the small requests' own clock."""
     await asyncio.to_thread(_send_large, where, end_s)
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of: processes, the ports they listen on, and their end, in reverse order."""
+"""The parts of a run: processes, the ports they listen on, and their end, in reverse order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ END_WITHIN_S = 40.0  # longer than the gateway's drain
 
 
 class Assembly:
-    """Parts that are started one after the other and ended together, also where one of them does
-    not start.
+    """Parts that are started one after the other and ended together, even if one of them does not
+    start.
 
-    `_build` starts them and tells `_stack` how each is ended.
+    `_build` starts them and registers each one's end with `_stack`.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Assembly:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has just now, each another."""
+    """Return different ports that are free at the moment."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -56,7 +56,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(url: str | urllib.request.Request) -> bool:
-    """True where somebody answers with 200."""
+    """Return True if the address answers with 200."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
@@ -65,7 +65,7 @@ def answers(url: str | urllib.request.Request) -> bool:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end, and kill it where it does not."""
+    """Ask a process to end, and kill it if it does not."""
     process.terminate()
     try:
         process.wait(END_WITHIN_S)

@@ -1,13 +1,12 @@
-"""How long it takes to decide a month of past traffic again: `tollgate policy plan --replay 30d`,
-as users run it.
+"""The time to decide a month of past traffic again: `tollgate policy plan --replay 30d`, as users
+run it.
 
     python -m bench.replay [--events 1000000] [--seed 5] [--write]
 
-A Postgres of its own gets so many requests of thirty days by one INSERT, each with what a real
-event keeps of its decision, and one in a hundred with a failed attempt before. Then the command
-runs as a process of its own, once without budgets and once with two hard ones a team. What it
-prints is compared with what SQL counts in the same rows: a plan that left something out would be
-quick as well.
+A separate Postgres gets that many requests of thirty days by one INSERT, each with a real event's
+record of its decision, and one in a hundred with a failed attempt before. Then the command runs as
+a process, once without budgets and once with two hard ones per team. Its output is compared with
+SQL's counts of the same rows: a plan that left something out would be quick as well.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ MARKS = (
 FREE, LIMITED = "without budgets", "two hard budgets a team"
 MOST_S = 60.0
 DAYS = 30
-LEFT_OUT = timedelta(minutes=30)  # at the window's beginning: it moves on while the events are made
+# at the window's beginning, which moves on while the events are made
+LEFT_OUT = timedelta(minutes=30)
 KEYS_A_TEAM = 12
 MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = (
     Decimal("0.0005"),
@@ -56,7 +56,7 @@ MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = (
 )  # of all teams' requests, for each team
 LOOK_EVERY_S = 0.05
 
-# Whole nano-dollars a token, so that SQL's sums need no rounding: input, cached input, output in
+# Whole nano-dollars per token, so that SQL's sums need no rounding: input, cached input, output in
 # USD per million.
 DEPLOYMENTS = {
     "own-eu": ("eu-de", "0.25", "0.025", "1"),
@@ -107,11 +107,11 @@ class Planned:
 
 
 class CommandFailed(Exception):
-    """A command did not do what it should; the message is its own."""
+    """A command failed; the message is its own."""
 
 
 def main() -> int:
-    """Run it; 1 where a replay was too slow or does not agree with the rows."""
+    """Run it; 1 if a replay was too slow or disagrees with the rows."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.replay", description="A month of traffic, decided again."
     )
@@ -149,13 +149,11 @@ def main() -> int:
 
 
 def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
-    """Make the past and plan twice; return what was planned, what the past is made of, and what is
-    wrong.
-    """
+    """Make the past and plan twice; return the plans, the past's facts, and the problems."""
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-replay-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         url = stack.enter_context(EmbeddedPostgres(home)).start()
         variables = {
             **{
@@ -199,7 +197,7 @@ def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
 
 
 def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
-    """What does not hold of a plan."""
+    """Return the problems of a plan."""
     wrong = {
         f"it printed {plan.requests:,} requests, there are {events:,}": plan.requests != events,
         f"it says they cost {plan.cost_before_usd} USD, the rows {cost_usd}": plan.cost_before_usd
@@ -230,7 +228,7 @@ def _table(plans: Sequence[Planned]) -> list[str]:
 
 
 def _planned(name: str, ran: Ran) -> Planned:
-    """What the command printed."""
+    """Return the command's output."""
     replay = json.loads(ran.printed, parse_float=Decimal)["replay"]
     rows: list[dict[str, Any]] = replay["rows"]
     return Planned(
@@ -247,7 +245,7 @@ def _planned(name: str, ran: Ran) -> Planned:
 
 
 def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> Ran:
-    """Run a command in a process of its own. Raises `CommandFailed`."""
+    """Run a command in a separate process. Raises `CommandFailed`."""
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
         began_s, began, peak_kib = time.monotonic(), os.times(), 0
         process = subprocess.Popen(
@@ -265,7 +263,7 @@ def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder:
         finally:
             process.kill()
         took_s, ended = time.monotonic() - began_s, os.times()
-        cpu_s = sum(ended[2:4]) - sum(began[2:4])  # of children that have ended: it is the only one
+        cpu_s = sum(ended[2:4]) - sum(began[2:4])  # of ended children; there is only one
         if process.returncode != 0:
             err.seek(0)
             raise CommandFailed(f"tollgate {' '.join(arguments)}: {err.read().strip()}")
@@ -274,8 +272,8 @@ def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder:
 
 
 def _peak_kib(pid: int) -> int:
-    """The most memory a process has had, as the kernel says; a child's `ru_maxrss` begins with its
-    parent's.
+    """Return the most memory a process has had, from the kernel; a child's `ru_maxrss` begins
+    with its parent's.
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -288,14 +286,14 @@ def _peak_kib(pid: int) -> int:
 
 
 def _before() -> str:
-    """The policy in force while the past happened."""
+    """Return the policy in force during the past."""
     return _document(ROUTES, DEPLOYMENTS, confidential="[eu]")
 
 
 def _after(*, budgets_for: int | None = None) -> str:
-    """Other orders, one price, and a class that may go to fewer places.
+    """Return a policy with other orders, one price, and a class with fewer allowed places.
 
-    With two hard budgets a team, that many requests are a little more than fits.
+    With two hard budgets per team, that many requests slightly exceed them.
     """
     routes = ROUTES | {"assistant": ("large-eu", "partner-fr"), "small": ("own-eu", "large-us")}
     deployments = DEPLOYMENTS | {"large-eu": ("eu-de", "1.1", "0.11", "9")}
@@ -316,7 +314,7 @@ def _document(
     confidential: str,
     terms: str = "",
 ) -> str:
-    """A policy document; nothing is ever sent to its deployments."""
+    """Return a policy document; nothing is ever sent to its deployments."""
     places = "".join(
         f"  - {{name: {name}, provider: openai_compatible, base_url: "
         f'"https://{name}.example.invalid/v1", '
@@ -347,8 +345,8 @@ def _document(
 
 
 def _make_past(url: str, events: int, seed: int) -> float:
-    """Write the requests of thirty days, sum them up as a gateway's jobs do, and return the seconds
-    that took.
+    """Write the requests of thirty days, sum them up as a gateway's jobs do, and return the
+    seconds it took.
     """
     began_s = time.monotonic()
     database = Database(url)
@@ -377,13 +375,13 @@ def _make_past(url: str, events: int, seed: int) -> float:
 
 
 def _place(name: str) -> tuple[object, ...]:
-    """A deployment with its rates: USD per million tokens, and nano-dollars a token."""
+    """Return a deployment with its rates: USD per million tokens, and nano-dollars per token."""
     region, *rates = DEPLOYMENTS[name]
     return name, region, *rates, *(int(Decimal(rate) * 1000) for rate in rates)
 
 
 def _kinds() -> Sequence[tuple[object, ...]]:
-    """Every kind of request: who asks for what, and what was decided then.
+    """Return every kind of request with its team, route and past decision.
 
     One in eight had its class raised.
     """

@@ -3,10 +3,10 @@
     python -m bench.routing [--seed 7] [--requests 140000] [--write]
 
 The world is `bench.routing_world`'s; the decisions are the gateway's own:
-`domain.routing.decide.decide`, `services.deployments.estimates` with what it learns and what the
-engine says of itself once a second, `domain.deployments.breaker`. Only time and places are made up,
-so a day takes a minute and the same seed gives the same day. `docs/routing.md` has the table and
-the picture.
+`domain.routing.decide.decide`, `services.deployments.estimates` with its observations and the
+engine's load report once a second, `domain.deployments.breaker`. Only time and deployments are
+simulated, so a day takes a minute and the same seed gives the same day. `docs/routing.md` has the
+table and the picture.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BOUND_S = 2.0
 LOOK_EVERY_S, LOAD_WINDOW_S = 1.0, 10.0
 CONNECT_S = 0.002  # until a refused connection is known
 MOST_ATTEMPTS = 3
-NOONS = (0.8, 1.2, 1.4)  # the day again with so many requests
+NOONS = (0.8, 1.2, 1.4)  # the day again with that many requests
 FULLER = (
     "The fuller the noon, the more there is to choose: the best assignment gives the engine what "
     "saves most per second of it, and knows what comes. The gateway takes requests as they come, "
@@ -91,7 +91,7 @@ SMALLER = Api(
 class Result:
     """One way through the day.
 
-    `served` counts by place, `degraded` what went elsewhere than preferred.
+    `served` counts by deployment, `degraded` the requests that left the preferred one.
     """
 
     name: str
@@ -122,9 +122,9 @@ class SimulatedClock:
 
 
 class SimulatedLoads:
-    """What the engine says of itself, as old as a gateway would have it.
+    """The engine's load reports, as old as a gateway would have them.
 
-    Satisfies `services.deployments.estimates.Loads`.
+    Implements `services.deployments.estimates.Loads`.
     """
 
     def __init__(self, state: EngineState, clock: SimulatedClock) -> None:
@@ -136,11 +136,11 @@ class SimulatedLoads:
         self._room: float | None = None
 
     def sent(self) -> None:
-        """A request went there."""
+        """Count a request that is sent there."""
         self._sent += 1
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """The last look, with what was sent since."""
+        """Return the last look with the requests sent since."""
         if deployment != ENGINE.name:
             return None
         if self._clock.now_s - self._looked_s >= LOOK_EVERY_S:
@@ -158,7 +158,7 @@ class SimulatedLoads:
         )
 
     def note_header(self, deployment: str, value: str) -> None:
-        """Nothing is said beside answers here."""
+        """Ignore it: nothing is reported beside answers here."""
 
     def _look(self) -> None:
         now_s = self._looked_s = self._clock.now_s
@@ -180,7 +180,7 @@ class SimulatedLoads:
 class Day:
     """One run through the day.
 
-    `ranked` says where a request is tried, best first, and whether that is a spill.
+    `ranked` returns a request's order, best first, and whether it is a spill.
     """
 
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -198,7 +198,7 @@ class Day:
     noted: int = 0
 
     def pass_time(self, until_s: float) -> None:
-        """Let everything happen that happens until a moment."""
+        """Process all events until a moment."""
         while self.abandoned and self.abandoned[0][0] <= until_s:
             at_s, _, happens = heapq.heappop(self.abandoned)
             self.clock.now_s = max(self.clock.now_s, at_s)
@@ -206,7 +206,7 @@ class Day:
         self.clock.now_s = max(self.clock.now_s, until_s)
 
     def later(self, at_s: float, happens: Callable[[], object]) -> None:
-        """Note what happens at a moment to come."""
+        """Schedule an event."""
         self.noted += 1
         heapq.heappush(self.abandoned, (at_s, self.noted, happens))
 
@@ -219,7 +219,9 @@ class Day:
         on_sent: Callable[[str], None] = lambda name: None,
         on_done: Callable[[str, float, float], None] = lambda name, ttft_s, took_s: None,
     ) -> str | None:
-        """Try places in order, at most three; where it was served, None for an error."""
+        """Try deployments in order, at most three; return the one that served it, None for an
+        error.
+        """
         now_s = self.clock.now_s
         closed = [
             name
@@ -258,7 +260,7 @@ class Day:
         return self.breakers.setdefault(name, Breaker())
 
     def result(self, name: str, *, requests: int) -> Result:
-        """What became of the day."""
+        """Return the day's result."""
         return Result(
             name=name,
             cost_usd=self.spent_usd,
@@ -274,7 +276,7 @@ class Day:
 
 
 def alone(day: Sequence[Arrival], place: Place) -> Result:
-    """All to one deployment."""
+    """Send all to one deployment."""
     run = Day()
     for arrival in day:
         run.pass_time(arrival.at_s)
@@ -283,7 +285,7 @@ def alone(day: Sequence[Arrival], place: Place) -> Result:
 
 
 def round_robin(day: Sequence[Arrival]) -> Result:
-    """Each in turn, the next where one fails."""
+    """Send to each in turn, to the next if one fails."""
     run, names = Day(), [place.name for place in PLACES]
     for arrival in day:
         run.pass_time(arrival.at_s)
@@ -300,7 +302,7 @@ def routed(
     degrades: bool = False,
     name: str = "",
 ) -> Result:
-    """By the gateway's own ranking."""
+    """Use the gateway's own ranking."""
     run = Day()
     loads = SimulatedLoads(run.engine, run.clock)
     estimates = Estimates(run.clock, loads=loads)
@@ -356,7 +358,7 @@ def _decisions(
     degrade_to: str | None = None,
     name: str = "assistant",
 ) -> dict[str, Decision]:
-    """What a gateway decides for each team: all places may be used."""
+    """Return a gateway's decision for each team: all deployments are allowed."""
     weights = {
         place.name: weight for place, weight in zip(places, (70.0, 20.0, 10.0), strict=False)
     }
@@ -451,7 +453,7 @@ def _event(
     ttft_s: float,
     took_s: float,
 ) -> UsageEvent:
-    """What a gateway would write of it, as far as anybody learns from it."""
+    """Return the event that a gateway would write, as far as the estimates use it."""
     price = next((one.price for one in decision.candidates if one.deployment.name == place), None)
     return UsageEvent(
         request_id=request.request_id,
@@ -490,7 +492,7 @@ def _event(
 
 
 def run_all(day: Sequence[Arrival]) -> Iterator[Result]:
-    """All ways through the day, one after the other."""
+    """Run all ways through the day, one after the other."""
     yield routed(day, "cheapest", name=f"`cheapest`, TTFT p95 ≤ {BOUND_S:g} s")
     yield routed(day, "cheapest", bound_s=None, name="`cheapest` without a bound")
     yield routed(day, "fastest")
@@ -504,14 +506,14 @@ def run_all(day: Sequence[Arrival]) -> Iterator[Result]:
 
 
 def _served(one: Result) -> str:
-    """The share of each place."""
+    """Return the share of each deployment."""
     return ", ".join(
         f"{name} {count / one.requests:.1%}" for name, count in sorted(one.served.items())
     )
 
 
 def table(results: Sequence[Result], *, least_usd: float) -> str:
-    """One row for each way."""
+    """Return one row for each way."""
     rows = [
         f"| {one.name} | {one.cost_usd:,.2f} | {_ratio(one, least_usd)} | "
         f"{_seconds(one.ttft_p95_s)} | {_seconds(one.busy_ttft_p95_s)} | "
@@ -528,12 +530,14 @@ def table(results: Sequence[Result], *, least_usd: float) -> str:
 
 
 def _ratio(one: Result, least_usd: float) -> str:
-    """Another model is another price: no assignment of the same work."""
+    """Return the ratio. Another model has another price, so it is no assignment of the same
+    work.
+    """
     return "–" if SMALLER.name in one.served else f"{one.cost_usd / least_usd:.3f}"
 
 
 def noons(seed: int, sizes: Sequence[int]) -> str:
-    """The same day with fewer and with more requests, under `cheapest` with its bound."""
+    """Return the same day with fewer and with more requests, under `cheapest` with its bound."""
     rows = []
     for size in sizes:
         day = list(arrivals(seed, requests=size))
@@ -550,7 +554,7 @@ def noons(seed: int, sizes: Sequence[int]) -> str:
 
 
 def noon(day: Sequence[Arrival]) -> float:
-    """How much of the engine's time the hour around noon asks for."""
+    """Return the share of the engine's time that the hour around noon needs."""
     asked_s = sum(ENGINE.work_s(one) for one in day if 11.5 * 3600 <= one.at_s < 12.5 * 3600)
     return asked_s / (ENGINE.sequences * 3600)
 
@@ -597,7 +601,7 @@ def main() -> None:
 
 
 def _timed(results: Iterator[Result]) -> Iterator[Result]:
-    """Say what is done: a day of all ways takes minutes."""
+    """Report progress: a day of all ways takes minutes."""
     began_s = time.monotonic()
     for result in results:
         print(f"{time.monotonic() - began_s:5.0f} s  {result.name}", file=sys.stderr)

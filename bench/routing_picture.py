@@ -1,4 +1,4 @@
-"""Draws a day as a picture: how many requests went where, hour by hour.
+"""Draws a day as a picture: requests by deployment, hour by hour.
 
 Plain SVG, readable on light and dark.
 """
@@ -14,7 +14,7 @@ COLOURS = ("#3b82c4", "#e08a2e", "#8a63c7", "#c2413b")
 
 
 def picture(by_hour: Mapping[int, Mapping[str, int]], *, places: Sequence[Place]) -> str:
-    """Return stacked bars of 24 hours, the places from below in their order."""
+    """Return stacked bars of 24 hours, with the deployments from below in their order."""
     names = [place.name for place in places]
     most = _round_above(max(sum(counts.values()) for counts in by_hour.values()))
     high, wide = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - 10) / 24

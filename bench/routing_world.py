@@ -1,11 +1,10 @@
-"""A simulated day: ten teams, a peak at noon, one engine of one's own at its capacity, two APIs,
-one outage.
+"""A simulated day: ten teams, a peak at noon, one self-hosted engine at its capacity, two APIs, one
+outage.
 
-Seconds since midnight, US dollars, tokens. Nothing here knows how requests are routed: it says what
-comes, and what a place does with what it is sent. The engine has a fixed number of sequences at
-once and a queue in order of arrival; a sequence takes its prefill and a constant time for each
-output token. So the work of a request is known, and the cheapest assignment can be bounded from
-below (`least_cost_usd`).
+Seconds since midnight, US dollars, tokens. Nothing here knows how requests are routed: it defines
+the arrivals, and a deployment's reaction. The engine has a fixed number of concurrent sequences and
+a queue in order of arrival. A sequence takes its prefill and a constant time for each output token.
+So a request's work is known, and the cheapest assignment has a lower bound (`least_cost_usd`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 DAY_S = 86_400.0
-BYTES_PER_TOKEN = 4.2  # of the prompts of this world: whoever routes learns it
+BYTES_PER_TOKEN = 4.2  # of the prompts of this world; the router learns it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +40,12 @@ MIX = (
     Work(name="code", share=0.10, input_tokens=1500, output_tokens=480),
 )
 TEAMS = tuple(f"team-{number:02d}" for number in range(10))
-TEAM_SHARES = tuple(1 / (rank + 1) for rank in range(len(TEAMS)))  # a few ask for most
+TEAM_SHARES = tuple(1 / (rank + 1) for rank in range(len(TEAMS)))  # a few teams send most requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One request. What it will write is known to the world alone."""
+    """One request. Only the world knows the length of its answer."""
 
     number: int
     at_s: float
@@ -58,13 +57,13 @@ class Arrival:
 
     @property
     def body_bytes(self) -> int:
-        """What a gateway sees of the prompt's size."""
+        """Return the prompt's size as a gateway sees it."""
         return int(self.input_tokens * BYTES_PER_TOKEN) + 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A place that takes any number at once.
+    """A deployment without a concurrency limit.
 
     `median_ttft_s` with `sigma` is log-normal; down means refused.
     """
@@ -78,13 +77,13 @@ class Api:
     down: tuple[float, float] = (math.inf, math.inf)
 
     def is_down(self, at_s: float) -> bool:
-        """Whether it refuses connections."""
+        """Return True if it refuses connections."""
         return self.down[0] <= at_s < self.down[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """An engine of one's own, priced by its standard cost."""
+    """A self-hosted engine, priced by its standard cost."""
 
     name: str
     input_usd_per_mtok: float
@@ -94,11 +93,11 @@ class Engine:
     tpot_s: float
 
     def work_s(self, arrival: Arrival) -> float:
-        """For how long a request takes one of its sequences."""
+        """Return how long a request occupies one of its sequences."""
         return self.prefill_s(arrival) + arrival.output_tokens * self.tpot_s
 
     def prefill_s(self, arrival: Arrival) -> float:
-        """Time to first token once it runs."""
+        """Return the time to first token once it runs."""
         return 0.03 + arrival.input_tokens / self.input_tok_per_s
 
 
@@ -126,7 +125,7 @@ PLACES: tuple[Place, ...] = (ENGINE, CHEAP, FAST)
 
 
 def cost_usd(place: Place, arrival: Arrival) -> float:
-    """What a request costs somewhere."""
+    """Return the cost of a request at a deployment."""
     usd = (
         arrival.input_tokens * place.input_usd_per_mtok
         + arrival.output_tokens * place.output_usd_per_mtok
@@ -135,7 +134,7 @@ def cost_usd(place: Place, arrival: Arrival) -> float:
 
 
 def arrivals(seed: int, *, requests: int) -> Iterator[Arrival]:
-    """About so many requests of one day, in order: few at night, most at noon."""
+    """Yield about that many requests of one day, in order: few at night, most at noon."""
     chance = random.Random(seed)
     mean = sum(map(_intensity, range(24 * 60))) / (24 * 60)
     per_s_at_one = requests / DAY_S / mean
@@ -164,7 +163,7 @@ def arrivals(seed: int, *, requests: int) -> Iterator[Arrival]:
 
 
 def _intensity(minute: float) -> float:
-    """How busy a minute of the day is; 1 is the peak at noon."""
+    """Return a minute's load; 1 is the peak at noon."""
     return 0.12 + 0.88 * math.exp(-(((minute / 60 - 12) / 2.6) ** 2))
 
 
@@ -172,17 +171,17 @@ def _intensity(minute: float) -> float:
 class EngineState:
     """An engine at a moment.
 
-    `free_s` is when each of its sequences that are taken is free again.
+    `free_s` is when each of its busy sequences is free again.
     """
 
     engine: Engine
     free_s: list[float] = field(default_factory=list)
-    ends_s: list[float] = field(default_factory=list)  # of all that were sent and are not finished
-    starts_s: list[float] = field(default_factory=list)  # of those that wait, when their turn comes
+    ends_s: list[float] = field(default_factory=list)  # of all sent and unfinished requests
+    starts_s: list[float] = field(default_factory=list)  # start times of the waiting requests
     finished: int = 0
 
     def take(self, arrival: Arrival) -> tuple[float, float]:
-        """Send it a request: when its first token comes and when its last.
+        """Send it a request; return the times of its first and last token.
 
         Arrivals come in order.
         """
@@ -191,7 +190,7 @@ class EngineState:
         if len(self.free_s) >= self.engine.sequences:
             start_s = max(
                 start_s, heapq.heappop(self.free_s)
-            )  # the place of the one that ends first
+            )  # the sequence of the one that ends first
             heapq.heappush(self.starts_s, start_s)
         first_s = start_s + self.engine.prefill_s(arrival)
         last_s = start_s + self.engine.work_s(arrival)
@@ -211,22 +210,22 @@ class EngineState:
 
     @property
     def waiting(self) -> int:
-        """Those whose turn has not come."""
+        """Return the number of waiting requests."""
         return len(self.starts_s)
 
     @property
     def running(self) -> int:
-        """Those that have a sequence."""
+        """Return the number of running requests."""
         return len(self.ends_s) - self.waiting
 
 
 def least_cost_usd(day: Sequence[Arrival], *, window_s: float = 300.0) -> float:
-    """A cost that no assignment goes below: of every five minutes the engine takes the work that
-    saves most.
+    """Return a cost that no assignment can undercut: in every five minutes the engine takes the
+    work that saves most.
 
-    The true optimum may be dearer: this one knows the day beforehand, splits requests, has no first
-    token to wait for within the five minutes and begins them with all of its time. What runs on
-    from one window into the next is small.
+    The true optimum may be dearer. This one knows the day beforehand, splits requests, has no first
+    token to wait for within the five minutes and begins them with all of its time. Work that
+    continues from one window into the next is small.
     """
     total, by_window = 0.0, dict[int, list[Arrival]]()
     for arrival in day:
@@ -251,11 +250,11 @@ def least_cost_usd(day: Sequence[Arrival], *, window_s: float = 300.0) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which a share lies; NaN of nothing."""
+    """Return the value below which a share lies; NaN without values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else math.nan
 
 
 def by_name(places: Sequence[Place] = PLACES) -> Mapping[str, Place]:
-    """The places by their names."""
+    """Return the deployments by their names."""
     return {place.name: place for place in places}

@@ -4,8 +4,8 @@ Steady mixed load for a while, memory sampled, and the slope of a straight line 
 
     python -m bench.soak [--minutes 20] [--write]
 
-First as much as it can serve, so that all it keeps is as large as it ever gets; then about 100
-plain requests a second and 20 paced streams, which is far from its limit: what grows then is a
+First as much load as it can serve, so that all its caches reach their largest size. Then about 100
+plain requests a second and 20 paced streams, which is far from its limit: growth in this phase is a
 leak.
 """
 
@@ -29,7 +29,7 @@ NAME = "soak"
 
 
 def main() -> int:
-    """Run it; 1 where memory grows faster than it may."""
+    """Run it; 1 if memory grows faster than allowed."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.soak", description="Steady load, and what memory does."
     )

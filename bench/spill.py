@@ -1,13 +1,13 @@
-"""A real engine at its capacity: a route with a latency bound keeps it by spilling, the same route
+"""A real engine at its capacity: a route with a latency bound keeps it by spilling; the same route
 without does not.
 
     python -m bench.spill [--seconds 60] [--clients 24] [--bound-ms 1500] [--write]
 
-One vLLM on this machine's CPU with the tiny model, one `tollgate serve` with a Postgres of its own,
-and an API that makes tokens up and keeps its own book (`bench.demo_upstream`), which is dearer. Two
-routes have both places and prefer what is cheaper; one has a bound. The same callers, each asking
-again as soon as it is answered, go through both, there and back. Exit 1 where the bound is missed,
-where it is kept without spilling, or where the books disagree.
+One vLLM on this machine's CPU with the tiny model, one `tollgate serve` with its own Postgres, and
+a dearer API that makes tokens up and keeps its own book (`bench.demo_upstream`). Two routes have
+both deployments and prefer the cheaper one; one has a bound. The same callers, each asking again as
+soon as it is answered, use both routes, there and back. Exit 1 if the bound is missed, if it is
+kept without spilling, or if the books disagree.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ PAGE = REPOSITORY / "docs" / "routing.md"
 MARKS = ("<!-- spill:begin, written by `python -m bench.spill --write` -->", "<!-- spill:end -->")
 TEAM = "bench"
 SEQUENCES = 2  # so few at once that callers on the same two cores fill it
-# vLLM's processes wait for each other by spinning, and on two cores whoever shares a core with one
-# of them is woken up to two seconds late (measured: Linux 6.18, callers, gateway and vLLM's own web
-# server alike). In one process they do not wait: a token is heard 12 ms after it was asked for
-# instead of 700, and a third more requests are answered.
+# vLLM's processes wait for each other by spinning. On two cores, any other process on the same core
+# is woken up to two seconds late (measured: Linux 6.18, callers, gateway and vLLM's own web server
+# alike). In one process they do not wait: a token arrives 12 ms after its request instead of 700,
+# and a third more requests are answered.
 ENGINE_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 ENGINE_ARGUMENTS = ("--distributed-executor-backend", "uni", "--max-num-seqs", str(SEQUENCES))
-ANSWER_TOKENS = 100  # a fifth of the bound: a queue of several is what is bounded, not one answer
+ANSWER_TOKENS = 100  # a fifth of the bound: the bound limits a queue of several, not one answer
 NO_VARIABLES: Mapping[str, str] = {}
-ROOM_S = 10.0  # how long one caller alone asks first
+ROOM_S = 10.0  # seconds that one caller alone asks first
 ENGINE_WITHIN_S, WITHIN_S = 240.0, 60.0
 ORDER = (
     UNBOUNDED,
     BOUNDED,
     BOUNDED,
     UNBOUNDED,
-)  # there and back: neither profits from what came before
+)  # there and back: neither profits from the earlier phase
 FIRST_CONTENT = re.compile(rb'"content": ?"(?!")')  # the event with the role has an empty one
 
 POLICY = """\
@@ -85,7 +85,7 @@ teams:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it: 0 if it shows what it should, 1 if not, 3 if it could not be run."""
+    """Run it: 0 if it shows the expected result, 1 if not, 3 if it could not be run."""
     chosen = _arguments(arguments)
     load, *_ = os.getloadavg()
     try:
@@ -111,14 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if found else 0
 
 
-# ---- what runs
+# ---- the parts
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """CPU seconds so far: of the engine, of all that belongs to the run, and of everybody on this
-    machine.
-    """
+    """CPU seconds so far: of the engine, of the whole run, and of all programs on this machine."""
 
     at_s: float
     engine_s: float
@@ -126,8 +124,8 @@ class Cpu:
     all_s: float
 
     def shares_until(self, later: Cpu) -> tuple[float, float]:
-        """Shares of all cores in between: the engine's, and that of everybody who does not belong
-        to the run.
+        """Return shares of all cores in between: the engine's, and that of programs outside of
+        the run.
         """
         cores_s = (later.at_s - self.at_s) * (os.cpu_count() or 1)
         strangers_s = (later.all_s - self.all_s) - (later.own_s - self.own_s)
@@ -135,13 +133,13 @@ class Cpu:
 
 
 class Stand:
-    """Engine, API, Postgres and gateway, each of its own; whoever owns the stack ends them."""
+    """Engine, API, Postgres and gateway, all separate; the owner of the stack ends them."""
 
     def __init__(self, stack: ExitStack, *, bound_ms: int) -> None:
         self._stack, self._pids = stack, [os.getpid()]
         home = Path(tempfile.mkdtemp(prefix="tollgate-spill-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         self._engine, self.engine_url = self._start_engine(home)
         self._api_url = self._start_api()
         self._database_url = stack.enter_context(EmbeddedPostgres(home)).start()
@@ -150,7 +148,7 @@ class Stand:
         self.key = self.gateway.keys[TEAM]
 
     def cpu(self) -> Cpu:
-        """What everybody has used until now."""
+        """Return the CPU use until now."""
         own = set[int]().union(*(machine.tree(pid) for pid in self._pids))
         return Cpu(
             time.monotonic(),
@@ -160,20 +158,18 @@ class Stand:
         )
 
     def engine_finished(self) -> int:
-        """How many requests the engine says that it has finished."""
+        """Return the engine's own count of finished requests."""
         with urllib.request.urlopen(f"{self.engine_url}/metrics", timeout=10) as answer:
             return int(read_page(answer.read().decode(), model="tiny").finished or 0)
 
     def entries(self) -> list[dict[str, Any]]:
-        """The API's book."""
+        """Return the API's book."""
         with urllib.request.urlopen(f"{self._api_url}/ledger", timeout=30) as answer:
             entries: list[dict[str, Any]] = json.loads(answer.read())["entries"]
             return entries
 
     def events(self, expected: AbstractSet[str]) -> list[dict[str, Any]]:
-        """What finance reads, once these requests are there, or the time is over and they never
-        will be.
-        """
+        """Return finance's events, once these requests are there, or after the time limit."""
         deadline_s = time.monotonic() + WITHIN_S
         with psycopg.connect(
             self._database_url, row_factory=dict_row, autocommit=True
@@ -204,7 +200,7 @@ class Stand:
         return process
 
     def _start_engine(self, home: Path) -> tuple[subprocess.Popen[bytes], str]:
-        """vLLM with the tiny model, once it answers.
+        """Start vLLM with the tiny model, and wait until it answers.
 
         Without a parser for thinking its first token is content.
         """
@@ -285,7 +281,7 @@ class Stand:
 
 
 async def _phases(stand: Stand, chosen: argparse.Namespace) -> list[Phase]:
-    """First one caller alone, then all of them, by route."""
+    """Run one caller alone first, then all of them, by route."""
     random = Random(chosen.seed)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     base_url = f"http://127.0.0.1:{stand.gateway.port}/v1"
@@ -293,7 +289,7 @@ async def _phases(stand: Stand, chosen: argparse.Namespace) -> list[Phase]:
     async with httpx2.AsyncClient(
         base_url=base_url, headers=headers, timeout=300, limits=limits
     ) as client:
-        await _ask(client, UNBOUNDED, random)  # the first ever loads what is loaded late
+        await _ask(client, UNBOUNDED, random)  # the first one ever triggers late loading
         phases = [
             await _phase(
                 stand,
@@ -332,7 +328,7 @@ async def _phase(
     seconds: float,
     random: Random,
 ) -> Phase:
-    """Let callers ask one after the other for so long, and wait until the last is answered."""
+    """Let callers ask one after the other for that long, and wait until the last is answered."""
     loop = asyncio.get_running_loop()
     finished, before, calls = stand.engine_finished(), stand.cpu(), list[Call]()
     until_s = loop.time() + seconds
@@ -357,9 +353,9 @@ async def _phase(
 
 
 async def _ask(client: httpx2.AsyncClient, route: str, random: Random) -> Call:
-    """One streamed chat to its end, whatever that is."""
+    """Send one streamed chat and wait for its end, good or bad."""
     content = f"Count down from {random.randrange(10, 100)}"
-    # The model would stop by itself earlier: all answers are of one length.
+    # The model would stop earlier by itself: all answers have one length.
     body = {
         "model": route,
         "messages": [{"role": "user", "content": content}],
@@ -396,7 +392,7 @@ def _told(headers: Mapping[str, str]) -> Call:
     )
 
 
-# ---- words
+# ---- output
 
 
 def _facts(chosen: argparse.Namespace, load: float) -> list[str]:

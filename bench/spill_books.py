@@ -1,7 +1,7 @@
-"""Lays what callers of `bench.spill` heard beside the gateway's ledger, the API's own book and the
-engine's own count.
+"""Compares the callers' view in `bench.spill` with the gateway's ledger, the API's book and the
+engine's count.
 
-Pure: of a phase it says the figures, and what is wrong with it.
+Pure: it returns a phase's figures and its problems.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SPILL = "spill"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What one caller heard.
+    """One caller's view.
 
-    `ttft_s` is until the first content, None where none came; a success has no `problem`.
+    `ttft_s` is the time to the first content, None without any; a success has no `problem`.
     """
 
     request_id: str = ""
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One closed loop of callers on one route, and what all others wrote down of it.
+    """One closed loop of callers on one route, with the other parties' records of it.
 
     `engine_finished` is the engine's own count of requests; shares are of all cores, while callers
     began requests.
@@ -50,25 +50,27 @@ class Phase:
     strangers_cpu_share: float
 
     def ttft_s(self, share: float) -> float:
-        """A quantile of what callers waited for their first token; NaN where nobody got one."""
+        """Return a quantile of the callers' wait for their first token; NaN if none got one."""
         waited_s = [call.ttft_s for call in self.calls if call.ttft_s is not None]
         return percentile(waited_s, share) if waited_s else nan
 
     @property
     def errors(self) -> int:
-        """Calls that were not answered to their end."""
+        """Return the number of calls without a complete answer."""
         return sum(bool(call.problem) for call in self.calls)
 
     @property
     def spilled(self) -> int:
-        """Calls that were told of a spill."""
+        """Return the number of calls whose answers report a spill."""
         return sum(call.degraded == SPILL for call in self.calls)
 
 
 def wrongs(
     phase: Phase, *, events: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Where the books of a phase disagree. `events` and `entries` are those of the whole run."""
+    """Return the disagreements between a phase's books. `events` and `entries` are those of the
+    whole run.
+    """
     ids = {call.request_id for call in phase.calls}
     booked = [event for event in events if str(event["request_id"]) in ids]
     served = [entry for entry in entries if entry["request_id"] in ids]
@@ -117,7 +119,7 @@ def _wrongs(
 
 
 def misses(room: Phase, phases: Sequence[Phase], *, bound_s: float) -> list[str]:
-    """What the run should have shown and did not."""
+    """Return the expected results that the run did not show."""
     found = []
     if not room.ttft_s(0.95) <= bound_s / 2:
         found.append(
@@ -142,7 +144,7 @@ def misses(room: Phase, phases: Sequence[Phase], *, bound_s: float) -> list[str]
 
 
 def table(phases: Sequence[Phase]) -> list[str]:
-    """One row for each phase."""
+    """Return one row for each phase."""
     head = (
         "| phase | callers | requests | TTFT p50 s | TTFT p95 s | spilled | errors | at the "
         "engine, its count | at the API, its book | engine's CPU | others' CPU |"

@@ -1,8 +1,7 @@
-"""The test stand: upstream, plain proxy, Postgres and gateways, each of its own, all ended
-together.
+"""The test stand: upstream, plain proxy, Postgres and gateways, all separate, all ended together.
 
-The gateway and the proxy run on the first core, all else on the others: what is compared is one
-core's work.
+The gateway and the proxy run on the first core, the rest on the others: one core's work is
+compared.
 """
 
 from __future__ import annotations
@@ -36,18 +35,16 @@ MISSING = "The benchmark needs nginx with Lua, and wrk, from Debian: bash bench/
 
 
 class StandError(Exception):
-    """The stand could not be built or does not do what it should; the message says what to look
-    at.
-    """
+    """The stand could not be built or misbehaves; the message names the place to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something that load is sent to.
+    """A target of the load.
 
-    `port_of` is by upstream; `pids` are looked up anew each time.
+    `port_of` is by upstream; `pids` are looked up each time.
 
-    `renew` starts a fresh process, for those that must not carry work from one window into the
+    `renew` starts a fresh process, for targets that must not carry work from one window into the
     next.
     """
 
@@ -62,13 +59,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a gateway has written, and its Postgres."""
+    """A gateway's written events, and its Postgres."""
 
     url: str
     postmaster: int
 
     def rows(self) -> dict[str, int]:
-        """Usage events by outcome."""
+        """Return usage events by outcome."""
         with psycopg.connect(self.url) as connection:
             counted = connection.execute(
                 "SELECT outcome, count(*) FROM finance.usage_events GROUP BY outcome"
@@ -76,12 +73,12 @@ class Ledger:
             return {str(outcome): int(count) for outcome, count in counted}
 
     def cpu_s(self) -> float:
-        """CPU seconds of Postgres."""
+        """Return the CPU seconds of Postgres."""
         return machine.cpu_s(machine.tree(self.postmaster))
 
 
 class Stand(Assembly):
-    """Everything that runs during a benchmark. Use as a context manager."""
+    """All processes of a benchmark. Use it as a context manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,14 +97,14 @@ class Stand(Assembly):
         more: str = "",
         **settings: str,
     ) -> Target:
-        """Start a gateway from a checkout, with a home, a database, a policy and a key of its own.
+        """Start a gateway from a checkout, with its own home, database, policy and key.
 
         `team_fields` and `more` are appended to the team and to the policy; `settings` are
         `TOLLGATE_*` in lower case.
         """
         home = self.folder / f"home-{len(self.targets)}"
         home.mkdir()
-        home.chmod(0o711)  # Postgres runs as another user where we are root
+        home.chmod(0o711)  # as root, Postgres runs as another user
         url = self._stack.enter_context(EmbeddedPostgres(home)).start()
         postmaster = int((home / "pg" / "data" / "postmaster.pid").read_text().split()[0])
         port, metrics_port = free_ports(2)
@@ -164,7 +161,7 @@ class Stand(Assembly):
         """Make another gateway a target; `renew` starts its process for one upstream, `end` ends
         it.
 
-        Raises `StandError` where it is not installed.
+        Raises `StandError` if it is not installed.
         """
         if not peers.binary(name).exists():
             raise StandError(f"{name} is not in {peers.FOLDER}: bash bench/install.sh --peers")
@@ -188,7 +185,7 @@ class Stand(Assembly):
                     log=log,
                 )
             )
-            request = _chat(port, "plain")  # the router asks its one worker, whatever the model is
+            request = _chat(port, "plain")  # the router uses its one worker for any model
             _wait_for(lambda: answers(request), running[-1], log, within_s=command.boots_within_s)
 
         def end() -> None:
@@ -209,14 +206,12 @@ class Stand(Assembly):
         return target
 
     def events_sent(self) -> int:
-        """How many stream events the upstream has sent so far."""
+        """Return the number of stream events that the upstream has sent so far."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._count_port}/", timeout=5) as answer:
             return int(answer.read())
 
     def stranger_free_cpu_s(self) -> float:
-        """CPU seconds of everything that belongs to the stand, this process and its load
-        included.
-        """
+        """Return the CPU seconds of the whole stand, including this process and its load."""
         here = os.times()
         own = here.user + here.system + here.children_user + here.children_system
         return own + sum(machine.cpu_s(pids()) for pids in self.started)
@@ -312,8 +307,8 @@ def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
 
 
 def policy_of(ports: dict[str, int], *, team_fields: str = "") -> str:
-    """One route an upstream; the caller's model name differs from the upstream's, so both splices
-    are made.
+    """Return one route per upstream; the caller's model name differs from the upstream's, so
+    both splices are made.
     """
     deployments = "".join(
         f"  - {{name: {name}, provider: "
@@ -342,7 +337,7 @@ def _listens(port: int) -> bool:
 
 
 def _chat(port: int, model: str) -> urllib.request.Request:
-    """A request that only a gateway which is up answers with 200."""
+    """Return a request that only a running gateway answers with 200."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hello"}]}).encode()
     headers = {"content-type": "application/json", "authorization": f"Bearer {peers.KEY}"}
     return urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, headers)

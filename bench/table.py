@@ -1,8 +1,7 @@
-"""From samples to tables: medians per target, ratios within the run, and the targets they are held
-against.
+"""Turns samples into tables: medians per target, ratios within the run, and the targets.
 
-A row with errors, or with strangers on the machine, gives no ratio and meets no target: it is
-refused.
+A row with errors, or with other programs' load on the machine, gives no ratio and meets no target:
+it is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from math import isnan, nan
 from statistics import median
 
 MAX_STRANGERS_CORES = 0.15
-# CPU of the plain proxy for one request, and for one event of a stream at once, on the machine that
-# the wanted rates were set on; both at c=64.
+# CPU of the plain proxy for one request, and for one event of a stream at once, on the machine for
+# which the targets were set; both at c=64.
 NGINX_PLAIN_US, NGINX_EVENT_US = 12.1, 2.28
 GATEWAY, UNSYNCED = "tollgate", "tollgate, no fsync"
 
@@ -60,13 +59,15 @@ class Sample:
     pss_mib: float
 
     def per_unit_us(self, seconds: float) -> float:
-        """Microseconds of each request or event."""
+        """Return the microseconds of each request or event."""
         return 1e6 * seconds / max(self.units, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table: medians over the rounds, errors summed, strangers at their worst."""
+    """One line of the table: medians over the rounds, errors summed, the worst load of other
+    programs.
+    """
 
     scenario: Scenario
     target: str
@@ -82,13 +83,13 @@ class Row:
 
     @property
     def is_sound(self) -> bool:
-        """Nobody disturbed it and everything was answered."""
+        """Return True if it was undisturbed and everything was answered."""
         return not self.errors and self.strangers_cores <= MAX_STRANGERS_CORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What the probes found, in milliseconds over the proxy; None where a probe did not run."""
+    """The probes' results, in milliseconds over the proxy; None if a probe did not run."""
 
     gap_added_ms: float | None = None
     stall_ms: float | None = None
@@ -125,7 +126,7 @@ def summarise(scenario: Scenario, samples: Mapping[str, Sequence[Sample]]) -> li
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table; `*` marks those that strangers disturbed."""
+    """Return the rows as a Markdown table; `*` marks those that other programs disturbed."""
     lines = [
         "| load | through | req/s | p50 ms | p99 ms | CPU µs | per | × nginx | Postgres CPU µs | "
         "PSS MiB | errors | strangers, cores |",
@@ -152,11 +153,11 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def as_targets(rows: Sequence[Row], probed: Probed) -> str:
-    """Return what the gateway is held against, with what this run measured.
+    """Return the gateway's targets with this run's measurements.
 
-    Rates, and the wait behind 64 connections, are as fast as the machine is: what is wanted of them
-    was set on one where the plain proxy took `NGINX_PLAIN_US`, and is scaled by what it takes here
-    for the same load. Ratios are not.
+    Rates, and the wait behind 64 connections, depend on the machine's speed. Their targets were set
+    on a machine on which the plain proxy took `NGINX_PLAIN_US`, and are scaled by its time here for
+    the same load. Ratios are not scaled.
     """
     book = _Book(rows)
     plain, first, streams = ("plain", 64), ("plain", 1), ("burst", 64)
@@ -168,8 +169,7 @@ def as_targets(rows: Sequence[Row], probed: Probed) -> str:
     def times_nginx(row: Row) -> float | None:
         return row.times_nginx
 
-    # Without a sound figure of the proxy's there is nothing to scale by, and the three are not held
-    # against anything.
+    # Without a sound figure of the proxy there is no scale, and the three have no target.
     speed = book.speed(plain, NGINX_PLAIN_US)
     stream_speed = book.speed(streams, NGINX_EVENT_US)
     lines = [
@@ -259,7 +259,7 @@ def as_targets(rows: Sequence[Row], probed: Probed) -> str:
 
 
 class _Book:
-    """The rows by load and target; refuses what is not sound."""
+    """The rows by load and target; refuses unsound ones."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = {
@@ -273,8 +273,8 @@ class _Book:
         return of(row) if row is not None and row.is_sound else None
 
     def speed(self, load: tuple[str, int], reference_us: float) -> float:
-        """How fast this machine is against the one of the reference: not a number where the proxy's
-        row is unsound.
+        """Return this machine's speed relative to the reference: NaN if the proxy's row is
+        unsound.
         """
         nginx_us = self.value(load, lambda row: row.cpu_us, "nginx")
         return reference_us / nginx_us if nginx_us else nan
@@ -295,7 +295,7 @@ class _Book:
 
 
 def _target(name: str, wanted: str, measured: float | None, bound: float, form: str) -> str:
-    """A line. A negative bound is an upper one."""
+    """Return a line. A negative bound is an upper one."""
     if measured is None or isnan(bound):
         return f"| {name} | {wanted} | not measured, or refused | – |"
     is_met = measured <= -bound if bound < 0 else measured >= bound

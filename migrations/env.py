@@ -1,5 +1,5 @@
-"""What Alembic runs around the migrations: they get the connection, and its transaction, from the
-caller.
+"""The environment in which Alembic runs migrations: the caller provides the connection and its
+transaction.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from alembic import context
 context.configure(
     connection=context.config.attributes["connection"],
     version_table_schema="tollgate",
-    # a later one may need to run outside of any (CREATE INDEX CONCURRENTLY)
+    # a later migration may need to run outside of any transaction (CREATE INDEX CONCURRENTLY)
     transaction_per_migration=True,
     on_version_apply=context.config.attributes["on_version_apply"],
 )
