@@ -104,7 +104,7 @@ def measure() -> list[Cost]:
         return ranking.record
 
     found.append(
-        _timed("what its events keep of it, where the order is not the listed one", recorded)
+        _timed("the event record of an order that is not the listed one", recorded)
     )
     return found
 

@@ -294,7 +294,7 @@ async def _dies_and_returns(stand: Stand) -> list[Row]:
     )
     return [
         Row(
-            what="(b) an upstream dies under load: nobody is kept waiting for it after",
+            what="(b) an upstream dies under load: callers avoid it after",
             measured=f"{opened_s:.2f} s",
             bound=f"≤ {OPENS_WITHIN_S:g} s",
             is_kept=opened_s <= OPENS_WITHIN_S,

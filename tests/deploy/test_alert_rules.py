@@ -21,7 +21,7 @@ RULES = yaml.safe_load((ALERTS / "tollgate.rules.yml").read_text(encoding="utf-8
     "rules"
 ]
 NAMES = [rule["alert"] for rule in RULES]
-SECTIONS = ["What it means", "What is at risk", "What to look at", "What to do", "When it is over"]
+SECTIONS = ["Meaning", "Risk", "Diagnosis", "Remedy", "End of the incident"]
 
 
 def test_there_are_ten_rules() -> None:

@@ -34,8 +34,8 @@ SAME: dict[str, str] = {
     """why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}\"""": (  # noqa: E501
         "the words of an error"
     ),
-    "return False": "of `overlaps` without a denied region: nobody asks that",
-    "new = set(ways.get(todo.pop(), ())) - found": "walks again where it was; a circle is rejected",
+    "return False": "of `overlaps` without a denied region: no rule has none",
+    "new = set(ways.get(todo.pop(), ())) - found": "walks a part again; a circle is rejected",
     "sub_processor=_first(said, lambda one: one.sub_processor) or "
     "Fact(None),": "shown, not decided by",
 }

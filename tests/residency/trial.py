@@ -200,7 +200,7 @@ def _judge(
         tally.findings.append(f"{where}: touched {wrong}")
     tally.seen[f"{reply.status} {reply.code or ''}".strip()] += 1
     if not allowed:
-        tally.seen["nobody may"] += 1
+        tally.seen["no deployment may"] += 1
         if (reply.status, reply.code) != (403, "residency_denied"):
             tally.findings.append(f"{where}, though nobody may")
         return
