@@ -103,9 +103,7 @@ def measure() -> list[Cost]:
         vars(ranking).clear()  # it is cached once it was made
         return ranking.record
 
-    found.append(
-        _timed("the event record of an order that is not the listed one", recorded)
-    )
+    found.append(_timed("the event record of an order that is not the listed one", recorded))
     return found
 
 

@@ -52,11 +52,11 @@ class Ending:
 
 
 BROKE = "The beginning, then an error event; no `[DONE]`."
-NOBODY = "Nobody: the caller left."
+NOBODY = "Nothing: the caller left."
 ERROR = "An error answer, or another deployment's answer."
-AS_SAID = "What the upstream reported."
+AS_SAID = "The upstream's figure."
 LAST_SEEN = "The upstream's last running figure."
-OUR_COUNT = "Our count of what was sent and received."
+OUR_COUNT = "Our count of the sent and received text."
 ITS_HOLD = "Its hold, until it is resolved."
 NOTHING = "Zero."
 
@@ -73,7 +73,7 @@ ENDINGS = (
         name="complete, 0 tokens reported for an empty answer",
         outcome=Outcome.OK,
         caller="The whole answer.",
-        booked="Zero: it was said.",
+        booked="Zero, as reported.",
         source=UsageSource.PROVIDER,
         known={"final": ZERO},
     ),
@@ -137,7 +137,7 @@ ENDINGS = (
         name="complete, costs more than its hold",
         outcome=Outcome.OK,
         caller="The whole answer.",
-        booked="What the upstream reported; `held_usd` keeps the hold.",
+        booked="The upstream's figure; `held_usd` keeps the hold.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "held_nusd": 1},
         is_suspect=True,
@@ -272,7 +272,7 @@ ENDINGS = (
         name="client gone, plain request not sent as a stream, self-hosted",
         outcome=Outcome.CLIENT_GONE,
         caller=NOBODY,
-        booked="What the upstream reported: it was read to its end.",
+        booked="The upstream's figure: it was read to its end.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE},
     ),
@@ -280,7 +280,7 @@ ENDINGS = (
         name="client gone, external, drained",
         outcome=Outcome.CLIENT_GONE,
         caller=NOBODY,
-        booked="What the upstream reported: it was read to its end.",
+        booked="The upstream's figure: it was read to its end.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "least_output_tokens": 1},
     ),
@@ -293,7 +293,7 @@ ENDINGS = (
         known={"counted": COUNTED, "least_output_tokens": 1},
     ),
     Ending(
-        name="client gone, external stream, drain given up, input told and output counted exactly",
+        name="client gone, external stream, drain given up, input reported, output counted exactly",
         outcome=Outcome.CLIENT_GONE,
         caller=NOBODY,
         booked="The upstream's input and our count of its output.",

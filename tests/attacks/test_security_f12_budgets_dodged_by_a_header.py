@@ -74,7 +74,7 @@ def findings(team: str) -> list[str]:
     return [
         note.message
         for note in parse(policy("http://127.0.0.1:1", team=team)).notes
-        if "dodge" in note.message
+        if "avoid" in note.message
     ]
 
 

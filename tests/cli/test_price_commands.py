@@ -225,7 +225,7 @@ def test_a_price_needs_its_source_and_its_reason(applied: Cli, missing: str) -> 
     options = [word for pair in given.items() for word in pair]
     ran = applied("price", "add", "gpt-5.5", "--input", "1", "--output", "1", *options)
     assert ran.code == 2
-    assert f"Say {missing}" in ran.err
+    assert f"Give {missing}" in ran.err
 
 
 def test_an_embedding_needs_no_output_rate(applied: Cli, policy_file: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
         "contract 2026-117",
         "1,000 tokens in and 1,000 out",
         "$0.028",
-        "What it was charged by",
+        "Prices it was charged by",
     ):
         assert part in text
     rows = list(csv.DictReader(io.StringIO(applied.ok("price", "show", "gpt-eu", "-f", "csv"))))
@@ -358,7 +358,7 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
     assert (changed["was_usd_per_mtok"], changed["becomes_usd_per_mtok"]) == ("6", "5")
     ran = applied("price", "sync")
     assert (ran.code, entries(database_url)) == (2, before)
-    assert "Say --yes" in ran.err
+    assert "Use --yes" in ran.err
     applied.ok("price", "sync", "--yes")
     assert entries(database_url) > before
     assert rate_of(applied, "gpt-eu", "input") == 5
@@ -413,7 +413,7 @@ def test_a_month_is_priced_again_and_its_events_stay(
         Decimal("-0.2"),
     ]
     ran = applied("price", "reprice", "--month", month)
-    assert (ran.code, "Say --yes" in ran.err) == (2, True)
+    assert (ran.code, "Use --yes" in ran.err) == (2, True)
     assert "Posted 1 adjustment" in applied("price", "reprice", "--month", month, "--yes").err
     assert "No event's cost changes" in applied("price", "reprice", "--month", month, "--yes").err
     with psycopg.connect(database_url) as connection:
@@ -436,6 +436,9 @@ def test_a_closed_month_is_refused(applied: Cli, database: Database) -> None:
     with database.connect() as connection:
         connection.execute("UPDATE tollgate.periods SET state = 'closed'")
     ran = applied("price", "reprice", "--month", month, "--yes")
-    assert (ran.code, f"{month} is closed: its figures do not change" in ran.err) == (1, True)
+    assert (ran.code, f"{month} is closed: its figures can no longer change" in ran.err) == (
+        1,
+        True,
+    )
     assert applied("price", "reprice", "--month", "2020-01", "--dry-run").code == 1
     assert applied("price", "reprice", "--month", "yesterday", "--dry-run").code == 2

@@ -87,7 +87,7 @@ def test_an_attempt_outside_is_the_first_thing_to_be_read(
     ran = applied(*ASKED, "--format", "json")
     assert ran.code == 1
     report = json.loads(ran.out)
-    assert report["verdict"].startswith("1 of 1 attempts outside")
+    assert report["verdict"].startswith("1 of 1 attempts broke a rule")
     assert report["Outside of the rules"][0]["why"] == "class:restricted/self_hosted"
 
 

@@ -88,7 +88,7 @@ WRONG = [
     ("[0.5, 1.0, 0.80]", "0.5", 44, "teams[0].budgets[0].alert_at", "must be a list"),
     ("pilot-2026", "pilot/2026", 45, "teams[0].budgets[1].name", "letters, digits"),
     ("pilot-2026", "'pilot:2026'", 45, "teams[0].budgets[1].name", "letters, digits"),
-    ("pilot-2026", "cost_centre", 45, "teams[0].budgets[1].name", "has a meaning of its own"),
+    ("pilot-2026", "cost_centre", 45, "teams[0].budgets[1].name", "is reserved"),
     (
         "overdraft_usd: 1",
         "overdraft_usd: -1",
@@ -178,7 +178,7 @@ WRONG = [
         "https://a:b@hooks.example/x",
         56,
         "alerts.webhook",
-        "a field of its own",
+        "its own field",
     ),
     (', secret: "env:TOLLGATE_ALERT_SECRET"', "", 56, "alerts.secret", "is missing"),
     ("env:TOLLGATE_ALERT_SECRET", "hunter2", 56, "alerts.secret", "never the secret itself"),

@@ -65,7 +65,7 @@ def test_the_reference_lists_every_field_that_needs_leave() -> None:
     ]
     known = f"Known members that need no leave: {_listed(sorted(KNOWN_MEMBERS))}."
     head = [
-        "| Feature | Members, whatever their value | By their value | Why |",
+        "| Feature | Members, for any value | By their value | Why |",
         "|---|---|---|---|",
     ]
     section = REFERENCE.partition("<!-- features:begin -->\n")[2].partition(

@@ -94,7 +94,7 @@ WRONG = [
         "deny_regions: [unknown,",
         10,
         "data_tags.phi.deny_regions[0]",
-        "denied by every name here",
+        "Every name here also denies",
     ),
     (
         "deny_regions: [cn,",

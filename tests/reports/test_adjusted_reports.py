@@ -310,7 +310,7 @@ def test_what_is_open_in_a_month_is_named(
         "conflicting events": "1 event(s) came again with other content",
         "GPU hours": "1 of 1 hour(s) of own GPUs have no known bill",
         "dead letters": "1 record(s) of any month could not be booked",
-        "journals": "1 not heard of for 24 hours: they may hold events",
+        "journals": "1 silent for 24 hours: they may hold events",
         "lost journals": "1: their unwritten events are not in the ledger",
         "roll-ups": "1 hour(s) wait to be summed up: totals are right but slow",
     }

@@ -159,7 +159,7 @@ def test_without_postgres_only_the_day_of_the_price_is_missing(
 @pytest.mark.parametrize(
     ("changes", "usage", "cost"),
     [
-        ({}, "the upstream's own final figure", "the sum of the lines"),
+        ({}, "the upstream's final figure", "the sum of the lines"),
         (
             {"usage_source": UsageSource.DERIVED},
             "the upstream's last running figure",
@@ -167,10 +167,10 @@ def test_without_postgres_only_the_day_of_the_price_is_missing(
         ),
         (
             {"usage_source": UsageSource.NONE, "lines": (), "cost_nusd": 0},
-            "provably nothing",
+            "certainly nothing",
             "zero",
         ),
-        (UNKNOWN, "unknown: nobody said", "unknown: the amount held"),
+        (UNKNOWN, "no usage was reported", "unknown: the amount held"),
     ],
 )
 def test_every_figure_says_how_it_was_obtained(

@@ -125,7 +125,7 @@ def test_tags_do_not_inflate_the_total(finance: Reports, write: Write) -> None:
     }
     assert report.total["attempts"] == 3
     assert report.total["cost_usd"] == Decimal("0.0018")
-    assert any("unallocated is the total less" in note for note in report.notes)
+    assert any("unallocated is the total minus" in note for note in report.notes)
 
 
 def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> None:

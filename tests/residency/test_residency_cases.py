@@ -24,7 +24,9 @@ def test_no_request_reaches_what_the_specification_forbids() -> None:
     print(f"seed {SEED}")
     tally = asyncio.run(trials(SEED, range(CASES), lanes=4, quiet=True))
     assert tally.findings == []
-    assert tally.seen["no deployment may"] > CASES // 20, "cases without an allowed deployment are among them"
+    assert tally.seen["no deployment may"] > CASES // 20, (
+        "cases without an allowed deployment are among them"
+    )
     assert tally.seen["200"] > CASES // 5, "and cases in which somebody may"
 
 

@@ -64,6 +64,6 @@ def refuse_unless_open(month: date, state: str) -> None:
     """Raise `OperatorError` for a month that may not change any more."""
     if state != OPEN:
         raise OperatorError(
-            f"{month:%Y-%m} is {state}: its figures are final. Nothing was written. Post "
-            "corrections in the open month."
+            f"{month:%Y-%m} is {state}: its figures can no longer change. Nothing was written. "
+            "Post corrections in the open month."
         )

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 # By usage source; the reference (docs/reference/outcomes.md) explains each at more length.
 USAGE_WORDS = {
-    UsageSource.PROVIDER: "the upstream's own final figure",
-    UsageSource.DERIVED: "derived: the upstream's last running figure, or the gateway's own count, "
-    "not a final figure",
-    UsageSource.ESTIMATED: "an estimate: the upstream gave no figure",
-    UsageSource.NONE: "provably nothing was served",
-    UsageSource.UNKNOWN: "unknown: no usage was reported, or the reported usage is impossible",
+    UsageSource.PROVIDER: "the upstream's final figure",
+    UsageSource.DERIVED: "the upstream's last running figure, or the gateway's own count",
+    UsageSource.ESTIMATED: "the gateway's own estimate; the upstream reported no usage",
+    UsageSource.NONE: "certainly nothing was served",
+    UsageSource.UNKNOWN: "no usage was reported, or the reported usage is impossible",
 }
 KNOWN_COST = "the sum of the lines: tokens × rate, each rounded once, half-even, to the nano-dollar"
 NOTHING_CHARGED = "zero: nothing was served"
@@ -46,9 +45,7 @@ def usage_words(usage_source: str, *, has_reported: bool) -> str:
     """Return the source of the token counts."""
     words = USAGE_WORDS[UsageSource(usage_source)]
     return (
-        f"{words}; the upstream's own figure differs and stands beside it"
-        if has_reported
-        else words
+        f"{words}; the upstream's figure differs and is shown beside it" if has_reported else words
     )
 
 

@@ -199,7 +199,7 @@ async def test_without_postgres_leased_money_serves_and_then_503_never_402() -> 
         on.leases.is_away = True
         for _ in range(7):  # of a slice of eight dollars: at most a hundredth of the limit
             await on.hold(USD, month)
-        with pytest.raises(Unavailable, match="cannot be asked for more"):
+        with pytest.raises(Unavailable, match="has nothing left here"):
             await on.hold(2 * USD, month)
         assert on.budget_leases.away_s is not None
         on.leases.is_away = False

@@ -127,7 +127,7 @@ def test_no_attempt_is_charged_more_than_was_held_for_it() -> None:
     [
         ({"prompt": 400, "generation": 60}, "the engine counts less than was metered"),
         ({"prompt": 500, "generation": 40}, "the engine counts less than was metered"),
-        ({"prompt": 500, "generation": 60, "metered": None}, "does not say how many tokens"),
+        ({"prompt": 500, "generation": 60, "metered": None}, "lacks its token counts"),
         ({"prompt": 10**7, "generation": 60}, "others use this engine"),
     ],
 )

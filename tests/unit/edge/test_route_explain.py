@@ -209,7 +209,7 @@ def test_the_arithmetic_of_each_candidate_is_told() -> None:
     )
     assert told["degraded"] == "spill: b would take 2 s to its first token, 1 s are allowed"
     assert told["basis"].startswith(
-        "For a prompt of 1,000 tokens and an answer of 101, from what the policy declares"
+        "For a prompt of 1,000 tokens and an answer of 101, from the policy's declarations"
     )
     assert a["arithmetic"] == (
         "1,000 × 2 + 101 × 8 USD per million tokens = 0.002808 USD; 0.3 s + 100 × 0.01 s = 1.3 "
@@ -234,7 +234,7 @@ def test_a_worker_tells_what_it_has_seen() -> None:
         {"model": "assistant", "messages": [{"role": "user", "content": "x" * 400}]},
         estimates=Estimates(FakeClock()),
     )
-    assert sent["basis"].startswith("For the request's own prompt, from what this worker")
+    assert sent["basis"].startswith("For the request's own prompt, from this gateway worker")
     assert 100 < sent["candidates"][0]["expected"]["input_tokens"] < 130
 
 

@@ -255,5 +255,7 @@ def test_only_an_open_month_may_change() -> None:
     """A month that finance has reported stays as it was reported."""
     refuse_unless_open(date(2026, 11, 1), "open")
     for state in ("provisional", "closed"):
-        with pytest.raises(OperatorError, match=f"2026-10 is {state}: its figures do not change"):
+        with pytest.raises(
+            OperatorError, match=f"2026-10 is {state}: its figures can no longer change"
+        ):
             refuse_unless_open(date(2026, 10, 1), state)

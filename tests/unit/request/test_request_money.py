@@ -255,7 +255,7 @@ async def test_what_cannot_be_written_down_is_not_held() -> None:
 async def test_an_unbounded_request_is_refused_under_a_hard_budget_alone() -> None:
     """Without a budget nobody is hurt by a guess."""
     on = Stage([])
-    with pytest.raises(InvalidRequest, match="has no bound"):
+    with pytest.raises(InvalidRequest, match="has no upper bound"):
         await on.answer(max_tokens=None)
     free = Stage([FakeUpstreamAnswer([WHOLE])], limit_usd=None)
     assert (await free.answer(max_tokens=None)).budget_remaining_nusd is None

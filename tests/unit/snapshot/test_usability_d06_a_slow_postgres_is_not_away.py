@@ -39,7 +39,7 @@ async def test_a_first_word_that_is_late_is_said_to_be_late() -> None:
     leases = FakeLeases(limits={"red/month": 100 * USD}, admission=threading.Event())
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=0.05)
     async with asking(budget_leases):
-        with pytest.raises(Unavailable, match="did not say within 50 ms") as slow:
+        with pytest.raises(Unavailable, match="did not answer within 50 ms") as slow:
             await budget_leases.hold([red], USD, moment=clock.now())
         assert "does not answer" not in slow.value.message
         assert leases.admission is not None
