@@ -52,7 +52,7 @@ LEFT_USD, RIGHT_USD = "0.000005356", "0.000082497"
 
 
 def call(number: int, terms: Terms, *, version: int, begun_s: float, cost_usd: str) -> Call:
-    """What a caller should be told."""
+    """Return the record of a correctly answered caller."""
     return Call(
         is_stream=number % 2 == 0,
         begun_s=begun_s,
@@ -69,7 +69,7 @@ def call(number: int, terms: Terms, *, version: int, begun_s: float, cost_usd: s
 
 
 def event(entry: Entry, terms: Terms, *, version: int, cost_usd: str) -> Mapping[str, Any]:
-    """What the ledger should say."""
+    """Return the event that a correct ledger has."""
     return {
         "request_id": entry.request_id,
         "policy_version": version,
@@ -140,7 +140,7 @@ def test_what_is_planted_is_found_and_named(name: str, kind: str, planted: Books
 
 
 def test_an_old_version_is_late_only_after_everybody_was_said_to_have_the_new_one() -> None:
-    """Two seconds are promised to nobody before the command has said that it is live."""
+    """The two-second promise begins once the command has reported that the version is live."""
     late = replace(books().calls[0], begun_s=100.1, ended_s=100.4)
     stale = replace(books(), calls=(late, *books().calls[1:]))
     assert [finding.kind for finding in judge(stale)] == ["stale"]
@@ -150,7 +150,7 @@ def test_an_old_version_is_late_only_after_everybody_was_said_to_have_the_new_on
 
 
 def test_an_answer_of_no_version_is_mixed() -> None:
-    """A version that nobody applied has no terms to be judged by."""
+    """An unknown version has no terms to be judged by."""
     odd = replace(books(), calls=(replace(books().calls[0], version=9),))
     assert [finding.kind for finding in judge(odd)] == ["mixed"]
 

@@ -15,7 +15,7 @@ ENTRIES = [{"request_id": f"r{n}", "prompt": 10, "generated": 5 * n} for n in ra
 
 
 def event(number: int, **changes: Any) -> dict[str, Any]:
-    """What the ledger should say of entry `number`."""
+    """Return the event that a correct ledger has for entry `number`."""
     values: dict[str, Any] = {
         "request_id": f"r{number}",
         "team": "payments",

@@ -1,6 +1,4 @@
-"""Budget alerts: what is reached, what is said, and that each is told once, whatever fails on the
-way.
-"""
+"""Budget alerts: the reached thresholds, their texts, and one report each despite failures."""
 
 from __future__ import annotations
 
@@ -131,16 +129,14 @@ def test_shares_are_exact_at_any_size() -> None:
 def test_a_period_is_looked_at_until_an_hour_after_its_end(
     now: datetime, starts_at: datetime, is_looked_at: bool
 ) -> None:
-    """What it cost is written a little late; and a sum that another rule of that name left behind
-    says nothing.
+    """Events are written a little late, and a sum left by another rule of that name does not
+    count.
     """
     assert bool(reached(900, now=now, starts_at=starts_at)) is is_looked_at
 
 
 def test_the_payload_is_what_the_reference_says() -> None:
-    """Plain decimals, digit by digit; all of it from what is stored, so that every try says the
-    same.
-    """
+    """Exact decimals, built only from stored values, so every try posts the same."""
     given = alert(granted_nusd=1)
     sent = json.loads(msgspec.json.encode(payload(given)), parse_float=str, parse_int=str)
     assert sent == {
@@ -288,7 +284,7 @@ class FakeAlertStore:
 
 @dataclass
 class FakeReceiver:
-    """Takes alerts; answers wrongly for as long as it is told to.
+    """Takes alerts; answers wrongly for as long as a test sets.
 
     `during` runs in the middle of each try.
     """
@@ -426,7 +422,7 @@ async def test_a_receiver_that_is_declared_later_hears_of_the_last_day() -> None
     with capture_logs() as logs:
         await world.job.look()
     assert [alert_id.int for alert_id in world.receiver.sent] == [2]
-    assert lines(logs, "budget_alert_given_up") == []  # it had nowhere to go: nobody failed
+    assert lines(logs, "budget_alert_given_up") == []  # it had no receiver, so no delivery failed
     assert (world.metric("undelivered"), world.metric("given_up_total")) == (0, 0)
 
 
@@ -484,7 +480,7 @@ async def test_a_slow_receiver_does_not_keep_others_from_being_raised() -> None:
 
 
 async def test_after_a_day_it_is_given_up_with_an_error() -> None:
-    """Nobody acts on yesterday's 80 %; but that nobody was told must not pass in silence."""
+    """Yesterday's 80 % needs no action, but an undelivered alert must be reported."""
     world = World()
     world.store.reached = [alert()]
     world.receiver.failure = NotDelivered("The webhook answered 404.")

@@ -1,5 +1,5 @@
-"""Forecasts at the present rate, and how people name a budget: what is said, and when nothing
-is.
+"""Forecasts at the present rate, and the names of a budget: the results and the cases without
+one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def team(name: str, team: str, period: str) -> NamedBudget:
     ],
 )
 def test_the_present_rate_is_of_the_last_days(now: datetime, since: datetime | None) -> None:
-    """Young periods take what they have, older ones a week; too early nothing is said."""
+    """Young periods use all their data, older ones a week; too early there is no rate."""
     assert rate_since(NOVEMBER, now) == since
 
 
@@ -98,7 +98,7 @@ def test_a_forecast_is_spent_and_the_rest_at_the_present_rate(
 def test_a_forecast_never_looks_outside_of_its_period(
     period: BudgetPeriod, zone: str, now: datetime, nusd: int
 ) -> None:
-    """The rate is of this period and of a week at most; steady spending ends where a ruler says."""
+    """The rate is of this period and of a week at most; steady spending gives the linear result."""
     span = period_at(period, zone, now)
     since = rate_since(span, now)
     assert span.ends_at is not None
@@ -137,7 +137,7 @@ BUDGETS = [
     ],
 )
 def test_a_name_means_an_account_or_the_only_one_it_can_mean(wanted: str, account: str) -> None:
-    """A team with one budget need not be told which."""
+    """A team with one budget needs no further qualification."""
     assert find_budget(wanted, BUDGETS) == account
 
 

@@ -86,7 +86,7 @@ class Stage:
 
 
 async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
-    """What is free after a settlement is what the attempt did not use."""
+    """After a settlement the unused part of the hold is free."""
     on = Stage()
     month = on.account()
     async with on.running():
@@ -104,8 +104,8 @@ async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
 async def test_a_cost_above_its_hold_takes_no_more_from_the_purse_than_was_held(
     cost_usd: int | None,
 ) -> None:
-    """What is above the hold was not leased: Postgres books it, and here the rest is still there to
-    be held.
+    """The excess over the hold was not leased: Postgres books it, and the rest of the lease
+    stays available.
     """
     on = Stage()
     month = on.account(limit_usd=1000)
@@ -151,8 +151,8 @@ async def test_only_postgres_says_no_and_says_what_is_left() -> None:
 
 
 async def test_the_last_dollar_can_be_spent() -> None:
-    """A slice shrinks with what is left, so the rest of a budget is not refused to the one who
-    needs it.
+    """A slice shrinks with the remainder, so the last request is not refused the rest of a
+    budget.
     """
     on = Stage()
     month = on.account(limit_usd=1)
@@ -180,7 +180,7 @@ async def test_all_budgets_are_held_or_none() -> None:
 
 
 async def test_a_soft_budget_refuses_nothing_and_is_named() -> None:
-    """It counts what is spent, so the event must name it."""
+    """It counts spending, so the event must name it."""
     on = Stage()
     soft = on.account(limit_usd=1, kind=BudgetKind.SOFT)
     (hold,) = await on.hold(50 * USD, soft)
@@ -191,7 +191,7 @@ async def test_a_soft_budget_refuses_nothing_and_is_named() -> None:
 
 
 async def test_without_postgres_leased_money_serves_and_then_503_never_402() -> None:
-    """Nobody knows that the budget is used up, so nobody may say it."""
+    """The budget may still have room, so the gateway must not claim that it is used up."""
     on = Stage()
     month = on.account(limit_usd=1000)
     async with on.running():
@@ -208,7 +208,7 @@ async def test_without_postgres_leased_money_serves_and_then_503_never_402() -> 
 
 
 async def test_an_overdraft_is_bounded_and_flagged() -> None:
-    """What the policy lets a replica spend without asking, and not a cent more."""
+    """The policy's overdraft for a replica, and not a cent more."""
     on = Stage()
     month = on.account(limit_usd=100, overdraft_usd=3)
     on.leases.is_away = True
@@ -269,7 +269,7 @@ async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() ->
 
 
 async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
-    """Money that nobody uses here may be what another worker needs."""
+    """Another worker may need the money that is unused here."""
     on = Stage()
     month = on.account(limit_usd=1000)
     async with on.running():
@@ -327,7 +327,7 @@ async def test_those_who_wait_share_one_question() -> None:
 
 
 async def test_a_caller_who_leaves_while_waiting_leaves_nothing_behind() -> None:
-    """Its need is not asked for, and nobody waits for it."""
+    """Its need is not asked for, and no waiter stays behind."""
     on = Stage()
     month = on.account()
     waiting = asyncio.create_task(on.hold(USD, month))
@@ -360,7 +360,7 @@ async def test_a_new_period_has_a_purse_of_its_own_and_the_old_one_is_emptied() 
 
 
 async def test_a_journal_that_was_given_up_takes_its_leases_with_it() -> None:
-    """An operator said that this worker is gone: what it still has at hand is no longer its own."""
+    """An operator declared this worker gone, so its leases no longer belong to it."""
     on = Stage()
     month = on.account(limit_usd=1000)
     async with on.running():
@@ -373,11 +373,11 @@ async def test_a_journal_that_was_given_up_takes_its_leases_with_it() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(seed: int) -> None:
-    """Four workers on one budget, lost answers and outages among them: what is asked of any of them
-    is 0 over, 97 % used, and all of it back at the end.
+    """Four workers on one budget, with lost answers and outages. None may overrun it, 97 % must be
+    usable, and all of it must return at the end.
 
-    Used up is what every worker was told by Postgres: one whose answer was lost has a slice that it
-    does not know of until it has asked again, so the last answers are not lost.
+    A budget counts as used up once Postgres refused every worker. A worker whose answer was lost
+    has an unknown slice until it asks again, so the last answers are not lost.
     """
     chance = random.Random(seed)
     leases, clock, limit_nusd = FakeLeases(), FakeClock(), 20 * USD
@@ -420,7 +420,7 @@ async def test_a_mistake_of_ours_does_not_end_the_asking() -> None:
     """Else every budget would be 503 until somebody restarts the worker."""
     on = Stage()
     month = on.account()
-    on.leases.limits.clear()  # the fake fails on what it does not know
+    on.leases.limits.clear()  # the fake fails for an unknown limit
     async with on.running():
         with pytest.raises(Unavailable):
             await on.hold(USD, month)

@@ -1,4 +1,4 @@
-"""What a caller reads of a budget: what happened, why, and what to do."""
+"""A caller's messages about a budget: the fact, the reason and the next step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def account(period: BudgetPeriod) -> Account:
 
 
 def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
-    """As DESIGN has it: nobody has to ask anybody what it means."""
+    """The message follows DESIGN, so no reader has to ask about its meaning."""
     on = account(BudgetPeriod.MONTH)
     said = messages.exhausted(
         on,
@@ -58,7 +58,7 @@ def test_a_budget_that_has_some_left_says_how_to_need_less() -> None:
 
 
 def test_what_cannot_be_known_or_bounded_is_said_in_words() -> None:
-    """503 and 400, each with what the reader can do."""
+    """503 and 400, each with the reader's next step."""
     on = account(BudgetPeriod.DAY)
     assert "Nothing was sent. Try again shortly." in messages.away(on)
     assert "max_output_tokens or context_window" in messages.unbounded(on, "gpt-eu")

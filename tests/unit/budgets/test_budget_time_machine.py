@@ -52,7 +52,7 @@ class Grants(FakeLeases):
 
 @dataclass
 class Worker:
-    """Leases, and what is under way or waits to be written. Its journal outlives it."""
+    """Leases, attempts in flight and unwritten events. Its journal outlives it."""
 
     budget_leases: BudgetLeases
     journal: UUID
@@ -134,7 +134,7 @@ class TimeMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def die_and_be_adopted(self, worker: int) -> None:
-        """What it had begun is unknown at its hold; what it had leased comes back."""
+        """Attempts in flight become unknown at their hold; leased money returns."""
         on = self.workers[worker]
         on.settled += [(holds, holds[0].held_nusd) for holds, _ in on.held]
         self.write(worker)
@@ -177,7 +177,7 @@ class TimeMachine(RuleBasedStateMachine):
         return Worker(BudgetLeases(self.leases, self.clock, worker=journal, lease_s=900), journal)
 
     def _run(self, on: Worker, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work`, and beside it what the worker's own loop would do."""
+        """Run `work` together with the steps of the worker's own loop."""
 
         async def beside() -> T:
             task = asyncio.ensure_future(work)

@@ -34,8 +34,8 @@ TICK = timedelta(microseconds=1)
 MINUTE = timedelta(minutes=1)
 RETURNING = [BudgetPeriod.HOUR, BudgetPeriod.DAY, BudgetPeriod.WEEK, BudgetPeriod.MONTH]
 
-# Where clocks are odd: midnight skipped (Havana, Cairo, Beirut, Asuncion), twice there (Havana,
-# Azores), set back over (St John's at 00:01, Casey by three hours), a day left out (Apia,
+# Zones with unusual clocks: midnight skipped (Havana, Cairo, Beirut, Asuncion), twice there
+# (Havana, Azores), set back over (St John's at 00:01, Casey by three hours), a day left out (Apia,
 # Kwajalein) or lived twice (Juneau), half and quarter hours (Lord Howe, Kathmandu, Chatham),
 # midnight inside a skip (Toronto in 1919), an hour offset in seconds (Monrovia).
 ZONES = [
@@ -136,7 +136,7 @@ def rule(
         "limit_nusd": 100,
         **others,
     }
-    return BudgetRule(**fields)  # type: ignore[arg-type]  # what is left out and overridden is the test's affair
+    return BudgetRule(**fields)  # type: ignore[arg-type]  # the test decides about missing and overridden fields
 
 
 def names(
@@ -355,7 +355,7 @@ def test_a_period_is_named_by_the_second_it_begins() -> None:
 def test_a_budget_is_known_by_its_owner_and_period(
     scope: BudgetScope, owner: str, identity: str
 ) -> None:
-    """The same in every version of the policy: what was spent stays counted when a limit
+    """It is equal in every version of the policy, so spending stays counted when a limit
     changes.
     """
     assert rule_id(scope, team="payments", owner=owner, period=BudgetPeriod.DAY) == identity

@@ -1,4 +1,4 @@
-"""`x-ratelimit-*`: what SDKs and people read before they are refused."""
+"""`x-ratelimit-*`: the headers that SDKs and people read before they are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_tightest_limit_is_told() -> None:
 
 
 def test_without_limits_there_are_no_headers() -> None:
-    """Nobody should back off from a limit that does not exist."""
+    """A client should not back off from a limit that does not exist."""
     assert limit_headers([LimitStatus(limit_id="t", requests=None, tokens=None)]) == []
 
 

@@ -1,5 +1,5 @@
-"""The limiter of one worker, or of several on one ledger: from units in hand, by asking, and with
-nobody to ask.
+"""The limiter of one worker, or of several on one ledger: from held units, by asking, and
+without Postgres.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Workers:
     async def admit(
         self, limited: Sequence[LimitedBy], tokens: int = 0, *, by: int = 0
     ) -> LimitGrant:
-        """Admit, with an exchange where one is waited for."""
+        """Admit, with an exchange if the request waits for one."""
         done: LimitGrant | BaseException = (await self.admit_all([(limited, tokens)], by=by))[0]
         if isinstance(done, BaseException):
             raise done
@@ -258,9 +258,7 @@ async def test_busy_workers_have_units_in_hand_and_ask_nobody() -> None:
 
 
 async def test_what_postgres_refused_is_refused_without_asking_again() -> None:
-    """A caller that presses on must not press on Postgres; but what others give back is found
-    soon.
-    """
+    """A persistent caller must not load Postgres, but units returned by others are found soon."""
     workers = Workers()
     await workers.admit([per_minute(1)])
     with pytest.raises(RateLimited):
@@ -292,7 +290,7 @@ async def test_tokens_that_were_not_used_go_back_once() -> None:
 
 
 async def test_tokens_used_beyond_the_reservation_count_and_unknown_ones_as_reserved() -> None:
-    """What was really used is what the next 60 seconds have less of."""
+    """The true use reduces the next 60 seconds."""
     workers = Workers()
     (await workers.admit([per_minute(tokens=1000)], 100)).settle(300)
     (await workers.admit([per_minute(tokens=1000)], 100)).settle(None)
@@ -410,7 +408,7 @@ async def test_slots_are_shared_and_come_back_when_a_request_ends() -> None:
 
 
 async def test_a_worker_that_died_does_not_keep_its_slots() -> None:
-    """Nobody gives them back; those of a worker that lives are renewed."""
+    """A dead worker cannot return them; a living worker's slots are renewed."""
     workers = Workers(2)
     await workers.hear()
     await workers.admit([at_once(2)], by=0)
@@ -458,7 +456,7 @@ async def test_slots_over_the_limit_are_let_go_while_all_workers_are_busy() -> N
 
 
 async def test_a_caller_that_leaves_while_it_waits_takes_nothing() -> None:
-    """A slot that nobody frees would be lost for ever."""
+    """A slot without an owner would be lost for ever."""
     workers = Workers()
     asking = asyncio.create_task(workers.one.admit([at_once(1)], 0))
     await asyncio.sleep(0)
@@ -495,7 +493,7 @@ async def test_headers_say_where_each_limit_stands() -> None:
 
 
 async def test_a_changed_limit_counts_at_once() -> None:
-    """The window stays: what was used under the old figure is used under the new one."""
+    """The window stays: use under the old limit counts under the new one."""
     workers = Workers()
     for _ in range(2):
         await workers.admit([per_minute(2)])
@@ -507,7 +505,7 @@ async def test_a_changed_limit_counts_at_once() -> None:
 
 
 async def test_limits_that_nobody_asks_of_are_forgotten() -> None:
-    """Callers name projects as they like: what is kept of each must end."""
+    """Callers choose project names freely, so the memory for each must end."""
     workers = Workers()
     for number in range(50):
         await workers.admit([per_minute(5, limit_id=f"payments/project:{number}")])
@@ -533,7 +531,7 @@ async def test_a_worker_that_ends_gives_back_what_it_has() -> None:
 
 
 async def test_the_loop_asks_by_itself() -> None:
-    """Nobody calls `exchange` but `run`: what waits, and what is to be told, must wake it."""
+    """Only `run` calls `exchange`: waiting requests and due corrections must wake it."""
     workers = Workers()
     running = asyncio.create_task(workers.one.run())
     await workers.one.admit([per_minute(5)], 0)
@@ -576,7 +574,7 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(
                 running.pop(by % len(running)).settle(None)
             elif what == "pass":
                 await workers.pass_s(count / 2)
-            elif what == "lose":  # an exchange in which nobody waits
+            elif what == "lose":  # an exchange without waiters
                 workers.windows.loses_next_reply = True
                 await workers.limiters[by].exchange()
                 workers.windows.loses_next_reply = False
@@ -591,8 +589,8 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(
 
 
 async def test_who_decides_alone_does_not_send_anybody_away_for_long() -> None:
-    """Postgres is late, not away: what the others have left is known in a moment, so a minute's
-    wait would be a lie.
+    """Postgres is late, not away: the other workers' remainder is known in a moment, so a
+    minute's wait would be wrong.
     """
     workers = Workers(wait_s=0.02)
     workers.windows.admission = threading.Event()

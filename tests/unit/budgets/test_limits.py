@@ -102,9 +102,7 @@ def test_room_is_there_when_it_was_promised(taken: list[tuple[float, int]], part
 
 
 def test_a_correction_counts_at_the_moment_of_what_it_corrects() -> None:
-    """What was reserved too much leaves the window now, and what is left leaves it with its
-    moment.
-    """
+    """The excess reservation leaves the window now; the rest leaves it at its own time."""
     counts = SlidingCounts()
     counts.add(1000.0, 100)
     counts.add(1030.0, 10)

@@ -1,4 +1,4 @@
-"""The breaker: it opens on what it should, never stays shut off for long, and a success closes
+"""The breaker: it opens for the right reasons, never stays shut for long, and a success closes
 it.
 """
 
@@ -50,7 +50,7 @@ def test_failures_of_long_ago_do_not_count() -> None:
 
 
 def test_silence_opens_sooner() -> None:
-    """Nobody listens there: twenty callers need not each wait for that."""
+    """Nothing listens there: twenty callers need not each wait for that."""
     breaker = Breaker()
     opened = [breaker.failed(0, 0, is_silent=True) for _ in range(SILENT_IN_A_ROW)]
     assert opened == [False] * (SILENT_IN_A_ROW - 1) + [True]
@@ -70,7 +70,7 @@ def test_any_answer_breaks_a_row_of_silence() -> None:
 
 
 def test_one_probe_at_a_time() -> None:
-    """What has just come up must not be met by everybody at once."""
+    """A recovering deployment must not get all requests at once."""
     breaker = opened_at(100)
     assert not breaker.is_due(100 + FIRST_OPEN_S - 0.1)
     assert breaker.is_due(105)
@@ -95,7 +95,7 @@ def test_a_probe_that_fails_waits_longer_and_never_over_ten_seconds() -> None:
 
 
 def test_a_success_closes_and_forgets() -> None:
-    """What failed before says nothing any more, and the next opening is a first one."""
+    """Earlier failures no longer count, and the next opening is a first one."""
     breaker = opened_at(0)
     for now_s in (5.0, 15.0):
         breaker.began(now_s)
@@ -129,7 +129,7 @@ def test_attempts_that_are_no_probe_do_not_put_it_off() -> None:
 
 
 def test_a_probe_whose_caller_left_lets_another_be_one() -> None:
-    """It told nothing; without that one who hangs up would keep a deployment shut off."""
+    """It gave no result; otherwise a caller who hangs up would keep a deployment shut."""
     breaker = opened_at(0)
     breaker.began(5)
     breaker.let_go(4)
@@ -164,9 +164,7 @@ def test_a_count_is_of_the_last_seconds() -> None:
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Attempts begin and end in any order and in any way; nobody ever waits too long for the next
-    probe.
-    """
+    """Attempts begin and end in any order and in any way; the next probe is never due too late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,13 +213,13 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_probe_is_due_within_ten_seconds(self) -> None:
-        """Whatever happened, if nothing more happens: due ten seconds from now at the latest."""
+        """After any history: due ten seconds from now at the latest."""
         if self.breaker.opened_s is not None:
             assert self.breaker.is_due(self.now_s + 10)
 
     @invariant()
     def it_is_never_shut_for_longer_than_ten_seconds(self) -> None:
-        """Whatever else happens meanwhile."""
+        """During any other events."""
         has_probe = self.probe_s is not None and self.probe_s in self.under_way
         if self.breaker.opened_s is None or self.breaker.is_due(self.now_s) or has_probe:
             self.shut_s = None

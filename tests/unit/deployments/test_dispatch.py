@@ -1,4 +1,4 @@
-"""Failing over: what is tried again, where, how often, and when it is left alone."""
+"""Failover: which attempts are repeated, at which deployment, how often, and when it stops."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Dispatch(Stage):
 
     @property
     def places(self) -> list[str]:
-        """Where each attempt went."""
+        """The deployment of each attempt."""
         return [event.deployment for event in self.journal.events]
 
 
@@ -159,7 +159,7 @@ async def test_another_deployment_comes_before_a_second_try_and_without_a_pause(
 async def test_an_upstream_is_left_alone_as_long_as_it_asks(
     headers: dict[str, str], pauses: list[float]
 ) -> None:
-    """Seconds or a date by its own clock; what cannot be read is no wish."""
+    """Seconds or a date by its own clock; an unreadable value is ignored."""
     on = dispatch(says(429, **headers), ok())
     await on.ask()
     assert on.pauses == pauses
@@ -184,7 +184,7 @@ async def test_no_pause_ends_after_the_deadline() -> None:
 
 
 async def test_all_attempts_share_one_deadline() -> None:
-    """Three attempts of ten minutes each are not what `timeout_s` says."""
+    """`timeout_s` does not allow three attempts of ten minutes each."""
     on = dispatch(says(503, retry_after="5"), says(503, retry_after="4"), ok(), timeout_s=20)
     await on.ask()
     assert on.transport.given_s == [20, 15, 11]
@@ -199,8 +199,8 @@ async def test_a_request_whose_time_is_over_is_not_sent() -> None:
 
 
 async def test_a_timeout_is_repeated_once_and_elsewhere() -> None:
-    """Each costs its caller a minute, and the upstream may have generated and billed what nobody
-    got.
+    """Each costs its caller a minute, and the upstream may have generated and billed a lost
+    answer.
     """
     on = dispatch(*[FakeUpstreamAnswer(fails=UpstreamTimeout("x")) for _ in range(4)])
     with pytest.raises(UpstreamTimeout) as late:
@@ -254,7 +254,7 @@ async def test_what_would_be_said_again_is_tried_elsewhere_only(status: int) -> 
 
 
 async def test_what_is_too_long_goes_to_a_larger_window() -> None:
-    """Not to one that is as small or that nobody knows to be larger."""
+    """Not to one that is as small or whose size is unknown."""
     small = factories.deployment("small", context_window=1000)
     same = factories.deployment("same", context_window=1000)
     unknown = factories.deployment("unknown")
@@ -302,8 +302,8 @@ async def test_the_transport_hears_of_the_first_token_once_it_came() -> None:
 
 
 async def test_when_everything_fails_retries_are_a_tenth_and_a_floor() -> None:
-    """And the caller's SDK is told to leave it, or its two retries would be the storm that ours are
-    not.
+    """The caller's SDK must not retry either, or its two retries would be the storm that ours
+    avoid.
     """
     on = dispatch(*[says(429) for _ in range(5000)])
     useless = 0
@@ -336,7 +336,7 @@ async def test_what_failed_often_is_passed_over_and_comes_back_by_one_request() 
 
 
 async def test_a_probe_that_fails_is_the_only_one_for_a_while() -> None:
-    """Of all callers one finds out that it is not back, and then nobody for ten seconds."""
+    """One caller finds out that it is not back, and then none for ten seconds."""
     on = dispatch(says(401), ok(), UpstreamUnreachable("x"), *[ok() for _ in range(9)])
     await on.ask(ONE, TWO)
     on.clock.advance(5)
@@ -404,7 +404,7 @@ async def test_a_deployment_at_another_address_begins_anew() -> None:
 
 
 async def test_a_full_deployment_is_passed_over() -> None:
-    """What hangs there must not take every stream of this worker."""
+    """A hung deployment must not take every stream of this worker."""
     narrow = factories.deployment("one", max_in_flight=1)
     held = FakeUpstreamAnswer([piece("a"), TAIL, DONE])
     on = dispatch(held, ok(), ok())

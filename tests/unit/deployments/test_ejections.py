@@ -24,7 +24,7 @@ async def noted(store: FakeEjections, clock: FakeClock) -> tuple[Ejections, list
 
 
 def test_it_is_out_at_once_and_counted_once() -> None:
-    """The next request must not go there, whatever Postgres is doing."""
+    """The next request must not go there, in any state of Postgres."""
 
     async def story() -> None:
         ejections, seen = await noted(FakeEjections(is_away=True), FakeClock())
@@ -55,7 +55,7 @@ def test_others_hear_of_it_as_soon_as_postgres_is_back() -> None:
 
 
 def test_what_a_person_readmits_is_in_again() -> None:
-    """Postgres has the last word once it was told: this worker's own memory must not outlive it."""
+    """Postgres decides once it knows the ejection: this worker's memory must not outlive it."""
 
     async def story() -> None:
         clock, store = FakeClock(), FakeEjections()

@@ -1,6 +1,4 @@
-"""Unknown attempts get what the engine made and nobody was charged for: all of it, never more than
-their holds.
-"""
+"""Unknown attempts get the engine's unmetered tokens: all of them, never more than their holds."""
 
 from __future__ import annotations
 
@@ -83,7 +81,7 @@ def test_an_attempt_that_the_engine_never_began_costs_nothing() -> None:
 
 
 def test_several_share_by_their_holds_to_the_token() -> None:
-    """Nobody can say which of them made what: the larger hold could have made more."""
+    """Their individual shares are unknown: the larger hold could have generated more."""
     attempts = [
         unknown(1, held_nusd=3 * 10**8),
         unknown(2, held_nusd=10**8),
@@ -100,7 +98,7 @@ def test_several_share_by_their_holds_to_the_token() -> None:
 
 
 def test_embeddings_are_given_no_answer() -> None:
-    """They write none: what was written is the other attempt's."""
+    """They write none: the written tokens belong to the other attempt."""
     attempts = [unknown(1, price=EMBEDS, writes_output=False), unknown(2)]
     found = resolve(
         window(*attempts, prompt=10, generation=9, metered=Tokens(prompt=0, generation=0))
@@ -109,8 +107,8 @@ def test_embeddings_are_given_no_answer() -> None:
 
 
 def test_no_attempt_is_charged_more_than_was_held_for_it() -> None:
-    """The hold is a promise to whoever pays: what goes beyond it is not theirs, even where the sum
-    would allow it.
+    """The hold is a promise to the paying team: an excess is not theirs, even if the sum would
+    allow it.
     """
     attempts = [
         unknown(1, held_nusd=10_000, price=EMBEDS, writes_output=False),
@@ -160,7 +158,7 @@ def test_what_nobody_can_have_written_is_left_alone() -> None:
 
 
 def test_embeddings_alone_are_resolved_where_the_engine_wrote_nothing() -> None:
-    """No answer is missing, so nobody else was served: the prompts left over are theirs."""
+    """No answer is missing, so no other client was served: the remaining prompts are theirs."""
     left = window(
         unknown(price=EMBEDS, writes_output=False),
         prompt=7,
@@ -208,7 +206,7 @@ def test_attempts_that_used_all_of_their_holds_are_resolved() -> None:
     ],
 )
 def test_a_restart_leaves_the_count_unknown(readings: tuple[Reading, ...]) -> None:
-    """What a process made after the last look died with it."""
+    """The tokens of a process after the last look died with it."""
     assert made(readings) is None
     found = resolve(
         IdleWindow(
@@ -223,9 +221,7 @@ COUNTS = st.integers(0, 10**9)
 
 @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_a_split_is_whole_and_fair(amount: int, weights: list[int]) -> None:
-    """Not one token more or less than there was, and nobody more than one away from their exact
-    share.
-    """
+    """Not one token more or less in total, and each share within one token of the exact one."""
     parts = apportioned(amount, weights)
     assert sum(parts) == amount
     base = weights if any(weights) else [1] * len(weights)
@@ -247,7 +243,7 @@ def test_a_window_is_resolved_whole_within_its_holds_or_not_at_all(
     metered_prompt: int,
     metered_generation: int,
 ) -> None:
-    """Metered plus resolved is what the engine made; no attempt costs more than was held for it."""
+    """Metered plus resolved equals the engine's tokens; no attempt costs more than its hold."""
     attempts = [
         unknown(n, held_nusd=held, writes_output=writes) for n, (held, writes) in enumerate(holds)
     ]

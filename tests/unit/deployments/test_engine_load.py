@@ -1,6 +1,4 @@
-"""What an engine says of its load is read from any page, however broken; what changed is never
-below zero.
-"""
+"""An engine's load is read from any page, even a broken one; changes are never below zero."""
 
 from __future__ import annotations
 
@@ -165,7 +163,7 @@ def test_another_model_on_the_same_engine_is_not_counted() -> None:
     "value", ["NaN", "+Inf", "-Inf", "-1", "", "x", "1e999", "0x3", "{", "\x00"]
 )
 def test_a_figure_that_cannot_be_is_none(value: str) -> None:
-    """What an engine cannot mean must not order anything."""
+    """An impossible figure must not order anything."""
     broken = PAGE.replace(" 2.0\n", f" {value}\n").replace(" 0.00512820512820511\n", f" {value}\n")
     assert (read_page(broken).running, read_page(broken).kv_use, read_page(broken).waiting) == (
         None,
@@ -175,12 +173,12 @@ def test_a_figure_that_cannot_be_is_none(value: str) -> None:
 
 
 def test_a_cache_cannot_be_fuller_than_full() -> None:
-    """A percentage where a share was meant would read as forty times full."""
+    """A percentage in place of a share would read as forty times full."""
     assert read_page(PAGE.replace(" 0.00512820512820511\n", " 41\n")).kv_use is None
 
 
 def test_a_time_behind_a_value_is_not_the_value() -> None:
-    """The format allows one, and label values may hold whatever they like."""
+    """The format allows one, and label values may contain anything."""
     odd = 'vllm:num_requests_running{engine="a} 99 \\" b",model_name="x"} 2.0 1763812345678\n'
     assert read_page(odd).running == 2
 
@@ -215,7 +213,7 @@ def test_a_page_that_repeats_itself_is_read_to_a_bound() -> None:
 
 
 def test_what_happened_between_two_looks() -> None:
-    """Means of what ended, how fast that was, and how much of the prompts was there already."""
+    """Means of finished requests, their rate, and the cached share of the prompts."""
     after = EngineMetrics(
         running=1,
         waiting=0,
@@ -265,7 +263,7 @@ def test_a_counter_that_fell_says_that_the_engine_began_anew(name: str) -> None:
 
 
 def test_where_nothing_ended_nothing_is_known() -> None:
-    """An idle engine's rate of none a second is not what it could do, and its mean is no zero."""
+    """An idle engine's rate of zero a second is not its capacity, and its mean is not zero."""
     assert load_between(SEEN, SEEN, seconds=5) == EngineLoad(
         running=2, waiting=3, kv_use=SEEN.kv_use, block_size=128
     )
@@ -276,7 +274,7 @@ def test_where_nothing_ended_nothing_is_known() -> None:
 def test_no_rate_is_below_zero(
     before: EngineMetrics | None, after: EngineMetrics, seconds: float
 ) -> None:
-    """Whatever two pages say, what is expected from them stays a time, a rate or a share."""
+    """For any two pages, predictions stay a time, a rate or a share."""
     found = load_between(before, after, seconds=seconds)
     assert all(value is None or value >= 0 for value in astuple(found))
     assert found.prefix_hit_share is None or found.prefix_hit_share <= 1

@@ -26,7 +26,7 @@ SAID = Noted(waiting=3, kv_use=0.00512820512820511)
     "value", [JSON, TEXT, f" {JSON} ", JSON.replace("JSON", "json"), TEXT.replace(", ", ",")]
 )
 def test_both_forms_are_read(value: str) -> None:
-    """What was asked for is JSON; a proxy in between may ask for the other."""
+    """We ask for JSON; a proxy in between may ask for the other."""
     assert read_load(value) == SAID
 
 
@@ -40,7 +40,7 @@ def test_what_is_asked_for_is_what_is_read() -> None:
 
 
 def test_half_a_report_is_read_by_halves() -> None:
-    """What one version leaves out is not zero."""
+    """A part that one version leaves out is not zero."""
     assert read_load('JSON {"named_metrics": {"kv_cache_usage_perc": 1}}') == Noted(kv_use=1)
     assert read_load("TEXT named_metrics.num_requests_waiting=2") == Noted(waiting=2)
 

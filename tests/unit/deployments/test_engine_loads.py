@@ -1,5 +1,5 @@
-"""Each worker knows how busy its engines are, no engine makes it wait for another, and what is old
-is not said.
+"""Each worker knows its engines' load, no engine makes it wait for another, and old figures are
+not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = 'JSON {"named_metrics": {"num_requests_waiting": 7.0, "kv_cache_usage_p
 def page(
     *, running: int = 0, waiting: int = 0, tokens: int = 0, finished: int = 0, kv_use: float = 0.0
 ) -> str:
-    """What an engine that has made so much says; each request was read in 0.2 s."""
+    """Return the page of an engine that has generated that much; each request was read in 0.2 s."""
     return (
         f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n"
         f"vllm:kv_cache_usage_perc {kv_use}\nvllm:generation_tokens_total {tokens}\n"
@@ -47,7 +47,7 @@ def policy_of(*names: str, **changes: object) -> PolicyVersion:
 
 @dataclass
 class World:
-    """Engines that say what a test wants, and the worker that looks at them."""
+    """Engines with the test's answers, and the worker that looks at them."""
 
     policy: PolicyVersion | None = field(default_factory=lambda: policy_of("qwen"))
     clock: FakeClock = field(default_factory=FakeClock)
@@ -78,8 +78,8 @@ class World:
 
 
 async def test_what_an_engine_says_is_known_until_it_is_old() -> None:
-    """An old queue orders today's requests by yesterday's traffic: after five seconds it is as if
-    nothing was said.
+    """An old queue orders today's requests by yesterday's traffic: after five seconds the load
+    is unknown.
     """
     world = World()
     assert world.loads.of("qwen") is None
@@ -126,8 +126,8 @@ async def test_a_restart_is_no_rate() -> None:
 
 
 async def test_its_room_is_known_from_when_some_waited() -> None:
-    """With nobody waiting a page does not tell whether there is room; with little to do little is
-    finished.
+    """Without a queue a page does not show whether there is room; with little work few requests
+    finish.
     """
     world = World()
     await world.look(page(running=1, finished=0), after_s=IDLE_EVERY_S)
@@ -152,8 +152,8 @@ async def test_its_room_is_known_from_when_some_waited() -> None:
 
 
 async def test_an_engine_is_asked_often_only_while_it_is_used() -> None:
-    """Its page costs it work: ten workers that ask each second would be felt by an idle engine of
-    nobody's.
+    """Its page costs it work: ten workers that ask each second would load an engine that none of
+    them uses.
     """
     world = World()
     for _ in range(20):
@@ -264,7 +264,7 @@ async def test_a_policy_decides_whom_to_look_at() -> None:
 
 
 async def test_a_header_tells_of_the_queue_between_two_looks() -> None:
-    """It comes with an answer, for nothing; what was sent before it is in it."""
+    """It comes with an answer, at no cost; earlier requests are included in it."""
     world = World()
     world.loads.note_header("gpt", HEADER)
     await world.look(page(running=2, waiting=1, finished=4), after_s=IDLE_EVERY_S)
@@ -351,7 +351,7 @@ async def test_a_page_that_does_not_show_what_was_sent_stands_still() -> None:
 
 
 async def test_an_engine_that_does_not_answer_is_not_alive() -> None:
-    """Silence is what a stopped process says; an engine without any page says nothing about it."""
+    """A stopped process is silent; an engine without any page gives no evidence."""
     world = World()
     await world.look(None)
     assert world.loads.looks_alive("qwen") is False

@@ -1,4 +1,4 @@
-"""The probe reads vLLM's metrics over a real socket, follows nobody elsewhere and is harmed by no
+"""The probe reads vLLM's metrics over a real socket, follows no redirect and survives any
 answer.
 """
 
@@ -41,7 +41,7 @@ process_start_time_seconds {STARTED_S}
 
 
 class Engine(ThreadingHTTPServer):
-    """Answers every request alike and keeps what it was asked."""
+    """Answers every request alike and records the requests."""
 
     def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
@@ -64,7 +64,7 @@ class Engine(ThreadingHTTPServer):
 
 @pytest.fixture
 def engines() -> Iterator[Any]:
-    """Start engines that answer what a test wants."""
+    """Start engines with the test's answers."""
     running: list[Engine] = []
 
     def start(status: int = 200, body: str | bytes = PAGE, **headers: str) -> Engine:
@@ -118,7 +118,7 @@ def test_an_engine_that_is_away_is_down() -> None:
 
 
 def test_a_redirect_is_not_followed(engines: Any) -> None:
-    """A probe that went where it is told would be a way out of the allowed regions."""
+    """A probe that follows redirects would be a way out of the allowed regions."""
     elsewhere = CountingListener()
     try:
         found = look_at(engines(302, "", Location=f"http://127.0.0.1:{elsewhere.port}/metrics"))
@@ -142,16 +142,16 @@ def test_a_redirect_is_not_followed(engines: Any) -> None:
     ],
 )
 def test_no_answer_breaks_the_probe(engines: Any, body: str | bytes) -> None:
-    """It runs in the gateway: what an engine prints must never stop the round of all others."""
+    """It runs in the gateway: an engine's output must never stop the round of all others."""
     found = look_at(engines(200, body))
     assert found.is_up
     assert (found.prompt_tokens, found.generation_tokens, found.started_at) == (None, None, None)
 
 
 def test_an_engine_that_says_503_is_up(engines: Any) -> None:
-    """It loads its model: the GPU is taken and paid for.
+    """It loads its model: the GPU is in use and paid for.
 
-    What an error page says is not believed.
+    The content of an error page is not used.
     """
     found = look_at(engines(503))
     assert (found.is_up, found.prompt_tokens, found.started_at) == (True, None, None)

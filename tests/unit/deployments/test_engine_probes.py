@@ -1,5 +1,5 @@
-"""Engines of one's own: what hangs is passed over, what is back is found without a caller paying
-for it.
+"""Self-hosted engines: a hung one is passed over, a recovered one is found without a caller
+paying for it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Watch:
 
 
 async def test_an_engine_that_is_back_is_found_by_one_token() -> None:
-    """At its declared address, with a fixed body, and nobody is charged: there is no attempt."""
+    """At its declared address, with a fixed body and without a charge: there is no attempt."""
     watch = Watch(FakeUpstreamAnswer([WHOLE]))
     watch.open()
     watch.probes.look()
@@ -93,7 +93,9 @@ async def test_an_engine_that_is_back_is_found_by_one_token() -> None:
 async def test_one_that_is_not_back_is_asked_again_later(
     answer: FakeUpstreamAnswer | UpstreamUnreachable,
 ) -> None:
-    """Refused while it loads, 500 while it goes: nobody's request is spent on finding that out."""
+    """Refused while it loads, 500 while it stops: no caller's request is spent on finding that
+    out.
+    """
     watch = Watch(answer, FakeUpstreamAnswer([WHOLE]))
     standing = watch.open()
     watch.clock.advance(5)
@@ -120,7 +122,7 @@ async def test_a_company_s_api_is_never_probed() -> None:
 
 
 async def test_while_engines_are_probed_no_request_has_to_be_the_probe() -> None:
-    """And while nobody does, the next request is: else it would stay shut off for ever."""
+    """Without a prober the next request is the probe, or the engine would stay shut for ever."""
     watch = Watch(FakeUpstreamAnswer([WHOLE]))
     standing = watch.open()
     watch.clock.advance(5)
@@ -214,7 +216,7 @@ async def hanging(is_alive: bool | None, *, silent_s: float) -> tuple[Stage, Wat
 
 
 async def test_an_engine_that_stands_still_is_passed_over() -> None:
-    """Its `/health` says 200: what is under way there says more."""
+    """Its `/health` answers 200; its attempts in flight show more."""
     _, watch = await hanging(False, silent_s=HANGS_AFTER_S)
     assert watch.opened == [("engine", "no_progress")]
 
@@ -223,8 +225,8 @@ async def test_an_engine_that_stands_still_is_passed_over() -> None:
     ("is_alive", "silent_s"), [(True, 60), (None, 60), (False, HANGS_AFTER_S - 1)]
 )
 async def test_an_engine_that_is_only_slow_is_not(is_alive: bool | None, silent_s: float) -> None:
-    """A long prompt may take a minute; its figures move meanwhile, and where nobody reads them
-    nobody knows.
+    """A long prompt may take a minute; its figures move meanwhile, and without a reader they are
+    unknown.
     """
     _, watch = await hanging(is_alive, silent_s=silent_s)
     assert watch.opened == []

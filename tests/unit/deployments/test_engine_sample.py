@@ -1,6 +1,4 @@
-"""What samples prove of an engine's hours: never more than was seen, never the same second
-twice.
-"""
+"""Samples prove an engine's hours: never more than was seen, never the same second twice."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ MOMENTS = st.integers(0, 4 * 86_400_000).map(
 
 @given(st.lists(MOMENTS, min_size=2, max_size=2, unique=True).map(sorted))
 def test_a_span_is_the_sum_of_its_hours(ends: list[datetime]) -> None:
-    """What is lost or doubled at the full hour is lost or doubled on the bill."""
+    """A loss or double count at the full hour would be on the bill."""
     begin, end = ends
     parts = list(UpSpan(begin=begin, end=end).by_hour())
     assert sum(ms for _, ms in parts) == ms_of(end) - ms_of(begin)
@@ -93,7 +91,7 @@ def test_a_span_is_the_sum_of_its_hours(ends: list[datetime]) -> None:
 
 @given(st.data())
 def test_looks_one_after_the_other_count_each_second_once(data: st.DataObject) -> None:
-    """However often and by whomever it is looked at: uptime is within what was watched, that within
+    """For any number of looks and workers: uptime is within the watched time, and that within
     the clock.
     """
     seconds = sorted(

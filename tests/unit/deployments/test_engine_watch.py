@@ -101,8 +101,8 @@ async def test_only_the_leader_looks() -> None:
 
 
 async def test_no_fault_ends_the_watch() -> None:
-    """Postgres away, or a bug in what follows: the next minute has its turn, and nothing is done on
-    half a round.
+    """Postgres is away, or a later step has a bug: the next minute gets its turn, and no work
+    uses half a round.
     """
     world = World()
     watch = world.watch()

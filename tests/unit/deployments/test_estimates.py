@@ -1,5 +1,5 @@
-"""What a worker learns of deployments from its own attempts and from engines, and how soon it
-forgets.
+"""A worker's estimates of deployments from its own attempts and engines' reports, and their
+decay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOKENS = {"input_bound_tokens": 4064, "features": []}
 
 
 class FakeLoads:
-    """Engines that say what a test says."""
+    """Engines with a test's reports."""
 
     def __init__(self) -> None:
         self.loads: dict[str, EngineLoad] = {}
@@ -109,7 +109,7 @@ def test_a_route_that_asks_for_no_order_gets_its_own_and_pays_nothing(estimates:
 
 
 def test_a_prompt_that_may_not_fit_is_looked_at_closer(estimates: Estimates) -> None:
-    """Even under `priority`: what would be refused at the first goes to the second at once."""
+    """Even under `priority`: a request that the first would refuse goes to the second at once."""
     plain = decided("a", "b", objective="priority", deployments={"a": {"context_window": 1000}})
     long = factories.request(
         facts=replace(REQUEST.body.facts, body_bytes=4000, output_bound_tokens=100)
@@ -122,7 +122,7 @@ def test_a_prompt_that_may_not_fit_is_looked_at_closer(estimates: Estimates) -> 
 
 
 def test_what_was_fast_comes_first(estimates: Estimates, clock: FakeClock) -> None:
-    """From what this worker saw; before that, as declared."""
+    """By this worker's observations; before any, by the declared figures."""
     decision = decided("a", "b")
     assert names(estimates.rank(REQUEST, decision)) == ["a", "b"]
     learned(estimates, "a", ttft_s=2.0)
@@ -134,7 +134,7 @@ def test_what_was_fast_comes_first(estimates: Estimates, clock: FakeClock) -> No
 
 
 def test_what_is_learned_is_forgotten(estimates: Estimates, clock: FakeClock) -> None:
-    """An API that was slow is tried again although nobody was sent there since."""
+    """A slow API is tried again although it had no requests since."""
     decision = decided("a", "b", deployments={"b": {"prior": LatencyPrior(ttft_s=0.6)}})
     learned(estimates, "a", ttft_s=20.0)
     assert names(estimates.rank(REQUEST, decision)) == ["b", "a"]
@@ -143,7 +143,7 @@ def test_what_is_learned_is_forgotten(estimates: Estimates, clock: FakeClock) ->
 
 
 def test_a_timeout_is_a_long_wait(estimates: Estimates) -> None:
-    """What never answers shows no first token, and must not look as fast as declared."""
+    """A silent deployment shows no first token, and must not look as fast as declared."""
     learned(
         estimates, "a", ttft_s=None, tpot_s=None, outcome=Outcome.UPSTREAM_TIMEOUT, duration_s=60.0
     )
@@ -164,7 +164,7 @@ def test_a_timeout_is_a_long_wait(estimates: Estimates) -> None:
 def test_another_engine_behind_the_same_name_is_learned_anew(
     estimates: Estimates, clock: FakeClock, other: dict[str, Any]
 ) -> None:
-    """What is known of the old one says nothing of it, nor does what still ends at the old one."""
+    """Knowledge about the old engine does not apply, nor do attempts that still end there."""
     estimates.rank(REQUEST, decided("a", "b"))
     learned(estimates, "a", ttft_s=9.0)
     clock.advance(1)
@@ -177,8 +177,8 @@ def test_another_engine_behind_the_same_name_is_learned_anew(
 
 
 def test_what_was_learned_before_the_first_order_counts(estimates: Estimates) -> None:
-    """A route may have been `priority` until a minute ago; only what had another price then is
-    forgotten.
+    """A route may have been `priority` until a minute ago; only observations at another price
+    are forgotten.
     """
     learned(estimates, "a", price_id="price_old", ttft_s=0.01)
     learned(estimates, "a", ttft_s=5.0)
@@ -248,7 +248,7 @@ def test_tokens_per_byte_are_of_the_sums_with_five_assumed(
 
 
 def test_the_cached_share_is_of_route_team_and_deployment(estimates: Estimates) -> None:
-    """A prompt that one team repeats is cached at the place where it goes, and for nobody else."""
+    """A prompt that one team repeats is cached at its deployment, and for no other team."""
     cached = TokenUsage(input_tokens=1000, cached_input_tokens=800, output_tokens=1)
     learned(estimates, "a", 15, usage=cached)
     learned(estimates, "b", 15, usage=cached, team="search")
@@ -261,7 +261,7 @@ def engine(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_fresh_signal_of_an_engine_counts_instead_of_what_was_seen(clock: FakeClock) -> None:
-    """Prefill plus queue: it says how it is now, and what was seen is always a while ago."""
+    """Prefill plus queue: it describes the present, while observations are always older."""
     loads = FakeLoads()
     estimates = Estimates(clock, loads=loads)
     decision = decided("a", "b", deployments=engine())
@@ -300,7 +300,7 @@ def test_hysteresis_is_kept_between_requests(estimates: Estimates, clock: FakeCl
 
 
 def test_the_route_to_degrade_to_is_asked_late(estimates: Estimates, clock: FakeClock) -> None:
-    """Only where none keeps the bounds; and where nothing of it may be used it changes nothing."""
+    """Only if none meets the bounds; without an eligible deployment there it changes nothing."""
     asked: list[str] = []
     small = decided("x", name="small")
 
@@ -338,9 +338,7 @@ def test_a_session_is_the_callers_else_its_keys(estimates: Estimates) -> None:
 
 
 def test_attempts_under_way_are_counted(estimates: Estimates) -> None:
-    """Bounded load counts what this worker has sent; what is over, or was never begun, is
-    forgotten.
-    """
+    """Bounded load counts this worker's attempts; ended or unknown ones are dropped."""
     estimates.began("a")
     estimates.began("a")
     estimates.began("b")
@@ -372,7 +370,7 @@ def test_an_embedding_expects_no_answer(estimates: Estimates) -> None:
 
 
 def test_memory_is_bounded(estimates: Estimates) -> None:
-    """Teams, routes and deployments come and go for months; what was begun first makes room."""
+    """Teams, routes and deployments come and go for months; the oldest entries are dropped."""
     for number in range(module.MOST_DEPLOYMENTS + 3):
         estimates.note(ended(f"d{number}", route=f"r{number}"))
     assert len(estimates._seen) == module.MOST_DEPLOYMENTS
@@ -388,5 +386,5 @@ def test_memory_is_bounded(estimates: Estimates) -> None:
 
 
 def test_without_a_clock_nothing_grows_old() -> None:
-    """What only decides, and never learns, needs none."""
+    """Code that only decides, and never learns, needs no clock."""
     assert names(Estimates(FakeClock()).rank(REQUEST, decided("a", "b"))) == ["a", "b"]

@@ -28,7 +28,7 @@ def test_a_probe_goes_to_the_declared_address_alone() -> None:
 
 
 def test_nobody_else_is_probed() -> None:
-    """A company's API gets what its callers send, and what is in no policy gets nothing."""
+    """A company's API gets only its callers' requests, and an undeclared deployment gets none."""
     hosted = factories.deployment("hosted")
     version = factories.version(factories.policy(hosted))
     for deployment in (hosted, factories.deployment("hosted", is_self_hosted=True)):

@@ -1,4 +1,4 @@
-"""The retry budget: whatever comes, retries stay a tenth of the requests and a floor."""
+"""The retry budget: in every case retries stay a tenth of the requests plus a floor."""
 
 from __future__ import annotations
 

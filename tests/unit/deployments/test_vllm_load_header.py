@@ -1,4 +1,4 @@
-"""A plain request asks vLLM how busy it is; nothing else of it changes, and nobody else is
+"""A plain request asks vLLM for its load; nothing else of it changes, and no other provider is
 asked.
 """
 

@@ -1,6 +1,4 @@
-"""What headers say about a request: good values are kept, bad ones are refused in words, nothing is
-lowered.
-"""
+"""Attribution headers: good values are kept, bad ones get an error, and no class is lowered."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def test_a_project_comes_from_the_header_or_the_key() -> None:
     ],
 )
 def test_a_bad_project_is_refused(sent: str, of_key: str | None, said: str) -> None:
-    """Spend must not be booked where its key may not book it."""
+    """Spending must not be booked on a project that is closed to the key."""
     with pytest.raises(InvalidRequest, match=said):
         attribution.project({"x-tollgate-project": sent}, of_key)
 
@@ -60,7 +58,7 @@ def test_tags_are_sorted_pairs(sent: str, tags: tuple[tuple[str, str], ...]) -> 
     "sent", ["a", "a=", "=b", "a=1,a=2", "a=b=c;", "é=1", ",".join(f"t{i}=1" for i in range(17))]
 )
 def test_bad_tags_are_refused(sent: str) -> None:
-    """A tag that is dropped silently is spend nobody finds again."""
+    """A silently dropped tag would be untraceable spending."""
     with pytest.raises(InvalidRequest, match="x-tollgate-tags"):
         attribution.tags({"x-tollgate-tags": sent})
 
@@ -94,7 +92,7 @@ def test_a_header_raises_the_class_and_never_lowers_it(
 def test_a_header_adds_data_tags_and_takes_none_away(
     team_tags: frozenset[str], words: list[str]
 ) -> None:
-    """What a team says of its data holds for all of it, in whatever order a request says more."""
+    """A team's own tags apply to all its requests, in any order of the header's tags."""
     said = {word for word in words if word.strip()}
     if not said:
         return

@@ -1,4 +1,6 @@
-"""Who calls: decided in memory, one answer for every wrong key, and 503 where we cannot know."""
+"""Authentication: decided in memory, one answer for every wrong key, and 503 if the validity is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def test_a_key_is_accepted_in_every_spelling(header: str, sent: str) -> None:
 
 
 def test_every_wrong_key_gets_the_same_answer() -> None:
-    """What is wrong with a key is nobody's business who does not hold it."""
+    """The answer must reveal nothing about a key to a person without it."""
     same_id_other_secret = key_record(MINE)
     wrong = holder(snapshot(key_record(key(2)), same_id_other_secret))
     forged = MINE[:14] + key(3)[14:]
@@ -200,7 +202,7 @@ def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:
 
 
 def test_after_the_stated_time_nobody_is_judged() -> None:
-    """A revoked key may be among the known ones; and the caller is told who can fix it, and how."""
+    """A known key may have been revoked; the error names the operator's remedy."""
     clock = FakeClock()
     held = ageing(clock, outage_s=600)
     clock.advance(600)
@@ -254,7 +256,7 @@ def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
 
 
 def test_readiness_says_that_nothing_is_loaded_and_that_a_policy_is_not_the_newest() -> None:
-    """The two other reasons why this replica may not do what an admin expects of it."""
+    """The two other reasons why this replica may not do the work that an admin expects."""
     assert [check.status for check in snapshot_checks(holder(None))] == [
         Status.FAIL,
         Status.UNKNOWN,
@@ -270,7 +272,7 @@ def test_readiness_says_that_nothing_is_loaded_and_that_a_policy_is_not_the_newe
 
 
 def test_no_number_of_projects_fills_the_memory() -> None:
-    """A caller names its project: what is remembered of it has a bound."""
+    """Callers choose project names, so the memory for them is bounded."""
     current = snapshot(key_record(MINE))
     payments = current.policy.policy.teams["payments"]
     for number in range(MOST_REMEMBERED + 2):
@@ -279,7 +281,7 @@ def test_no_number_of_projects_fills_the_memory() -> None:
 
 
 def test_a_typo_is_401_even_when_stale() -> None:
-    """A key whose checksum is wrong was never ours, whatever the database says."""
+    """A key with a wrong checksum was never ours, in any state of the database."""
     stale = holder(snapshot(key_record(MINE)), refreshed_at=None)
     assert isinstance(refused("Bearer nonsense", stale), InvalidApiKey)
 
@@ -313,7 +315,7 @@ def test_demo_keys_open_only_a_demo() -> None:
 
 
 def test_two_peppers_are_live_while_one_replaces_the_other() -> None:
-    """Rotating the pepper locks nobody out; a pepper that is gone locks its keys out."""
+    """Rotating the pepper locks no key out; a removed pepper locks its keys out."""
     new, old_key, new_key = Pepper(b"new"), key(1), key(2)
     records = (key_record(old_key), key_record(new_key, pepper=new))
     both = holder(snapshot(*records, peppers=(new, PEPPER)))

@@ -44,7 +44,7 @@ def test_every_error_has_a_status_and_all_four_members(kind: type[errors.Request
     named = dict(headers)
     assert named[b"content-type"] == b"application/json"
     assert named[b"retry-after-ms"] == b"1500"
-    is_twin = kind is errors.IdempotencyConflict  # told when to ask again: its twin is under way
+    is_twin = kind is errors.IdempotencyConflict  # with a time to retry: its twin is in flight
     assert (named.get(b"x-should-retry") == b"false") == (
         status not in RETRYING_HELPS and not is_twin
     )
@@ -78,7 +78,7 @@ def test_every_error_is_documented_with_its_status(kind: type[errors.RequestErro
 
 
 def test_nothing_is_documented_that_does_not_exist() -> None:
-    """The page lists what this version sends, no more."""
+    """The page lists the codes of this version, no more."""
     codes = re.findall(r"^\| `(\w+)` \| \d{3} \|", (REFERENCE / "errors.md").read_text(), re.M)
     assert sorted(codes) == sorted({kind.code for kind in REQUEST_ERRORS})
 

@@ -59,7 +59,7 @@ async def test_who_leaves_gives_its_turn_to_the_next(held: Held) -> None:
     await held.send("blue", "b1", "b2", "b3")
     await held.send("green", "g1")
     held.tasks[1].cancel()
-    held.tasks[0].cancel()  # its body is read, but nobody waits for it any more
+    held.tasks[0].cancel()  # its body is being read, but its caller left
     await asyncio.sleep(0)
     await held.go()
     assert held.order == ["b1", "b3", "g1"]
@@ -79,7 +79,7 @@ async def test_a_turn_that_came_to_one_who_just_left_goes_on(held: Held) -> None
 
 
 async def test_an_error_is_its_callers_and_ends_the_turn(held: Held) -> None:
-    """As what is no request raises it."""
+    """The error of a malformed body."""
 
     def fail() -> None:
         raise ValueError("not this one")

@@ -69,14 +69,14 @@ class Unlimited:
 
 @dataclass
 class World:
-    """What the endpoints see."""
+    """The endpoints' dependencies."""
 
     reports: FakeReports = field(default_factory=FakeReports)
     recent: Sequence[UsageEvent] = ()
     is_lagging: bool = False
     age_s: float = 0.0
     health: LedgerHealth | None = None
-    broken: OSError | None = None  # what the checks meet
+    broken: OSError | None = None  # an error for the checks
 
     async def get(self, path: str) -> tuple[int, dict[str, str], dict[str, Any]]:
         """Status, headers and body of a GET, from the application itself."""
@@ -159,7 +159,7 @@ class World:
 async def test_a_failing_report_is_said_in_the_dialect(
     path: str, failure: Exception, status: int, code: str
 ) -> None:
-    """Never `{"detail"}`, never plain text, never what went wrong inside."""
+    """Never `{"detail"}`, never plain text, never the internal cause."""
     found, _, body = await World(FakeReports(failure=failure), age_s=3600).get(path)
     assert (found, body["error"]["code"]) == (status, code)
     assert set(body["error"]) == {"message", "type", "param", "code"}
@@ -186,7 +186,7 @@ async def test_a_receipt_is_readable_here_as_soon_as_the_answer_ended(
         (60, True, None, 202),  # some worker's journal holds events older than a minute
         (86_400, True, None, 202),
         (-4, False, None, 202),  # our clock is a little behind
-        (-6, False, None, 404),  # from the future: nobody can have made it
+        (-6, False, None, 404),  # from the future: no gateway can have made it
         (-6, True, None, 404),
         (59.9, False, AWAY, 202),
         (

@@ -61,8 +61,8 @@ def test_a_level_above_info_says_nothing() -> None:
 
 
 def test_a_line_says_what_it_knows() -> None:
-    """Null is what the upstream did not say; what cannot be known of a refused request is not there
-    at all.
+    """Null marks a value that the upstream did not report; values that a refused request cannot
+    have are absent.
     """
     written: list[bytes] = []
     log = RequestLog("info", written.append)

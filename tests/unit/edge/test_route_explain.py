@@ -33,7 +33,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
 
 def ask(body: Any, *, team: str = "payments", label: str = "") -> dict[str, Any]:
-    """What a key of a team is told."""
+    """Return the answer to a team's key."""
     known = factories.snapshot(document=POLICY)
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"x-tollgate-data-class": label}
@@ -48,7 +48,7 @@ def ranks(told: dict[str, Any]) -> list[tuple[str, int | None]]:
 
 
 def test_a_short_question_is_enough() -> None:
-    """Nobody needs a prompt to ask where it would go."""
+    """A prompt is not needed to ask for the destination."""
     told = ask({"model": "gpt-4o"})
     assert (told["policy_version"], told["team"], told["route"], told["data_class"]) == (
         7,
@@ -65,7 +65,7 @@ def test_a_short_question_is_enough() -> None:
 
 
 def test_a_body_is_decided_as_it_would_be_sent() -> None:
-    """The same reader as for the request itself: what a field needs is found here too."""
+    """The same reader as for the request itself finds the needs of fields here too."""
     assert ranks(ask({**CHAT, "tools": [TOOL]})) == [("us", 1), ("eu", None)]
     assert ranks(ask(CHAT, label="confidential")) == [("us", None), ("eu", 1)]
 
@@ -85,7 +85,7 @@ def test_a_class_may_be_raised_in_the_body_and_never_lowered() -> None:
 
 
 def test_each_caller_gets_the_decision_of_its_own_team() -> None:
-    """Another team's rules are nobody's business, and nothing in the body can ask for them."""
+    """Another team's rules are private, and nothing in the body can ask for them."""
     assert ask({"model": "assistant"}, team="legal")["team"] == "legal"
     with pytest.raises(InvalidRequest, match="team"):
         ask({"model": "assistant", "team": "legal"})
@@ -145,7 +145,7 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
     ],
 )
 def test_what_cannot_be_read_is_refused_with_words(body: bytes) -> None:
-    """A 400 that says what to send, never a failure of ours."""
+    """A 400 with the correct form, never an internal error."""
     with pytest.raises(InvalidRequest):
         ask(body)
 
@@ -200,7 +200,7 @@ def priced(
 
 
 def test_the_arithmetic_of_each_candidate_is_told() -> None:
-    """Why this one and not the cheaper one: the figures, the bound, and what they stand on."""
+    """The reasons for this one and not the cheaper one: the figures, the bound, and their basis."""
     told = priced({"model": "assistant", "tokens": 1000, "answer_tokens": 101})
     a, b = told["candidates"]
     assert (
@@ -239,8 +239,8 @@ def test_a_worker_tells_what_it_has_seen() -> None:
 
 
 def test_the_route_that_is_degraded_to_is_explained_too() -> None:
-    """Its deployments come first then, although the team does not list it; where they may not be
-    used they do not.
+    """Its deployments come first then, although the team does not list it; if they are not
+    eligible they do not.
     """
     slow = {
         n: replace(d, prior=LatencyPrior(ttft_s=9.0))

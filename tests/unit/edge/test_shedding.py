@@ -13,7 +13,7 @@ from tests.waiting import soon
 
 
 class Load:
-    """What is measured, at hand."""
+    """The measured values."""
 
     def __init__(self) -> None:
         self.journal = 0.0
@@ -54,7 +54,7 @@ class Load:
 def test_a_late_loop_refuses_low_first_and_high_last(
     late_s: float, refused: list[Priority]
 ) -> None:
-    """What is done late for everybody is better done in time for those who matter most."""
+    """Instead of serving everyone late, the gateway serves the high-priority teams in time."""
     load = Load()
     assert load.refused(late_s=late_s) == refused
     assert load.shed == [priority.value for priority in refused]
@@ -104,7 +104,7 @@ def test_the_last_streams_are_for_high(streams: int, refused: list[Priority]) ->
 
 
 async def test_a_loop_that_is_held_up_is_seen() -> None:
-    """It is measured where it is felt: in the loop itself."""
+    """The delay is measured in the loop itself."""
     load = Load()
     running = asyncio.create_task(load.shedding.run())
 

@@ -1,6 +1,4 @@
-"""The audit log's chain: whatever is done to it is found, and what was not touched raises
-nothing.
-"""
+"""The audit log's chain: every change is found, and an unchanged log raises nothing."""
 
 from __future__ import annotations
 
@@ -62,16 +60,14 @@ def test_every_one_of_ten_thousand_random_edits_is_found(rng: Random) -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_column_is_checked(column: str) -> None:
-    """People read the columns, not the hashed line: one of them left unchecked is where a forger
-    writes.
-    """
+    """People read the columns, not the hashed line, so a forger would use an unchecked column."""
     rows = audit_log(3)
     rows[1] = replace(rows[1], **{column: 7 if column == "seq" else "x"})
     assert told(rows)
 
 
 def test_a_finding_names_the_row_and_each_break_once() -> None:
-    """Whoever hears the alarm must know where to look, and is not told of every later row."""
+    """The reader of the alarm needs the place, and not a list of every later row."""
     rows = audit_log(9)
     rows[3] = replace(rows[3], operator="eve")
     assert told(rows) == ["4: `operator` is not what its `line` says"]
@@ -87,7 +83,7 @@ def test_a_finding_names_the_row_and_each_break_once() -> None:
 
 
 def test_a_cut_off_end_needs_a_head() -> None:
-    """What is left is a whole log; only somebody who kept the head knows that there was more."""
+    """The remainder is a valid log; only a kept head shows that there was more."""
     rows = audit_log(9)
     assert told(rows[:6]) == []
     assert told(rows[:6], head_of(rows)) == [

@@ -1,4 +1,4 @@
-"""What is counted with every request reads as the metrics library itself would have counted it."""
+"""The counters of every request give the same output as the metrics library itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DURATIONS = BOUNDS | st.floats(0, 400)
 
 @st.composite
 def settled(draw: st.DrawFn) -> UsageEvent:
-    """An event with anything in what is counted."""
+    """Return an event with any counted values."""
     return replace(
         event(),
         route=draw(st.sampled_from("ab")),
@@ -124,7 +124,7 @@ def test_counts_read_as_the_library_would_count(events: list[UsageEvent]) -> Non
 
 
 def test_requests_are_counted_by_endpoint_and_status() -> None:
-    """What the error-rate alert divides, and what the drain waits for."""
+    """The error-rate alert divides these, and the drain waits for them."""
     registry, counts = CollectorRegistry(), RequestCounts()
     registry.register(counts)
     counts.in_flight = 3

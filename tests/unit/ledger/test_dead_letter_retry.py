@@ -1,6 +1,4 @@
-"""Booking what was set aside: in the order in which it came, and noted as dealt with only once it
-is booked.
-"""
+"""Retrying dead letters: in their order, and resolved only once they are booked."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ WRITTEN = {
 
 @dataclass
 class Desk:
-    """Letters and the ledger; `steps` are what was done to either."""
+    """Letters and the ledger; `steps` records the calls to either."""
 
     steps: list[tuple[str, object]] = field(default_factory=list)
 

@@ -70,7 +70,7 @@ def test_every_outcome_and_every_source_ends_somewhere() -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    """What an auditor reads is what is tested, row by row and in order."""
+    """The auditor's page equals the tested table, row by row and in order."""
     shown = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     start = shown.index("| ending | outcome | the caller got | booked | usage source | marks |")
     assert shown[start + 2 : start + 2 + len(ENDINGS)] == [ending.as_row() for ending in ENDINGS]

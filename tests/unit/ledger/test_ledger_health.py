@@ -1,6 +1,4 @@
-"""What the ledger's figures are worth saying: quiet while all is well, and a runbook for all that
-is not.
-"""
+"""The checks on the ledger's figures: quiet while all is well, and a runbook for each problem."""
 
 from __future__ import annotations
 
@@ -104,7 +102,7 @@ def test_every_runbook_that_a_check_names_is_there() -> None:
 
 
 async def test_the_watch_says_what_it_found_last_or_that_it_could_not_look() -> None:
-    """A figure of before the outage would be told as one of now."""
+    """A figure from before the outage would pass as a current one."""
     answers: list[LedgerState | DatabaseUnavailable] = [
         state(dead_letters=1),
         DatabaseUnavailable("It is away."),

@@ -1,4 +1,4 @@
-"""An attempt whose process died: what its last progress figure is worth."""
+"""An attempt whose process died: the use of its last progress figure."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def intent(held_nusd: int = HELD_NUSD) -> UsageEvent:
 
 
 def test_an_intent_alone_stands_as_it_is() -> None:
-    """Nothing was heard: unknown, at its hold."""
+    """Without further records: unknown, at its hold."""
     assert recovered(intent(), price(), None, writes_output=True) == intent()
 
 
 def test_progress_makes_it_derived() -> None:
-    """The page cache survives the process: what was last seen is charged, and the event says how we
-    know.
+    """The page cache survives the process: the last recorded usage is charged, and the event
+    names its source.
     """
     found = recovered(intent(), price(), USAGE, writes_output=True)
     assert (found.usage, found.usage_source, found.cost_nusd, found.held_nusd) == (
@@ -55,7 +55,7 @@ def test_progress_up_to_the_hold_is_charged() -> None:
 
 
 def test_progress_above_the_hold_is_kept_but_not_charged() -> None:
-    """progress ≤ true ≤ hold: where the first is above the last, one of them is wrong, and a person
+    """progress ≤ true ≤ hold: if the first exceeds the last, one of them is wrong, and a person
     must look.
     """
     found = recovered(intent(29_999), price(), USAGE, writes_output=True)
@@ -69,7 +69,7 @@ def test_progress_above_the_hold_is_kept_but_not_charged() -> None:
 def test_half_a_figure_or_a_broken_one_leaves_the_hold(
     running: TokenUsage, is_suspect: bool
 ) -> None:
-    """What was heard is kept beside it."""
+    """The reported figures are kept beside it."""
     found = recovered(intent(), price(), running, writes_output=True)
     assert found == replace(intent(), reported=running, is_suspect=is_suspect)
 

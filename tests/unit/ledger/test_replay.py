@@ -1,5 +1,5 @@
-"""A past request under another policy: where it would have gone, for how much, and which budget
-would stop it.
+"""A past request under another policy: its deployment, its cost, and the budget that would stop
+it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def rule(limit_nusd: int, **changes: Any) -> BudgetRule:
 
 
 def test_a_request_goes_to_the_first_that_is_eligible_now() -> None:
-    """That is what a plan promises: the order of the new policy, not of the old one."""
+    """A plan promises the order of the new policy, not of the old one."""
     policy = factories.policy(factories.deployment("two"), factories.deployment("one"))
     assert fate(alike(), policy).destination == "two"
 
@@ -202,8 +202,8 @@ def test_a_cost_is_that_of_the_new_destination_line_by_line() -> None:
 
 
 def test_the_same_price_at_the_same_place_costs_the_same() -> None:
-    """Also what a settlement could charge and nobody can compute again, such as a suspect
-    answer.
+    """Including charges that a settlement could make and no replay can compute, such as a
+    suspect answer.
     """
     found = fate(alike(), factories.policy(), {"one": OLD})
     assert cost_after_nusd(past(cost_nusd=77), found) == 77
@@ -259,9 +259,7 @@ def test_a_tier_without_a_price_has_no_cost() -> None:
 
 
 def test_a_hold_is_what_the_gateway_would_have_held() -> None:
-    """A budget asks for the bound, not for the cost: what fits by its cost may be refused by its
-    hold.
-    """
+    """A budget asks for the bound, not for the cost: the hold may not fit even if the cost does."""
     found = fate(alike(), factories.policy(factories.deployment("two", max_output_tokens=50)))
     assert hold_nusd(past(), found) >= 2000 * 2000 + 500 * 7000
     capped = hold_nusd(past(max_output_tokens=None), found)
@@ -310,7 +308,7 @@ def test_a_budget_without_an_end_never_begins_again() -> None:
 
 
 def test_grants_raise_the_limit_of_their_period_alone() -> None:
-    """What an admin granted on top would be there under the new policy too."""
+    """An admin's grant would exist under the new policy too."""
     account = (Account(account_id="payments/day", rule=rule(100)),)
     day_s = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp())
     walk = BudgetWalk(granted_nusd={("payments/day", day_s): 50})
@@ -321,7 +319,7 @@ def test_grants_raise_the_limit_of_their_period_alone() -> None:
 
 
 def test_two_accounts_are_asked_and_charged_each() -> None:
-    """A request fits only where all of its budgets have room."""
+    """A request fits only if all of its budgets have room."""
     own, shared = (
         rule(100),
         rule(50, rule_id="cost_centre:CC-1/day", scope=BudgetScope.COST_CENTRE, team=None),
@@ -386,7 +384,7 @@ def test_each_request_is_ordered_by_its_own_tokens() -> None:
 def test_under_an_unchanged_policy_nothing_seems_to_move(
     input_tokens: int, output_tokens: int, cached_tokens: int
 ) -> None:
-    """A plan that moves requests although nothing changed is a plan that nobody believes."""
+    """A plan that moves requests although nothing changed would not be believed."""
     here = ordered(prices={"one": factories.price("0.5", "2"), "two": OLD})
     request = past(
         input_tokens=input_tokens, output_tokens=output_tokens, cached_input_tokens=cached_tokens
@@ -402,7 +400,7 @@ def test_under_an_unchanged_policy_nothing_seems_to_move(
 
 
 def test_a_bound_is_held_against_the_latencies_of_the_past() -> None:
-    """That is what a plan is for: to see whom a new bound would move."""
+    """A plan should show which requests a new bound would move."""
     dear = {"one": factories.price("9", "9")}
     assert goes(ordered(prices=dear), past()) == "two"
     assert goes(ordered(prices=dear, ttft_p95_s=1.0), past()) == "one"
@@ -414,7 +412,7 @@ def test_a_bound_is_held_against_the_latencies_of_the_past() -> None:
 
 
 def test_a_request_is_degraded_as_it_would_be() -> None:
-    """To the other route, at its price; and what was degraded then stays where it was."""
+    """To the other route, at its price; a request degraded then stays at its deployment."""
     small = {"small": Route(name="small", deployments=("mini",))}
     every = (factories.deployment("two"), factories.deployment("mini"))
     found = ordered(*every, routes=small, ttft_p95_s=1.0, degrade_to="small")
@@ -466,7 +464,7 @@ def test_a_request_stays_at_its_replica() -> None:
     ],
 )
 def test_what_needs_no_order_shares_one_fate(of: Alike, route: dict[str, Any]) -> None:
-    """Millions of requests are decided by a few hundred decisions wherever that is possible."""
+    """Millions of requests share a few hundred decisions if possible."""
     chat_only = frozenset({Operation.CHAT})
     several = [factories.deployment(name, operations=chat_only) for name in ("one", "two")]
     assert ordered(*several, of=of, **route) is None

@@ -1,4 +1,6 @@
-"""The job that sums up and lets holds go: it survives the database and says what it did."""
+"""The job that refreshes roll-ups and expires holds: it survives the database and reports its
+work.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_nothing_is_let_go_while_the_database_is_away() -> None:
 
 
 async def test_nothing_is_read_for_a_database_that_is_still_away() -> None:
-    """A try costs a connection, and not the reading of megabytes that nobody takes."""
+    """A try costs a connection, and not the reading of megabytes that Postgres will not take."""
     on = Stage(settled(3), ledger=FakeLedger(is_away=True))
     assert not await on.writer.write_all()
     on.notes.is_away = True
@@ -157,7 +157,7 @@ async def test_journals_of_the_gone_are_written_first_and_then_finished() -> Non
     assert [made.is_own for made in on.progress] == [
         False,
         True,
-    ]  # what others settled was never waiting here
+    ]  # events settled by others were never waiting here
 
 
 async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
@@ -172,9 +172,7 @@ async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
 
 
 async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
-    """An unforeseen error in one round is logged and counted; the next round writes what was
-    there.
-    """
+    """An unexpected error in one round is logged and counted; the next round writes the events."""
 
     class Clumsy(FakeLedger):
         has_failed = False
@@ -198,7 +196,7 @@ async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
 
 
 async def test_stopping_writes_what_is_left() -> None:
-    """What was settled while the last round ran is in Postgres before the process ends."""
+    """Events settled during the last round are in Postgres before the process ends."""
     on = Stage(settled(0))
     running = asyncio.create_task(on.writer.run())
     await asyncio.sleep(0)
@@ -209,7 +207,7 @@ async def test_stopping_writes_what_is_left() -> None:
 
 
 async def test_a_neighbour_that_died_is_looked_for_now_and_then() -> None:
-    """What it had leased comes back with its journal; nobody else may start here for days."""
+    """Its leases return with its journal; no other gateway may start here for days."""
     on = Stage(settled(1))
     await on.writer.write_all()
     left = settled(2, first=10)
@@ -223,7 +221,7 @@ async def test_a_neighbour_that_died_is_looked_for_now_and_then() -> None:
 
 
 async def test_a_clean_stop_says_that_nothing_is_left() -> None:
-    """Then what this worker had leased comes back at once, and not when somebody misses it."""
+    """This worker's leases then return at once, and not after a timeout."""
     on = Stage(settled(1))
     on.writer.stop()
     await on.writer.run()
@@ -239,7 +237,7 @@ async def test_a_stop_without_postgres_leaves_the_journal_to_the_next_start() ->
 
 
 async def test_a_stop_while_our_journal_cannot_be_read_leaves_it() -> None:
-    """What is in it may be whole: the next try, or the next start, reads it."""
+    """It may be intact: the next try, or the next start, reads it."""
     on = Stage(settled(1))
     on.own.problem = OSError("no open files")
     on.writer.stop()
@@ -291,7 +289,7 @@ async def test_a_step_that_hangs_ends_and_the_next_round_writes(step: str) -> No
             return super().adopt()
 
         def limit(self, name: str) -> None:
-            """What a session does with a question that is not answered in time."""
+            """The reaction of a session to a query that is not answered in time."""
             if name == step and self.hangs:
                 self.hangs = False
                 raise DatabaseUnavailable(

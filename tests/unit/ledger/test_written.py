@@ -1,4 +1,4 @@
-"""What became of a batch: it is booked in parts, and each document is told of once."""
+"""The result of a batch: it is booked in parts, and each document is counted once."""
 
 from __future__ import annotations
 

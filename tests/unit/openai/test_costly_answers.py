@@ -1,8 +1,8 @@
 """An answer of millions of values stopped the event loop for up to 18 s and took 2 GB.
 
-Found by an attacker who played an upstream, on 2026-11-23. What is decoded is bounded; beyond the
-bounds an answer is handed on as it came, and estimated. Times are measured by
-`bench/costly_answers.py`.
+Found by an attacker who simulated an upstream, on 2026-11-23. The decoded part is bounded; beyond
+the bounds an answer is passed on unchanged, and estimated. `bench/costly_answers.py` measures the
+times.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def listed(piece: bytes, count: int) -> bytes:
 
 
 def whole(body: bytes) -> tuple[Observed, bytes]:
-    """What was seen of a plain answer, and what its caller gets."""
+    """Return the observations of a plain answer, and the caller's body."""
     observed = Observed()
     return observed, rewrite_chat(body, observed, model="assistant", cost=cost)
 
@@ -132,7 +132,7 @@ def test_a_large_response_is_rewritten_without_a_walk_through_its_members() -> N
 
 
 def test_a_member_that_cannot_be_told_from_others_leaves_a_large_answer_as_it_came() -> None:
-    """Which one of two counts is anybody's guess; of hundreds nobody looks for it."""
+    """Which of two members counts is a guess; of hundreds none is looked for."""
     filler = b'"z":"' + b"a" * MAX_WALKED_BYTES + b'"}'
     twice = b'{"model":"m","a":{"model":"m"},' + filler
     many = b'{"model":"m",' + b'"a":{"model":1},' * MAX_SAME_NAMES + filler

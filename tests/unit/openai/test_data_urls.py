@@ -63,19 +63,19 @@ MAY_NAME_ADDRESSES = [
 
 @pytest.mark.parametrize("url", HOLD_ALL)
 def test_pixels_sound_and_documents_hold_all(url: str) -> None:
-    """What SDKs send."""
+    """The URLs that SDKs send."""
     assert holds_all(url)
 
 
 @pytest.mark.parametrize("url", MAY_NAME_ADDRESSES)
 def test_what_may_name_an_address_does_not(url: str) -> None:
-    """By its type, or because it begins as a text whatever its type says."""
+    """By its type, or because it begins as a text despite its type."""
     assert not holds_all(url)
 
 
 @pytest.mark.parametrize("url", DOCUMENTS)
 def test_a_document_is_read_for_its_text(url: str) -> None:
-    """Where a file stands, and nowhere else."""
+    """In a file part, and in no other place."""
     assert holds_all(url, is_document=True)
     assert not holds_all(url)
     content = [{"type": "file", "file": {"filename": "x", "file_data": url}}]
@@ -94,7 +94,7 @@ def test_what_does_not_hold_all_needs_leave(url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["reasoning", "compaction"])
 def test_a_sealed_item_without_its_content_is_kept_elsewhere(kind: str) -> None:
-    """Its id alone means what another request left at the provider."""
+    """Its id alone refers to data that another request stored at the provider."""
 
     def features(**members: object) -> frozenset[str]:
         body = {"model": "m", "input": [{"type": kind, **members}]}

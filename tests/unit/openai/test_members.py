@@ -72,7 +72,7 @@ def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes])
 
 @given(bodies())
 def test_one_member_is_where_all_of_them_are_located(written: tuple[dict[str, Any], bytes]) -> None:
-    """Also where its name stands in other places: below it, in a text, or spelled with escapes."""
+    """Even if its name also occurs elsewhere: below it, in a text, or spelled with escapes."""
     _, body = written
     for name, place in locate(body).items():
         quoted = json.dumps(name, ensure_ascii=False).encode()
@@ -112,7 +112,7 @@ def test_one_member_that_occurs_twice_is_refused() -> None:
 def test_replacing_a_member_leaves_every_other_byte(
     written: tuple[dict[str, Any], bytes], value: Any, data: st.DataObject
 ) -> None:
-    """What nobody asked to change is not re-encoded: number forms, escapes and order stay."""
+    """Unchanged members are not re-encoded: number forms, escapes and order stay."""
     members, body = written
     name = data.draw(st.sampled_from([*members, "added"]))
     place = locate(body).get(name)
@@ -131,7 +131,7 @@ def test_replacing_a_member_leaves_every_other_byte(
 def test_several_members_are_replaced_at_once(
     written: tuple[dict[str, Any], bytes], data: st.DataObject
 ) -> None:
-    """Splices do not move each other's places, whatever order they are given in."""
+    """Splices do not move each other's positions, in any order."""
     members, body = written
     chosen = data.draw(st.lists(st.sampled_from([*members, "one", "two"]), unique=True))
     places = locate(body)
@@ -186,9 +186,7 @@ def test_cutting_a_member_leaves_the_others(
     ],
 )
 def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
-    """Two parsers may disagree on which one counts, and one of them decides where the request may
-    go.
-    """
+    """Two parsers may disagree on the one that counts, and one of them decides the destination."""
     with pytest.raises(MalformedJson, match="'a' occurs twice"):
         locate(body)
 
@@ -221,7 +219,7 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
 
 @given(st.binary(max_size=40) | st.text('{}[]",:\\ntfa1.e- ', max_size=30).map(str.encode))
 def test_no_bytes_make_it_fail_otherwise(body: bytes) -> None:
-    """Whatever arrives is located, or refused as malformed: never an index or decode error."""
+    """Any bytes are located, or refused as malformed: never an index or decode error."""
     try:
         found = locate(body)
     except MalformedJson:
@@ -240,8 +238,8 @@ def test_a_body_with_absurdly_many_members_is_refused() -> None:
 def test_both_ways_to_find_members_agree(
     case: tuple[dict[str, Any], bytes], is_compact: bool
 ) -> None:
-    """The short way takes only bodies whose length proves where everything stands; a wrong place
-    would splice there.
+    """The short way takes only bodies whose length proves all positions; a wrong position would
+    corrupt the splice.
     """
     members, body = case
     if is_compact:

@@ -1,4 +1,4 @@
-"""Answers of odd shapes, on the wire alone: what is noted of them decides what is booked."""
+"""Answers of odd shapes, on the wire alone: their observations decide the booking."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_usage_beside_the_answer_needs_no_text() -> None:
 
 
 def test_content_of_a_shape_that_is_not_known_has_its_size() -> None:
-    """An answer that said something is never counted as nothing."""
+    """An answer with content never counts as empty."""
     message = {"content": [{"type": "of tomorrow", "word": "x" * 50}]}
     observed, _ = noted(chat, json.dumps({"choices": [{"message": message}]}).encode())
     assert (observed.output_bytes, observed.texts, observed.has_all_text) == (
@@ -112,7 +112,7 @@ def test_embeddings_beside_an_error_are_an_answer() -> None:
     ],
 )
 def test_the_text_of_a_response_without_usage_is_kept(output: Any, text: tuple[str, ...]) -> None:
-    """Items hold it in several places; what is no item is passed over."""
+    """Items hold it in several places; other values are skipped."""
     observed, _ = noted(response, json.dumps({"output": output}).encode())
     assert observed.texts == text
     assert observed.has_content == bool(output)
@@ -126,13 +126,13 @@ def test_items_of_a_shape_that_is_not_known_have_their_size(output: Any) -> None
 
 
 def test_output_with_a_number_out_of_range_has_its_size() -> None:
-    """The decoder skips what it does not need, and refuses it where it is needed."""
+    """The decoder skips members that it does not need, and refuses a needed one."""
     observed, _ = noted(response, b'{"output":[{"type":"message","x":1e999}]}')
     assert observed.output_bytes == len(b'[{"type":"message","x":1e999}]')
 
 
 def test_a_response_with_usage_is_not_kept() -> None:
-    """Text is kept only where it must be counted."""
+    """Text is kept only if it must be counted."""
     body = {"output": [{"text": "a"}], "usage": {"input_tokens": 1, "output_tokens": 1}}
     observed, _ = noted(response, json.dumps(body).encode())
     assert (observed.texts, observed.output_bytes) == ((), 0)
@@ -190,7 +190,7 @@ def test_an_error_object_in_place_of_a_stream_is_an_error_event(
     "body", [b"<html>", b"\xff", b'{"id":"c"}', b'{"usage":{"prompt_tokens":3}}']
 )
 def test_a_body_that_is_no_stream_was_bought(body: bytes) -> None:
-    """It came whole, and cannot be handed on: its size is what can be counted."""
+    """It came whole, and cannot be passed on: its size can be counted."""
     stream = a_stream()
     stream.feed(body)
     assert stream.end() == b""

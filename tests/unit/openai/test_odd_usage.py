@@ -33,7 +33,7 @@ def event(**members: Any) -> bytes:
 
 
 def streamed(*events: bytes) -> tuple[Observed, bytes]:
-    """What was seen of a chat's stream, and what its caller got."""
+    """Return the observations of a chat's stream, and the caller's bytes."""
     stream = chat_stream(
         model="assistant",
         cost=cost,
@@ -118,7 +118,7 @@ def test_an_odd_response_is_read() -> None:
 
 @pytest.mark.parametrize("number", ["500.0", '"500"', '"500.00"'])
 def test_a_whole_number_in_another_form_is_read(number: str) -> None:
-    """It was an estimate of 2 % of what was stated."""
+    """The former estimate was 2 % of the stated figure."""
     observed = Observed()
     body = b'{"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":%b}}' % (
         (number.encode(),) * 2
@@ -171,7 +171,7 @@ def test_a_vector_in_a_member_that_is_rewritten_leaves_the_answer_as_it_came() -
 
 
 def test_a_figure_that_content_follows_is_no_last_word() -> None:
-    """What ends a stream without content leaves it."""
+    """A final event without content does not replace it."""
     said = {"index": 0, "delta": {"content": "word "}}
     early = event(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 0})
     ends = event(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
@@ -210,7 +210,7 @@ def test_work_that_goes_on_cannot_be_counted(status: str) -> None:
 
 
 def test_what_is_compressed_is_read_to_a_bound() -> None:
-    """Whatever the bytes are."""
+    """For any bytes."""
     assert inflated(gzip.compress(b"text")) == b"text"
     assert len(inflated(gzip.compress(bytes(2 * MOST_BYTES)))) == MOST_BYTES
     for odd in (

@@ -68,7 +68,7 @@ def chat(
 
 
 def payloads(sent: bytes) -> list[Any]:
-    """What the caller reads; `[DONE]` as a word."""
+    """Return the caller's payloads; `[DONE]` as a word."""
     found = [data_of(each) for each in EventSplitter().feed(sent)]
     return [
         json.loads(each) if each != b"[DONE]" else "[DONE]" for each in found if each is not None
@@ -79,9 +79,7 @@ def payloads(sent: bytes) -> list[Any]:
 
 
 def test_a_whole_answer_is_renamed_and_priced() -> None:
-    """The caller reads the name it asked for and what the answer cost; every other byte is the
-    upstream's.
-    """
+    """The caller reads the requested name and the cost; every other byte is the upstream's."""
     body = (
         b'{ "id":"x", "model" : "m-1", "choices":[{"finish_reason":"stop"}], '
         b'"usage": {"prompt_tokens":10,\n"completion_tokens":2} }'
@@ -126,7 +124,7 @@ def test_an_unknown_cost_is_not_written() -> None:
     ],
 )
 def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> None:
-    """What we cannot read we neither change nor call a success."""
+    """An unreadable answer is neither changed nor called a success."""
     observed = Observed()
     assert rewrite_chat(body, observed, model="assistant", cost=cost) == body
     assert observed == Observed()
@@ -142,7 +140,7 @@ def test_a_chat_that_says_something_else_twice_is_metered_by_its_one_usage() -> 
 
 
 def test_a_usage_that_is_none_gets_no_cost() -> None:
-    """What was metered came elsewhere; there is nothing here that a cost could be put into."""
+    """The metered usage came elsewhere; there is no place here for a cost."""
     body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'  # noqa: E501
     observed = Observed()
     assert rewrite_chat(body, observed, model="assistant", cost=cost) == body
@@ -165,7 +163,7 @@ def test_an_error_in_a_whole_answer_is_noticed() -> None:
 
 
 def test_a_whole_response_object() -> None:
-    """`/v1/responses` says its status where chat says a finish reason."""
+    """`/v1/responses` has a status in place of chat's finish reason."""
     body = b'{"id":"r","model":"m-1","status":"completed","usage":{"input_tokens":10,"output_tokens":2},"error":null}'  # noqa: E501
     observed = Observed()
     sent = json.loads(rewrite_response(body, observed, model="assistant", cost=cost))
@@ -222,7 +220,7 @@ def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
 
 
 def test_usage_the_caller_asked_for_comes_with_its_cost() -> None:
-    """The last chunk before `[DONE]` has no choices, full usage and what it cost."""
+    """The last chunk before `[DONE]` has no choices, full usage and its cost."""
     stream = chat(wants_usage=True)
     sent = payloads(stream.feed(event(chunk("a", usage=None)) + event(tail()) + DONE))
     assert sent[0] == chunk("a", model="assistant", usage=None)
@@ -366,7 +364,7 @@ def test_rubbish_after_done_is_dropped(late: bytes) -> None:
 
 
 def test_usage_after_a_last_word_and_done_changes_nothing() -> None:
-    """What the answer said it cost is what is booked."""
+    """The booked cost is the one shown in the answer."""
     stream = chat(wants_usage=True)
     stream.feed(event(tail()) + DONE + event(tail({"prompt_tokens": 99, "completion_tokens": 99})))
     assert stream.observed.final == METERED
@@ -386,7 +384,7 @@ def test_running_usage_that_nobody_asked_for_is_the_last_word_only_at_the_end() 
 
 
 def test_running_usage_that_we_asked_for_never_becomes_the_last_word() -> None:
-    """Row 17: the final chunk is missing. What was seen is charged, as derived."""
+    """Row 17: the final chunk is missing. The observed usage is charged, as derived."""
     stream = chat(asked_running=True)
     stream.feed(event(running("a", 1)) + event(running("b", 2, finish="stop")) + DONE)
     assert (stream.observed.running, stream.observed.final, stream.observed.usage) == (
@@ -440,11 +438,11 @@ def test_an_error_event_with_usage_is_metered() -> None:
     ],
 )
 def test_usage_of_an_error_answer(body: bytes, usage: TokenUsage | None) -> None:
-    """Read where it is there, whatever else the body is."""
+    """It is read if present, whatever the rest of the body."""
     assert usage_in(body) == usage
 
 
-# ---- text, where nobody else counts it
+# ---- text, counted if the upstream does not
 
 
 def collected(*deltas: Any) -> Observed:
@@ -523,7 +521,7 @@ def test_an_error_then_done_is_no_success() -> None:
 
 
 def test_nothing_follows_done() -> None:
-    """One `[DONE]`, whatever the upstream says after it."""
+    """One `[DONE]`, for any later bytes of the upstream."""
     stream = chat()
     assert stream.feed(DONE + DONE + event(chunk("late")) + b": ping\n\n") == DONE
 
@@ -579,7 +577,7 @@ def test_the_first_token_is_not_the_first_chunk(delta: dict[str, Any], has_conte
 
 @pytest.mark.parametrize(("text", "has_content"), [("", False), (None, False), ("a", True)])
 def test_completions_stream_text(text: str | None, has_content: bool) -> None:
-    """The older endpoint says `text` where chat says `delta`."""
+    """The older endpoint has `text` in place of chat's `delta`."""
     stream = chat()
     stream.feed(event({"choices": [{"text": text, "finish_reason": None}]}))
     assert stream.observed.has_content == has_content
@@ -605,9 +603,7 @@ chunks = st.fixed_dictionaries(
 def test_whatever_order_members_come_in_only_model_and_usage_change(
     many: list[dict[str, Any]], wants_usage: bool, asked_running: bool, ascii_only: bool
 ) -> None:
-    """Short cuts for the usual form must not touch what only looks like it: other members, nested
-    ones, text.
-    """
+    """Short cuts for the usual form must not touch similar members, nested ones or text."""
     stream = chat(wants_usage=wants_usage, asked_running=asked_running)
     sent = payloads(
         b"".join(
@@ -659,7 +655,7 @@ STREAMS = {
 @pytest.mark.parametrize("name", list(STREAMS))
 @given(st.lists(st.integers(0, 2000), max_size=6))
 def test_a_stream_split_anywhere_gives_the_same_answer(name: str, cuts: list[int]) -> None:
-    """How the network cut it changes neither what the caller reads nor what is metered."""
+    """The network's cuts change neither the caller's view nor the metering."""
     pieces, wants_usage = STREAMS[name]
     whole = b"".join(pieces)
     one = chat(wants_usage=wants_usage, asked_running=name == "running")
@@ -739,7 +735,7 @@ def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
 
 
 def test_a_response_streams_text_is_kept_to_be_counted() -> None:
-    """Whatever kind of delta it is; those of other types are none of ours."""
+    """For any kind of text delta; others are ignored."""
     stream = response_stream(model="assistant", cost=cost, collects_text=True)
     stream.feed(
         named("response.output_text.delta", delta="a", output_index=0)

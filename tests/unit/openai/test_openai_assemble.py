@@ -32,7 +32,9 @@ CHAT = {"model": "m", "messages": []}
 
 
 def comparable(body: bytes) -> dict[str, Any]:
-    """Less what differs between any two calls: id, time, and the engine's timings."""
+    """Return it without the parts that differ between any two calls: id, time, and the engine's
+    timings.
+    """
     answer: dict[str, Any] = json.loads(body)
     for name in ("id", "created"):
         assert answer.pop(name)
@@ -166,14 +168,14 @@ def test_reasoning_and_tool_calls_are_put_together() -> None:
 
 
 def test_nothing_said_is_null_and_an_empty_text_is_empty() -> None:
-    """The first delta holds the role and an empty content whatever follows."""
+    """The first delta has the role and an empty content in every case."""
     assert message(delta(role="assistant", content=""), delta("stop"))["content"] is None
     assert message(delta(role="assistant", content=""), delta("stop", content=""))["content"] == ""
 
 
 def test_an_error_event_becomes_an_upstream_error() -> None:
-    """vLLM has sent status 200 by then, and ends with `[DONE]`: the caller hears what a plain call
-    would have said.
+    """vLLM has sent status 200 by then, and ends with `[DONE]`: the caller gets the error of a
+    plain call.
     """
     error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
     assembler = fed(delta(role="assistant", content=""), error, b"[DONE]")

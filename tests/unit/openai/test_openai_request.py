@@ -1,5 +1,5 @@
-"""Request bodies: what is understood, what is refused by name, and that all other bytes are left
-alone.
+"""Request bodies: the facts that are read, the fields that are refused by name, and all other
+bytes unchanged.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def message(*parts: dict[str, Any]) -> dict[str, Any]:
 def test_fields_that_need_leave(
     members: dict[str, Any], features: set[str], capabilities: set[str]
 ) -> None:
-    """Fields that store, fetch or send data elsewhere, or steer the engine, are found wherever they
-    stand.
+    """Fields that store, fetch or send data elsewhere, or control the engine, are found at every
+    place.
     """
     found = understood(**members)
     assert (found.features, found.capabilities) == (features, capabilities)
@@ -168,7 +168,7 @@ def test_fields_that_need_leave(
 
 @pytest.mark.parametrize("name", sorted(FEATURE_OF_MEMBER))
 def test_every_member_of_the_table_is_noticed(name: str) -> None:
-    """A row of the deny table that is not looked for would protect nobody."""
+    """An unchecked row of the deny table would protect no data."""
     assert FEATURE_OF_MEMBER[name] in understood(**{name: "some value"}).features
     assert understood(**{name: None}).features == frozenset()
 
@@ -256,7 +256,7 @@ def test_tools_are_objects(tools: list[object]) -> None:
     ],
 )
 def test_tools_of_a_strange_shape_in_an_item_are_unknown(tools: object) -> None:
-    """What stands there is the upstream's to judge, under a rule after a leave."""
+    """The upstream judges its content, under a rule only with permission."""
     item = {"type": "additional_tools", "role": "developer", "tools": tools}
     body = json.dumps({"model": "m", "input": [item]}).encode()
     expected = set() if tools == "f" else {"unknown_tools"}
@@ -298,7 +298,7 @@ def test_embeddings_do_not_stream() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_name(members: dict[str, Any], param: str) -> None:
-    """The caller hears which field and what to write; nothing was sent."""
+    """The error names the field and its correct form; nothing was sent."""
     error = refused(json.dumps({**CHAT, **members}).encode())
     assert error.param == param
     assert f"'{param}'" in error.message

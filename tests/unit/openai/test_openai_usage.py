@@ -172,7 +172,7 @@ def usage(wire: Any) -> TokenUsage | None:
             },
             TokenUsage(input_tokens=9),
         ),
-        (  # vLLM says what the tokens stood for; on an engine of one's own they cost the same
+        (  # vLLM reports the meaning of the tokens; on a self-hosted engine they cost the same
             {"prompt_tokens": 900, "prompt_tokens_details": {"multimodal_tokens": {"image": 800}}},
             TokenUsage(input_tokens=900),
         ),
@@ -207,11 +207,11 @@ def usage(wire: Any) -> TokenUsage | None:
             },
             TokenUsage(input_tokens=9, output_tokens=5, audio_output_tokens=2),
         ),
-        (  # and so does one that is an object where a number should be
+        (  # likewise an object in place of a number
             {"prompt_tokens": 9, "completion_tokens": {"reasoning_tokens": 3}, "total_tokens": 1.5},
             TokenUsage(input_tokens=9),
         ),
-        (  # below what any provider tells apart nothing is looked for
+        (  # below the details that any provider reports, nothing is read
             {
                 "prompt_tokens": 9,
                 "completion_tokens": "",
@@ -228,7 +228,7 @@ def usage(wire: Any) -> TokenUsage | None:
     ],
 )
 def test_usage_in_the_normal_form(wire: Any, expected: TokenUsage | None) -> None:
-    """One normal form for all spellings; what is missing, null or no whole number stays None."""
+    """One normal form for all spellings; a missing, null or fractional value stays None."""
     assert usage(wire) == expected
 
 
@@ -236,8 +236,8 @@ USAGE = (
     b'{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4,'
     b'"cache_write_tokens_details":{"ttl_30m_tokens":2}},"completion_tokens_details":{"reasoning_tokens":3}}'
 )
-# What no encoder of Python's writes and a server may: out of range, half a pair, no UTF-8, too
-# long, too deep, cut.
+# Bytes that no encoder of Python's writes and a server may: out of range, half a pair, no UTF-8,
+# too long, too deep, cut.
 ODD_BYTES = (
     b"1e400",
     b"-1e999",
@@ -278,8 +278,8 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated() | st.binary(max_size=200) | values.map(lambda wire: json.dumps(wire).encode()))
 def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
-    """A provider's odd usage never breaks an answer: running figures are read where nobody can hear
-    an error.
+    """A provider's odd usage never breaks an answer: running figures are read at a place that
+    cannot report an error.
     """
     read = [usage_from_wire(wire), usage_from_groq(b'{"usage":' + wire + b"}")]
     assert all(one is None or isinstance(one, TokenUsage) for one in read)
@@ -292,7 +292,7 @@ def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
     st.sampled_from(ODD_BYTES[:8]), st.sampled_from([b"x", b"x_details", b"prompt_tokens_details"])
 )
 def test_an_odd_member_costs_itself_alone(odd: bytes, name: bytes) -> None:
-    """What stands beside it is charged as it was said."""
+    """The members beside it are charged as reported."""
     wire = (
         b'{"prompt_tokens":9,"completion_tokens":5,"total_tokens":1.5,"' + name + b'":' + odd + b"}"
     )

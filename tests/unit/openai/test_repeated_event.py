@@ -1,4 +1,4 @@
-"""Events that repeat: they are only compared with the one before, and nobody can tell."""
+"""Repeating events: they are only compared with the one before, with an identical result."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def word(text: str, output_tokens: int | None = None, **members: Any) -> bytes:
 
 
 def test_the_next_event_is_compared_and_metered() -> None:
-    """Text and running usage are what is new, and both are noted; the caller gets its own name and
-    no usage.
+    """Text and running usage are new, and both are recorded; the caller gets its own name and no
+    usage.
     """
     fed = stream(collects_text=True)
     fed.feed(word("a", 1))
@@ -195,9 +195,7 @@ def test_what_is_not_the_same_is_decoded(other: bytes) -> None:
 
 
 def test_another_event_between_is_compared_with_from_then_on() -> None:
-    """An event may only be compared with the one right before it: what that one said may differ
-    from ours.
-    """
+    """An event may only be compared with the one right before it, whose parts may differ."""
     fed = stream()
     fed.feed(word("a", 1))
     fed.feed(word("a", 1, id="c-2", model="assistant"))

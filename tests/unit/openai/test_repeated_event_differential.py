@@ -1,4 +1,4 @@
-"""The fast path of a stream's events gives what the general one gives, for every recorded
+"""The fast path of a stream's events gives the same as the general one, for every recorded
 stream.
 """
 
@@ -58,7 +58,7 @@ def answer_of(stream: ChatStream, upstream: bytes, piece_bytes: int) -> bytes:
 
 
 def lengthened(upstream: bytes) -> bytes:
-    """The stream with each event three times: recordings are short, and what repeats is what is
+    """Return the stream with each event three times: recordings are short, and repeats are
     compared.
     """
     events = EventSplitter().feed(upstream)
@@ -67,8 +67,8 @@ def lengthened(upstream: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_is_the_same_without_the_fast_path(name: str) -> None:
-    """It notes content, pieces, text and usage by itself: each must be what decoding the event
-    would have noted.
+    """It records content, pieces, text and usage by itself: each must equal the result of
+    decoding.
     """
     upstream = (GOLDEN / name).read_bytes()
     for whole, flags, piece_bytes in product((upstream, lengthened(upstream)), FLAGS, PIECES):

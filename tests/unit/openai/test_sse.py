@@ -69,7 +69,7 @@ def standard_payloads(stream: bytes) -> list[bytes]:
 
 @given(streams, st.lists(st.integers(min_value=0, max_value=500), max_size=8))
 def test_a_stream_split_anywhere_has_the_same_events(stream: bytes, cuts: list[int]) -> None:
-    """The network cuts where it likes: between CR and LF, inside a letter, inside a blank line."""
+    """The network cuts anywhere: between CR and LF, inside a letter, inside a blank line."""
     assert fed(split(stream, cuts)) == fed([stream])
 
 

@@ -93,7 +93,9 @@ def test_an_answer_read_without_its_vectors_is_the_same(body: bytes) -> None:
     ],
 )
 def test_an_answer_of_another_shape_is_read_whole(body: bytes) -> None:
-    """What is not certainly a vector stays in its place, where the reader of answers judges it."""
+    """A value that is not certainly a vector stays in its place, and the reader of answers
+    judges it.
+    """
     assert without_vectors(body) is None
 
 

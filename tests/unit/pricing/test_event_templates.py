@@ -1,5 +1,5 @@
-"""What attempts at one choice have in common is put together once; nothing of a request may stay in
-it.
+"""The parts that attempts at one choice share are built once; nothing of a request may stay in
+them.
 """
 
 from __future__ import annotations

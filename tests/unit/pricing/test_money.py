@@ -1,4 +1,4 @@
-"""Exact money: nothing is lost on the way in, and nobody reads a non-zero amount as zero."""
+"""Exact money: nothing is lost on the way in, and a non-zero amount is never shown as zero."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_non_zero_amount_never_prints_as_zero(amount: Decimal) -> None:
     ],
 )
 def test_money_for_people(amount: Decimal | None, printed: str) -> None:
-    """Cents above a cent, four digits below it, `unknown` for what nobody knows."""
+    """Cents above a cent, four digits below it, `unknown` for an unknown amount."""
     assert format_usd(amount) == printed
 
 

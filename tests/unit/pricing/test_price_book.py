@@ -1,6 +1,4 @@
-"""The price book: which entry is in force, and what may become of an event when it is priced
-again.
-"""
+"""The price book: the entry in force, and the results of repricing an event."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def entry(
     daily: DailyWindow | None = None,
     **names: str | None,
 ) -> BookEntry:
-    """An override of model m-1 unless told otherwise; `usd` None withdraws."""
+    """Return an override of model m-1 unless set otherwise; `usd` None withdraws."""
     values: dict[str, str | None] = {"provider": None, "model": "m-1", "deployment": None} | names
     return BookEntry(
         entry_id=number,
@@ -208,7 +206,7 @@ def test_prices_are_compared_by_what_they_charge() -> None:
 def test_adding_an_entry_never_changes_the_time_before_it(
     moments: list[tuple[int, bool]], at: int, hour: int
 ) -> None:
-    """What was true of a day stays true of it, but for an entry that speaks of that very day."""
+    """A day's price stays true of it, except by an entry for that very day."""
     night = DailyWindow(time(20), time(6))
     entries = tuple(
         listed(n, str(n), at=NOW + days * DAY, daily=night if is_night else None)

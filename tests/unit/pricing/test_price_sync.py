@@ -62,7 +62,7 @@ def test_the_first_sync_takes_the_list_as_it_is() -> None:
 
 
 def test_a_second_sync_finds_nothing_to_do() -> None:
-    """Also where the list's source has another name since."""
+    """Even if the list's source has been renamed."""
     listed = [dated("4"), dated("3", NOW - DAY), dated("1", NOW - DAY, NIGHT)]
     renamed = [
         replace(one, price=one.price and replace(one.price, source="genai-prices 9"))
@@ -72,7 +72,7 @@ def test_a_second_sync_finds_nothing_to_do() -> None:
 
 
 def test_a_price_that_was_changed_in_place_holds_from_now_on() -> None:
-    """Nobody knows since when: dating it back would change what was charged rightly."""
+    """Its true date is unknown: an earlier date would change correct charges."""
     assert synced([dated("3")], book_of([dated("4")])) == (dated("3", NOW),)
 
 
@@ -89,8 +89,8 @@ def test_an_announced_price_that_changes_before_its_day_is_dated_from_its_day() 
 
 
 def test_what_is_past_and_replaced_is_left_alone() -> None:
-    """The list is best effort about history; what was charged then was charged by what was
-    known.
+    """The list knows history only roughly; those charges were made by the knowledge of their
+    time.
     """
     listed = [dated("9"), dated("3", NOW - DAY)]
     assert synced(listed, book_of([dated("4"), dated("3", NOW - DAY)])) == ()
@@ -128,8 +128,8 @@ by_day_and_night = st.tuples(st.sampled_from("123"), st.none() | st.sampled_from
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[Dated]:
-    """What a list may say of a model: a price since ever, later ones, some with another for the
-    night.
+    """Yield a list's possible entries for a model: a price since ever, later ones, some with
+    another for the night.
     """
     later = sorted(draw(st.dictionaries(moments, by_day_and_night, max_size=4)).items())
     found: list[Dated] = []

@@ -200,7 +200,7 @@ def test_reasoning_keeps_its_rate_beside_calls_of_tools() -> None:
 def test_a_side_that_is_not_there_has_no_line(
     usage: TokenUsage, expected: dict[TokenKind, int]
 ) -> None:
-    """Image embeddings report no output: what they did use is priced all the same."""
+    """Image embeddings report no output: their input is priced all the same."""
     listed = priced(
         (TokenKind.INPUT, "1"),
         (TokenKind.OUTPUT, "4"),
@@ -253,7 +253,7 @@ def test_a_missing_rate_raises() -> None:
 
 
 def test_nothing_used_has_no_lines() -> None:
-    """A receipt lists what was charged and nothing else."""
+    """A receipt lists only charges."""
     assert lines(TokenUsage(), price()) == ()
 
 
@@ -312,8 +312,8 @@ def test_each_line_is_the_exact_product_rounded_once(usage: TokenUsage, some_pri
 def test_a_hold_is_never_less_than_the_cost(
     usage: TokenUsage, some_price: Price, tier: str | None
 ) -> None:
-    """A budget is kept by the hold: whatever the usage within its bounds and whatever tier answers,
-    it is enough.
+    """The hold keeps the budget: it suffices for any usage within its bounds and any tier of the
+    answer.
     """
     assert usage.input_tokens is not None
     assert usage.output_tokens is not None
@@ -350,7 +350,9 @@ def test_a_hold_of_a_price_without_a_side_takes_the_other() -> None:
 
 
 def test_the_price_id_is_the_content() -> None:
-    """The same rates have the same id on every replica, whatever their order or number of zeros."""
+    """The same rates have the same id on every replica, in any order and with any number of
+    zeros.
+    """
     one = price("1.10", "4")
     other = replace(one, rates=tuple(reversed(price("1.1", "4.000").rates)))
     assert one.price_id == other.price_id
@@ -366,7 +368,7 @@ def test_the_price_id_is_the_content() -> None:
     ],
 )
 def test_another_rate_or_source_is_another_price(changed: Price) -> None:
-    """A price is never edited: what an event stored must still say what it meant."""
+    """A price is never edited: a stored event must keep its meaning."""
     assert changed.price_id != price("1.1", "4").price_id
 
 
@@ -377,7 +379,7 @@ def test_a_stand_in_has_the_id_of_its_content() -> None:
 
 @pytest.mark.parametrize("kind", MUST_HAVE)
 def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenKind) -> None:
-    """Audio costs ten times what text costs; a twelve-hour cache more than a five-minute one."""
+    """Audio costs ten times as much as text; a twelve-hour cache more than a five-minute one."""
     members = {
         "cache_write_30m": "cache_write_30m_tokens",
         "cache_write_1h": "cache_write_1h_tokens",
@@ -401,7 +403,7 @@ def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenK
 
 
 def test_writes_for_a_time_are_input_where_no_write_is_listed() -> None:
-    """A price that does not know of cache writes charges them as what they are besides: input."""
+    """A price without cache writes charges them as input, which they also are."""
     usage = TokenUsage(
         input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0
     )
@@ -585,7 +587,7 @@ def test_a_tier_takes_no_rate_of_another() -> None:
 
 
 def test_an_unknown_tier_is_never_charged_as_standard() -> None:
-    """Nobody knows what `scale` costs here; its attempt stays unknown at its hold."""
+    """The price of `scale` is unknown here; its attempt stays unknown at its hold."""
     assert TIERED.service_tiers == ("flex", "priority")
     assert TIERED.covers_tier("flex")
     assert not TIERED.covers_tier("scale")
@@ -599,7 +601,7 @@ def test_an_unknown_tier_is_never_charged_as_standard() -> None:
 
 
 def test_a_price_of_tiers_alone_has_no_standard() -> None:
-    """What is not listed is unknown, the standard tier too."""
+    """A tier that is not listed is unknown, even the standard tier."""
     only = priced((TokenKind.INPUT, "1"))
     only = replace(only, rates=(replace(only.rates[0], service_tier="flex"),))
     with pytest.raises(ValueError, match="no price for input"):
@@ -607,7 +609,7 @@ def test_a_price_of_tiers_alone_has_no_standard() -> None:
 
 
 def test_the_hold_takes_the_dearest_tier() -> None:
-    """`auto` may be answered by whatever tier a project's own setting says."""
+    """`auto` may be answered by the tier of a project's own setting."""
     assert hold_nusd(TIERED, input_bound_tokens=10**6, output_bound_tokens=10**6) == 22_500_000_001
     assert (
         hold_nusd(TIERED.for_tier("flex"), input_bound_tokens=10**6, output_bound_tokens=10**6)

@@ -38,7 +38,7 @@ def test_cached_input_has_its_own_rate_once_declared() -> None:
 
 
 def test_a_full_hour_at_the_target_applies_the_bill() -> None:
-    """An hour of output at the target use is charged what the GPUs cost in it."""
+    """An hour of output at the target use is charged the GPUs' cost of that hour."""
     tokens = int(GPU.output_tok_per_s * GPU.target_utilisation * 3600)
     (line,) = lines(
         TokenUsage(input_tokens=0, output_tokens=tokens), standard_price(GPU, model="qwen")

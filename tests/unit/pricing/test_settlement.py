@@ -1,6 +1,4 @@
-"""What an attempt is charged: the decision table of everything that can be known about its
-usage.
-"""
+"""An attempt's charge: the decision table of everything that can be known about its usage."""
 
 from __future__ import annotations
 
@@ -80,7 +78,9 @@ def test_zero_tokens_are_not_unknown() -> None:
 
 
 def test_nothing_served_costs_zero_and_says_why() -> None:
-    """Zero is a fact here and not a guess: the connection was refused, or the upstream said no."""
+    """Zero is a fact here and not a guess: the connection was refused, or the upstream refused
+    the request.
+    """
     found = charged(None, was_served=False)
     assert (found.usage, *summary(found)) == (
         NOTHING_SERVED,
@@ -206,7 +206,7 @@ def test_a_cost_that_no_ledger_can_hold_is_held() -> None:
 
 
 def test_a_running_figure_is_charged_as_derived() -> None:
-    """An abandoned stream is charged for what was generated, and the event says how we know."""
+    """An abandoned stream is charged for its generated part, and the event names the source."""
     assert summary(charged(None, running=USAGE)) == (UsageSource.DERIVED, 30_000, None, None, False)
 
 
@@ -242,7 +242,7 @@ def test_usage_that_contradicts_itself_is_held_and_flagged(usage: TokenUsage) ->
 
 @pytest.mark.parametrize("usage", CONTRADICTIONS)
 def test_our_own_figure_stands_in_for_one_that_cannot_be_true(usage: TokenUsage) -> None:
-    """Both values are kept: what was said, and what was charged instead."""
+    """Both values are kept: the reported one, and the charged one."""
     found = charged(usage, running=USAGE)
     assert (found.usage, *summary(found)) == (USAGE, UsageSource.DERIVED, 30_000, None, usage, True)
 
@@ -269,8 +269,8 @@ def test_a_broken_running_figure_does_not_discredit_the_last_word() -> None:
 
 @pytest.mark.parametrize("half", [INPUT_ONLY, TokenUsage(output_tokens=3), TokenUsage()])
 def test_half_a_running_figure_does_not_discredit_the_last_word(half: TokenUsage) -> None:
-    """Some upstreams say the prompt first and the answer at the end; what was not said yet is not
-    zero, nor more.
+    """Some upstreams report the prompt first and the answer at the end; a missing part is
+    neither zero nor more.
     """
     assert summary(charged(USAGE, running=half)) == (
         UsageSource.PROVIDER,
@@ -305,7 +305,7 @@ def test_zero_output_with_content_seen_is_not_believed() -> None:
 
 
 def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
-    """A server that says 0 gave all prompts away; what it says of its answer stands."""
+    """A server that reports 0 gave all prompts away; its report on the answer stands."""
     free = TokenUsage(input_tokens=0, output_tokens=5, reasoning_tokens=2)
     assert summary(charged(free)) == (UsageSource.UNKNOWN, None, HELD_NUSD, free, True)
     found = charged(free, counted=Counted(usage=COUNTED, is_exact=True))
@@ -349,8 +349,8 @@ def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
 def test_a_count_is_derived_only_where_both_sides_are_sure(
     running: TokenUsage | None, is_exact: bool, source: UsageSource, usage: TokenUsage
 ) -> None:
-    """The output counted by the model's own tokenizer, the input said by the provider; all else is
-    an estimate.
+    """The output counted by the model's own tokenizer, the input reported by the provider; all
+    else is an estimate.
     """
     found = charged(None, running=running, counted=Counted(usage=COUNTED, is_exact=is_exact))
     assert (found.usage, found.source, found.reported) == (usage, source, running)
@@ -370,9 +370,7 @@ def test_half_a_count_is_no_figure() -> None:
 
 
 def test_our_own_figure_stops_at_the_bound_that_was_sent() -> None:
-    """An upstream that writes on beyond it cannot bill that; what is strange about it is
-    flagged.
-    """
+    """An upstream that writes beyond it cannot bill that; the excess is flagged."""
     many = TokenUsage(input_tokens=12, output_tokens=400, reasoning_tokens=300)
     counted = Counted(usage=many, is_exact=False)
     found = charged(None, counted=counted, sent_output_tokens=30, least_output_tokens=90)
@@ -451,9 +449,7 @@ def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
 
 
 def test_a_count_of_any_length_is_kept_short() -> None:
-    """What is kept of a report must fit in the room that was reserved for it; such a count is false
-    either way.
-    """
+    """A stored report must fit in its reserved room; such a count is false either way."""
     said = TokenUsage(input_tokens=10**4000, cached_input_tokens=-(10**4000), output_tokens=7)
     assert said.bounded == TokenUsage(
         input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7

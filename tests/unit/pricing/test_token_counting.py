@@ -1,4 +1,4 @@
-"""Tokens that nobody reported: counted off the event loop, or estimated, and never invented."""
+"""Unreported tokens: counted off the event loop, or estimated, and never invented."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def chat(**members: Any) -> RequestBody:
 
 
 async def test_the_models_own_tokenizer_counts_what_was_sent_and_received() -> None:
-    """Texts of messages in any shape, roles, and what a template puts around each."""
+    """Texts of messages in any shape, roles, and a template's additions around each."""
     body = chat(
         messages=[
             {"role": "system", "content": "be brief"},
@@ -144,7 +144,7 @@ async def test_what_an_image_costs_is_not_guessed() -> None:
 
 @pytest.mark.parametrize("model", ["m-unnamed", "m-broken"])
 async def test_without_a_tokenizer_it_is_an_estimate(model: str) -> None:
-    """None named, or none that can be read: sizes are what is left, and the event says so."""
+    """None named, or none readable: only sizes remain, and the event is marked."""
     body = chat()
     async with counter() as made:
         found = await made.count(model, body, observed("12345"))

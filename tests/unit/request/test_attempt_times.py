@@ -1,5 +1,5 @@
-"""The times of an attempt: what it waited here and in its engine, its longest silence, and what is
-our own.
+"""The times of an attempt: its waits here and in its engine, its longest silence, and our own
+share.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class Running:
         )
 
     async def play(self, *pieces: tuple[float, bytes]) -> UsageEvent:
-        """Let pieces come, each so many seconds after the one before; return what is settled."""
+        """Let pieces arrive, each that many seconds after the one before; return the settled
+        event.
+        """
         await self.attempt.intend()
         self.attempt.note_head(200, {})
         self.attempt.observed = self.stream.observed
@@ -121,8 +123,8 @@ class Running:
 
 
 async def test_the_longest_silence_is_between_two_pieces_of_content() -> None:
-    """What a reader felt: not the wait for the first token, which is the TTFT, nor the end of the
-    stream.
+    """A reader's longest pause: not the wait for the first token, which is the TTFT, nor the end
+    of the stream.
     """
     event = await Running().play(
         (1, chunk(None)),
@@ -153,7 +155,7 @@ async def test_one_piece_has_no_gap() -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=12))
 async def test_the_longest_of_all_silences_is_kept(silences: list[int]) -> None:
-    """Wherever it falls, also among events that are handled by comparison with the one before."""
+    """At any place, even among events that are compared with the one before."""
     event = await Running().play(*((after_s, chunk("word")) for after_s in silences))
     assert event.max_gap_s == max(silences[1:])
 
@@ -239,11 +241,11 @@ async def test_an_attempt_that_is_never_heard_of_again_keeps_what_it_waited() ->
 async def test_a_degraded_attempt_says_so(
     asked: str, kind: str, left: str, kept: str | None
 ) -> None:
-    """Never silent: whoever asks in a year why an answer was worse finds it; and no attempt that
-    was not is called so.
+    """Never silent: a year later the record explains why an answer was worse, and no other attempt
+    is marked.
 
-    The attempt goes to `one` of the route `assistant`: that may be what was left, after the others
-    have failed.
+    The attempt goes to `one` of the route `assistant`: that may be the preferred one, after the
+    others have failed.
     """
     event = await Running(degraded=kind, left=left, asked=asked).play((1, chunk("a")))
     assert (event.degraded, event.route) == (kept, asked)
@@ -251,7 +253,9 @@ async def test_a_degraded_attempt_says_so(
 
 
 async def test_new_times_pass_through_the_journal() -> None:
-    """What is not in the document is not in Postgres; what is not known takes no room in it."""
+    """A value that is not in the document is not in Postgres; an unknown one takes no room in
+    it.
+    """
     running = Running(waited_s=0.5, degraded="spill", left="two")
     event = await running.play((1, chunk("a")), (2, chunk("b")), (1, TAIL + DONE))
     again = decode_event(encode_event(event))

@@ -1,4 +1,4 @@
-"""What an attempt can cost at most, and whether anybody bounds it."""
+"""An attempt's maximum cost, and whether anything bounds it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_answer_is_bounded_by_the_first_that_says(
     is_certain: bool,
 ) -> None:
     """The caller, else the lower cap of route and deployment, which is sent, else the context
-    window, else nobody.
+    window, else nothing.
     """
     found = bound(route=route, deployment=deployment, **asked)
     assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (
@@ -76,7 +76,7 @@ def test_a_prompt_has_no_more_tokens_than_bytes_and_template_nor_than_the_window
 
 @pytest.mark.parametrize("feature", ["stored_state", "hosted_tools", "remote_media"])
 def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(feature: str) -> None:
-    """What the upstream fetches or keeps can be far more than the body."""
+    """The part that the upstream fetches or stores can be far more than the body."""
     unseen = {"features": frozenset({feature}), "output_bound_tokens": 10}
     assert not bound(**unseen).is_certain
     known = bound(deployment={"context_window": 32_768}, **unseen)
@@ -105,7 +105,7 @@ def test_each_prompt_of_a_list_is_answered_and_has_a_window_of_its_own() -> None
 
 
 def test_prompts_that_cannot_be_counted_have_no_bound() -> None:
-    """The window bounds each of them, and nobody knows how many they are."""
+    """The window bounds each of them, and their number is unknown."""
     found = bound(deployment={"context_window": 100}, prompts=None, output_bound_tokens=5)
     assert (found.input_tokens, found.is_certain) == (1064, False)
 

@@ -1,5 +1,5 @@
-"""A stream cut at every byte of recorded transcripts, on the upstream's side: what is passed on,
-what is charged.
+"""A stream cut at every byte of recorded transcripts, on the upstream's side: the relayed part,
+the charge.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
 def transcript(case: str) -> tuple[AnswerStream, bytes, bool]:
-    """A fresh rewriter, what the upstream sent, and whether it says its usage on the way."""
+    """Return a fresh rewriter, the upstream's bytes, and whether it reports running usage."""
     folder = GOLDEN / case
     described = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(described["operation"]))
@@ -135,7 +135,7 @@ def test_a_stream_cut_at_every_byte_is_never_free_and_never_looks_whole(case: st
         else:
             assert (found.source, found.held_nusd) == (UsageSource.UNKNOWN, HELD_NUSD)
         if found.cost_nusd is not None:
-            assert charged <= found.cost_nusd  # what was generated only grows
+            assert charged <= found.cost_nusd  # the generated part only grows
             charged = found.cost_nusd
             assert charged > 0 or not observed.has_content
     assert passed_on == expected
@@ -143,7 +143,7 @@ def test_a_stream_cut_at_every_byte_is_never_free_and_never_looks_whole(case: st
 
 @pytest.mark.parametrize("case", [case for case in TRANSCRIPTS if not case.startswith("vllm")])
 def test_an_external_stream_cut_anywhere_can_be_counted(case: str) -> None:
-    """Its text is there to be counted for as long as its upstream has not said its usage."""
+    """Its text is available for counting until its upstream reports usage."""
     stream, sent, says_running = transcript(case)
     first_content, final, _ = oracle(sent, says_running)
     for cut in range(1, final):

@@ -1,4 +1,4 @@
-"""End users are told apart, never named, and not recognisable without the pepper or across
+"""End users are distinguished, never named, and not recognisable without the pepper or across
 teams.
 """
 
@@ -19,9 +19,7 @@ HASHING, KEEPING = factories.team(), factories.team(end_user=EndUserRule.KEEP)
 
 
 def test_names_are_hashed_unless_the_policy_keeps_them() -> None:
-    """The default must be the safe one: a team that says nothing has nobody's name in the
-    ledger.
-    """
+    """The default must be the safe one: without a setting the ledger has no end user's name."""
     assert (
         recorded_end_user("ada@example.org", HASHING, key=KEY)
         == "eu_d78acc9cbe95dc90e00f24bd2612478a"

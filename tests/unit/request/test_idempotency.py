@@ -1,5 +1,5 @@
-"""Idempotency keys without a database: what is kept of them, what a repeat is told, and that no end
-is ever lost.
+"""Idempotency keys without a database: their stored form, a repeat's answer, and that no end is
+ever lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.waiting import soon
 SECRET = claim_secret(Pepper(b"a pepper of thirty-two bytes ...."))
 JOURNAL = UUID(int=7)
 CHAT = "/v1/chat/completions"
-LONG_S = 60.0  # longer than any test: what is not waited for in vain ends before
+LONG_S = 60.0  # longer than any test; a successful wait ends before
 
 
 @dataclass
@@ -132,11 +132,11 @@ async def on() -> AsyncIterator[Stage]:
     await stage.claims.close()
 
 
-# ---- what is kept
+# ---- the stored form
 
 
 def test_a_hash_tells_teams_keys_endpoints_and_bodies_apart() -> None:
-    """What two requests share here is one request."""
+    """Two requests with equal hashes count as one."""
     keys = {
         idempotency.key_hash(team, key, secret=SECRET)
         for team in ("a", "ab")
@@ -169,7 +169,7 @@ def test_a_team_with_half_a_surrogate_pair_has_a_hash() -> None:
     )
 
 
-# ---- what a repeat is told
+# ---- a repeat's answer
 
 
 async def test_a_twin_of_a_running_request_is_told_to_ask_again(on: Stage) -> None:
@@ -219,7 +219,7 @@ async def test_another_request_under_the_same_key_is_refused(
 
 
 async def test_another_teams_key_is_another_key(on: Stage) -> None:
-    """Else one team could find out, or block, what another asks."""
+    """Otherwise one team could detect, or block, another team's requests."""
     await on.claim(1)
     assert (await on.claim(2, team="search", body=b"other")).team == "search"
 
@@ -264,7 +264,7 @@ async def test_a_late_end_does_not_touch_who_came_after() -> None:
 
 
 async def test_ends_are_kept_until_postgres_is_back() -> None:
-    """An outage after the answer loses no end, and memory lets go of what is written."""
+    """An outage after the answer loses no end, and memory drops written ones."""
     on = Stage()
     made = [await on.claim(n, key=f"k{n}") for n in range(1, BATCH + 3)]
     on.store.is_away = True
@@ -295,7 +295,7 @@ async def test_ends_are_written_as_they_come_and_old_claims_dropped() -> None:
 
 
 async def test_an_error_nobody_foresaw_loses_no_end(on: Stage) -> None:
-    """The supervisor starts the loop again, and what was not written is tried again then."""
+    """The supervisor starts the loop again, and unwritten ends are retried then."""
     on.claims.finish(await on.claim(1), was_charged=True)
     on.store.fails = RuntimeError("a bug")
     with pytest.raises(RuntimeError):
@@ -320,7 +320,7 @@ async def test_a_keyed_request_needs_postgres() -> None:
 
 
 async def test_a_claim_whose_answer_was_lost_does_not_block_its_key() -> None:
-    """The caller was told that nothing was sent, and repeats: nobody would ever end that claim."""
+    """The caller was informed that nothing was sent, and repeats: that claim would never end."""
     on = Stage(FakeClaims(loses_next_answer=True))
     with pytest.raises(Unavailable):
         await on.claim(1)
@@ -331,9 +331,7 @@ async def test_a_claim_whose_answer_was_lost_does_not_block_its_key() -> None:
 
 
 async def test_a_claim_that_hangs_is_cut_off_and_undone() -> None:
-    """A caller waits a bounded time; what the thread does after that is released, and not before it
-    is done.
-    """
+    """A caller waits a bounded time; a later claim of the thread is released, once it is done."""
     on = Stage(FakeClaims(admission=threading.Event()), patience_s=0.01)
     with pytest.raises(Unavailable):
         await on.claim(1)
@@ -420,7 +418,7 @@ async def test_claims_of_unknown_fate_are_bounded() -> None:
 
 
 async def test_a_bug_in_a_claim_is_no_outage(on: Stage) -> None:
-    """It must show as what it is, and leave nothing in the queue that would fail there for ever."""
+    """It must show as a bug, and leave nothing in the queue that would fail there for ever."""
     on.store.fails = ValueError("a bug")
     with pytest.raises(ValueError, match="a bug"):
         await on.claim(1)

@@ -1,4 +1,4 @@
-"""Large answers are read beside the event loop, and nothing of them is lost where their callers
+"""Large answers are read beside the event loop, and nothing of them is lost if their callers
 leave meanwhile.
 """
 
@@ -103,7 +103,7 @@ async def test_a_large_answer_that_is_no_json_is_refused_and_estimated() -> None
 
 
 async def test_an_answer_of_too_many_choices_keeps_its_stated_usage() -> None:
-    """It is handed on as it came, and what it says that it cost is believed."""
+    """It is passed on unchanged, and its stated usage counts."""
     many = (
         b'{"choices":['
         + b",".join([b"{}"] * 6000)

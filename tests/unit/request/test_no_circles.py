@@ -1,4 +1,4 @@
-"""A request that is over leaves nothing for the collector to find: what it knows goes with its last
+"""A finished request leaves nothing for the garbage collector: its objects go with the last
 reference.
 """
 
@@ -63,7 +63,7 @@ async def cut(on: Stage) -> None:
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """It collects when it is told to, and shows what it found."""
+    """Return a collector that runs on demand and shows its findings."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -83,7 +83,7 @@ async def test_a_request_leaves_no_circle(
     on = Stage(FakeTransport([]), health=Health())
     for _ in range(3):
         gc.collect()
-        gc.garbage.clear()  # the first of its kind also makes what is kept
+        gc.garbage.clear()  # the first of its kind also makes cached objects
         await happens(on)
         on.journal.events.clear()  # the requests here have one id
     gc.collect()

@@ -79,8 +79,8 @@ def test_nothing_is_lost_while_postgres_is_away() -> None:
 
 
 def test_a_stop_in_the_middle_of_a_write_loses_no_count() -> None:
-    """The job is cancelled at every clean stop, and the close after it must find what it had not
-    written.
+    """The job is cancelled at every clean stop, and the close after it must find its unwritten
+    counts.
     """
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Budgets, limits and keys on a request's way: what is taken is given back on every way out."""
+"""Budgets, limits and keys of a request: everything taken is returned on every exit."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Stage:
 
     @property
     def held_nusd(self) -> int:
-        """What is held of the budget now."""
+        """Return the budget's current holds."""
         return sum(budget_lease.held_nusd for budget_lease in self.budget_leases._leases.values())
 
 
@@ -207,7 +207,7 @@ def two() -> tuple[Any, Any]:
 
 
 async def test_a_hold_is_replaced_by_the_cost() -> None:
-    """The event names its budget and what was held there; the rest is free again."""
+    """The event names its budget and its hold there; the rest is free again."""
     on = Stage([FakeUpstreamAnswer([WHOLE])])
     answer = await on.answer()
     (event,) = on.journal.events
@@ -236,7 +236,7 @@ async def test_a_budget_without_room_ends_the_request_before_anything_is_sent() 
 
 
 async def test_of_two_reasons_the_first_is_told() -> None:
-    """The deployment failed; that there is no room for a second try is not what must be fixed."""
+    """The deployment failed; the missing room for a retry is not the problem to fix."""
     on = Stage([UpstreamError("the first one failed")], limit_usd=1)
     dear = factories.deployment("two", input_overhead_tokens=2_000_000)
     with pytest.raises(UpstreamError, match="the first one failed"):
@@ -253,7 +253,7 @@ async def test_what_cannot_be_written_down_is_not_held() -> None:
 
 
 async def test_an_unbounded_request_is_refused_under_a_hard_budget_alone() -> None:
-    """Without a budget nobody is hurt by a guess."""
+    """Without a budget a guess does no harm."""
     on = Stage([])
     with pytest.raises(InvalidRequest, match="has no upper bound"):
         await on.answer(max_tokens=None)
@@ -262,7 +262,7 @@ async def test_an_unbounded_request_is_refused_under_a_hard_budget_alone() -> No
 
 
 async def test_a_full_deployment_is_passed_over() -> None:
-    """Its limit is nobody's fault: the next one answers, and the attempt counts as the first."""
+    """Its limit is no failure: the next one answers, and the attempt counts as the first."""
     on = Stage([FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE])])
     one, two = (
         factories.deployment("one", limits=Limits(requests_per_minute=1)),

@@ -245,8 +245,8 @@ async def test_times_are_measured_from_the_start_of_the_attempt() -> None:
 
 
 async def test_a_figure_that_cannot_be_true_is_kept_beside_the_hold() -> None:
-    """What was said, by which tier, that it was not believed, and how long we took: finance asks
-    for each of them.
+    """The reported figure, its tier, the disbelief and our own time: finance asks for each of
+    them.
     """
     said = {
         "prompt_tokens": 10,
@@ -348,7 +348,7 @@ async def test_a_failure_before_headers(
 
 
 async def test_a_broken_plain_answer_is_unknown() -> None:
-    """Half an answer was generated and nobody said how much."""
+    """Half an answer was generated without reported usage."""
     on = once(FakeUpstreamAnswer([WHOLE[:20]], then=UpstreamError("broke")))
     with pytest.raises(UpstreamError):
         await on.answer(body())
@@ -371,7 +371,7 @@ async def test_a_plain_answer_that_is_no_json_is_an_error_and_bought_once() -> N
 
 
 async def test_a_cut_stream_ends_with_an_error_event_and_what_was_generated() -> None:
-    """A clean close looks like success to official SDKs; vLLM's running usage says what to
+    """A clean close looks like success to official SDKs; vLLM's running usage determines the
     charge.
     """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)], then=UpstreamError("broke")))
@@ -395,7 +395,7 @@ async def test_a_stream_without_done_is_cut() -> None:
 
 
 async def test_a_connection_that_breaks_after_done_is_no_error() -> None:
-    """The answer was whole; how its connection ended is nobody's concern."""
+    """The answer was complete; the end of its connection does not matter."""
     on = stage(FakeUpstreamAnswer([piece("a"), TAIL, DONE], then=UpstreamError("late")))
     sent = await rest_of(await on.answer(body(stream=True)))
     assert sent.endswith(DONE)
@@ -403,7 +403,7 @@ async def test_a_connection_that_breaks_after_done_is_no_error() -> None:
 
 
 async def test_a_stalled_stream_is_a_timeout() -> None:
-    """The wait between two bytes is bounded; what was said so far is charged."""
+    """The wait between two bytes is bounded; the usage so far is charged."""
     on = stage(FakeUpstreamAnswer([piece("a", 1)], then=UpstreamTimeout("stalled")))
     one = factories.deployment(provider="vllm", is_self_hosted=True)
     sent = await rest_of(await on.answer(body(stream=True), one))
@@ -525,7 +525,7 @@ async def test_a_caller_who_leaves_an_engine_before_the_first_byte_is_settled_at
 
 
 async def test_a_plain_answer_of_an_engine_is_known_though_its_caller_left() -> None:
-    """It is streamed from the engine, so that running usage says what was made until then."""
+    """It is streamed from the engine, so running usage shows the tokens until then."""
     upstream = FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE])
     on = stage(upstream)
     await leaves(on, body(), factories.deployment(**VLLM, capabilities=frozenset()), at=2)
@@ -541,9 +541,7 @@ async def test_a_plain_answer_of_an_engine_is_known_though_its_caller_left() -> 
 async def test_an_abandoned_answer_that_is_billed_anyway_is_read_to_its_end(
     streams: bool, at: int
 ) -> None:
-    """A paid provider goes on generating and bills it: its final figure is what the team is
-    charged.
-    """
+    """A paid provider continues and bills the answer: its final figure is the team's charge."""
     pieces = [piece("a"), piece("b"), TAIL, DONE] if streams else [WHOLE[:20], WHOLE[20:]]
     upstream = FakeUpstreamAnswer(pieces)
     on = stage(upstream)
@@ -558,7 +556,7 @@ async def test_an_abandoned_answer_that_is_billed_anyway_is_read_to_its_end(
 
 
 async def test_an_abandoned_answer_beyond_the_limit_is_counted() -> None:
-    """Where no more answers may be read on, ours is the only count there is, and it says so."""
+    """If no more answers may be read on, ours is the only count, and it is marked so."""
     counted = Counted(usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False)
     on = Stage(
         FakeTransport([FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])]),
@@ -575,7 +573,7 @@ async def test_an_abandoned_answer_beyond_the_limit_is_counted() -> None:
 
 
 async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
-    """Nobody is left to read on for, and the caller did not leave."""
+    """There is no caller to read on for, and the caller did not leave."""
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE]))
     on.is_stopping = True
     await leaves(on, body(stream=True), factories.deployment(**VLLM), at=2)
@@ -586,7 +584,7 @@ async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
 
 
 async def test_closing_settles_what_is_still_read_on() -> None:
-    """At shutdown a drain ends where it is: settled, once, by what was seen."""
+    """A shutdown ends a drain at once: settled, once, by the observed usage."""
     upstream = FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])
     on = stage(upstream)
     await leaves(on, body(stream=True), at=1, stalls=True)
@@ -613,9 +611,7 @@ async def test_closing_settles_what_was_to_be_counted_and_had_not_begun() -> Non
 
 
 async def test_an_intent_is_durable_before_anything_is_sent() -> None:
-    """A crash after the first byte must find that there was an attempt, and what it can cost at
-    most.
-    """
+    """A crash after the first byte must find the attempt and its maximum cost."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
     on.journal.admission = asyncio.Event()
     task = asyncio.create_task(on.answer(body()))
@@ -648,7 +644,7 @@ async def test_a_caller_who_leaves_before_the_intent_is_durable_sent_nothing() -
 
 
 async def test_a_full_journal_admits_nothing() -> None:
-    """What cannot be written down is not sent, and no other deployment is tried."""
+    """An attempt that cannot be recorded is not sent, and no other deployment is tried."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
     on.journal.refuses = JournalFull("full")
     with pytest.raises(JournalFull):
@@ -657,9 +653,7 @@ async def test_a_full_journal_admits_nothing() -> None:
 
 
 async def test_running_usage_is_noted_for_a_crash() -> None:
-    """What a stream has generated so far is on disk before it ends, and no longer once it is
-    settled.
-    """
+    """A stream's tokens so far are on disk before it ends, and no longer once it is settled."""
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     await soon(lambda: on.journal.progress, "progress")
@@ -792,7 +786,7 @@ def test_the_fake_read_body_is_a_real_one() -> None:
     assert isinstance(factories.read(), RequestBody)
 
 
-# ---- where the upstream says that it ran
+# ---- the place that the upstream reports
 
 
 GEO = json.dumps(
@@ -818,7 +812,7 @@ GEO = json.dumps(
 async def test_an_answer_from_elsewhere_is_flagged_and_its_deployment_not_used_again(
     answered: FakeUpstreamAnswer,
 ) -> None:
-    """Its bytes have left already: what can be done is to say so, to raise an alarm, and never to
+    """Its bytes have left already: the gateway can only report it, raise an alarm, and never
     send there again.
     """
     on = stage(answered, FakeUpstreamAnswer([WHOLE]))
@@ -846,7 +840,7 @@ async def test_an_answer_from_where_it_was_promised_says_nothing_new() -> None:
 
 
 async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
-    """What would have been first stands in the event; the request goes where it always went."""
+    """The hypothetical first one is in the event; the request goes to its usual deployment."""
     on = stage(FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE]))
     used, other = factories.deployment("used"), factories.deployment("other", is_self_hosted=True)
     document = factories.policy(used, other)
@@ -865,8 +859,8 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
 
 
 async def test_what_was_readmitted_is_used_again_without_another_policy() -> None:
-    """Told, and readmitted before a snapshot had it: nothing else changes, so the decision itself
-    must be made anew.
+    """Reported, and readmitted before a snapshot had it: nothing else changes, so the decision
+    itself must be made again.
     """
     headers = {"content-type": "application/json", "x-ms-region": "East US"}
     on = stage(FakeUpstreamAnswer([WHOLE], headers=headers), FakeUpstreamAnswer([WHOLE]))

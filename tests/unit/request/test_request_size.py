@@ -1,6 +1,4 @@
-"""How much a request can come to, read from its bytes: its maximum, its prompts, and what is not
-shown.
-"""
+"""A request's maximum size, read from its bytes: its maximum, its prompts, and the hidden parts."""
 
 from __future__ import annotations
 
@@ -143,9 +141,7 @@ def test_prompts_are_counted_or_not_known(encoded: bytes, prompts: int | None) -
 
 
 def test_items_of_a_conversation_are_one_prompt() -> None:
-    """A list of objects is what a response answers as a whole; a list of strings is not known to
-    be.
-    """
+    """A response answers a list of objects as a whole; for a list of strings that is not known."""
     assert counted(b'[{"role":"user","content":"[a]"}, {"role":"user"}]', Operation.RESPONSES) == 1
     assert counted(b'["a","b"]', Operation.RESPONSES) == 2
     assert facts(messages=[{"role": "user", "content": "a"}] * 3).prompts == 1

@@ -1,4 +1,4 @@
-"""The end of a request is told once, when nothing more can come."""
+"""The end of a request is reported once, when nothing more can come."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.storage.factories import event
 
 
 def heard(totals: RequestTotals) -> list[tuple[int | None, bool]]:
-    """What a listener hears of the request's end, as it comes."""
+    """Return the calls of a listener to the request's end, as they come."""
     told: list[tuple[int | None, bool]] = []
     totals.on_end.append(lambda ended: told.append((ended.used_tokens, ended.was_charged)))
     return told
@@ -43,7 +43,7 @@ def test_the_tokens_of_all_attempts_count() -> None:
 
 
 def test_a_request_without_an_attempt_used_nothing() -> None:
-    """Refused before anything was sent: what was taken for it goes back."""
+    """Refused before anything was sent: everything taken for it is returned."""
     totals = RequestTotals()
     told = heard(totals)
     totals.close()

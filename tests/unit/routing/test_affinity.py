@@ -25,7 +25,7 @@ NAMES = [f"qwen-{letter}" for letter in "abcdefghij"]
 
 @st.composite
 def loaded(draw: st.DrawFn) -> tuple[list[str], dict[str, int]]:
-    """Members and what runs there; of some nothing is known."""
+    """Return members with their load; some have no known load."""
     members = draw(MEMBERS)
     return members, draw(
         st.dictionaries(st.sampled_from([*members, "another"]), st.integers(0, 50))
@@ -54,7 +54,7 @@ def test_the_order_does_not_depend_on_how_members_are_listed(
 def test_a_member_that_leaves_moves_its_own_sessions_alone(
     session: str, members: list[str], data: st.DataObject
 ) -> None:
-    """A replica that is restarted may cool its own cache and nobody else's."""
+    """A restarted replica may cool its own cache and no other one."""
     gone = data.draw(st.sampled_from(members))
     before = spread(session, members, {})
     after = spread(session, [member for member in members if member != gone], {})
@@ -63,8 +63,8 @@ def test_a_member_that_leaves_moves_its_own_sessions_alone(
 
 @pytest.mark.parametrize("count", [2, 3, 7, 10])
 def test_sessions_are_shared_out_evenly(count: int) -> None:
-    """Over 10,000 sessions nobody has more than 10 % over or under its part: 3 of its own standard
-    deviations.
+    """Over 10,000 sessions no member is more than 10 % over or under its part: 3 of its own
+    standard deviations.
     """
     members = NAMES[:count]
     first = Counter(spread(f"session-{number}", members, {})[0] for number in range(10_000))
@@ -73,7 +73,7 @@ def test_sessions_are_shared_out_evenly(count: int) -> None:
 
 
 def test_who_comes_second_is_shared_out_too() -> None:
-    """Where a full member's sessions go must not be one neighbour: it would be full next."""
+    """A full member's sessions must not all go to one neighbour: it would be full next."""
     orders = (spread(f"session-{number}", NAMES, {}) for number in range(10_000))
     second = Counter(order[1] for order in orders if order[0] == NAMES[0])
     assert len(second) == len(NAMES) - 1
@@ -113,8 +113,8 @@ def test_full_members_come_last_and_in_the_same_order(
 def arrivals(
     rng: Random, members: Sequence[str], sessions: Sequence[str], steps: int
 ) -> tuple[int, int]:
-    """Requests come and end at random; return how many went where their session was first, and how
-    many there were.
+    """Let requests come and end at random; return how many stayed at their session's replica,
+    and their total.
     """
     in_flight: Counter[str] = Counter()
     running: list[str] = []

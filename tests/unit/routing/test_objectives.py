@@ -1,6 +1,4 @@
-"""In which order a request tries the eligible: properties that hold for whatever is expected of
-them.
-"""
+"""A request's order of the eligible deployments: properties that hold for any predictions."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ def decided(
     deployments: dict[str, dict[str, Any]] | None = None,
     **route: Any,
 ) -> Decision:
-    """A decision about deployments `a`, `b`, …, all eligible unless something is said of one."""
+    """Return a decision about deployments `a`, `b`, …, all eligible unless one is changed."""
     known = [factories.deployment(name, **(deployments or {}).get(name, {})) for name in names]
     values: dict[str, Any] = {"name": "assistant", "deployments": tuple(names)} | route
     asked = Route(**values)
@@ -78,7 +76,7 @@ def decided(
 
 
 def live(*ttft_s: float, **changes: Any) -> Conditions:
-    """What is known of each, by the time to its first token; tokens after it take no time."""
+    """Return each one's figures by the time to its first token; tokens after it take no time."""
     return Conditions(predictions=[Prediction(s, s, 0.0) for s in ttft_s], **changes)
 
 
@@ -105,8 +103,8 @@ def cheap(usd: str) -> Price:
 def worlds(
     draw: st.DrawFn, figures: st.SearchStrategy[float] = positive, **changes: Any
 ) -> tuple[Decision, Conditions]:
-    """A decision with some ineligible, groups, windows and bounds, and what is known of its
-    eligible.
+    """Return a decision with some ineligible, groups, windows and bounds, and the figures of its
+    eligible ones.
     """
     every = "abcdefgh"[: draw(st.integers(1, 8))]
     group = st.sampled_from([None, None, "g1", "g2"])
@@ -145,8 +143,8 @@ def worlds(
 
 @given(worlds(odd))
 def test_a_ranking_is_a_permutation_of_the_eligible(world: tuple[Decision, Conditions]) -> None:
-    """An objective orders; it adds and drops nothing, whatever is expected, and never lets an
-    ineligible one in.
+    """An objective orders; it adds and drops nothing for any prediction, and never admits an
+    ineligible one.
     """
     decision, known = world
     found = ranked(decision, known)
@@ -178,9 +176,9 @@ def test_every_choice_carries_the_decision_that_gives_leave(
 def test_what_keeps_the_bounds_comes_before_what_misses_one(
     world: tuple[Decision, Conditions],
 ) -> None:
-    """The bound is the admin's word; the objective only orders within it.
+    """The admin sets the bound; the objective only orders within it.
 
-    What cannot be read fits nowhere else.
+    Unreadable figures fit in no other place.
     """
     found = ranked(*world)
     tiers = [0 if not one.misses else 2 if WINDOW in one.misses else 1 for one in found.expected]
@@ -195,7 +193,7 @@ def test_what_keeps_the_bounds_comes_before_what_misses_one(
 def test_cheapest_is_in_the_order_of_cost(
     usd: list[int], body_bytes: int, output_tokens: float
 ) -> None:
-    """Among those that keep the bounds nobody dearer comes first."""
+    """Among those that meet the bounds, none comes before a cheaper one."""
     every = "abcdefgh"[: len(usd)]
     prices = {name: cheap(str(rate)) for name, rate in zip(every, usd, strict=True)}
     decision = decided(every, objective="cheapest", prices=prices, max_cost_nusd=50_000_000)
@@ -258,7 +256,9 @@ def test_ties_stay_as_listed(objective: str) -> None:
 def test_what_is_no_number_comes_last_and_shuffles_nobody(
     objective: str, odd_ones: list[float], place: int
 ) -> None:
-    """Sorting by NaN leaves an order that depends on where it stood: the others must not notice."""
+    """Sorting by NaN gives an order that depends on its position: the others must not be
+    affected.
+    """
     predictions = [Prediction(odd_one, odd_one, odd_one, 0.0, odd_one) for odd_one in odd_ones]
     good = [Prediction(0.2, 0.2, 0.0), Prediction(0.1, 0.1, 0.0, 0.0, 0.2)]
     known = Conditions(predictions=[*predictions[:place], good[0], *predictions[place:], good[1]])
@@ -266,7 +266,7 @@ def test_what_is_no_number_comes_last_and_shuffles_nobody(
 
 
 def test_fastest_counts_the_whole_answer() -> None:
-    """A quick first token is worth nothing where the rest crawls: for a short answer it is."""
+    """A quick first token is worthless if the rest crawls; for a short answer it counts."""
     known = Conditions(
         predictions=[Prediction(0.1, 0.1, 0.05), Prediction(0.5, 0.5, 0.01)], output_tokens=100.0
     )
@@ -285,7 +285,7 @@ def test_an_answer_is_expected_no_longer_than_its_maximum() -> None:
 
 
 def test_an_embedding_writes_nothing() -> None:
-    """It costs what its prompt costs."""
+    """Its cost is only its prompt's cost."""
     candidates = candidates_of(decided("a"), Operation.EMBEDDINGS)
     (one,) = rank(candidates, ASK, live(1.0), session="s").expected
     assert (one.output_tokens, one.cost_nusd, one.answer_s) == (0.0, 1_000_000.0, 1.0)
@@ -401,7 +401,7 @@ def test_what_missed_its_bound_is_back_at_four_fifths_of_it() -> None:
 
 
 def test_a_cost_bound_has_no_memory() -> None:
-    """The next request has another size: what a large one would have cost says nothing of it."""
+    """The next request has another size: the cost of a large one does not apply to it."""
     decision = decided("a", max_cost_nusd=2_100_000)
     found = ranked(decision, live(1.0, output_tokens=0.0), facts=replace(ASK, body_bytes=10_000))
     assert (found.expected[0].misses, found.late, found.degraded) == ((COST,), frozenset(), None)
@@ -424,7 +424,7 @@ def test_a_spill_is_said_of_the_one_that_takes_over() -> None:
 
 
 def test_where_all_miss_and_nowhere_to_go_the_order_is_the_objectives() -> None:
-    """Not refused, and not called degraded: nobody took anything over."""
+    """Not refused, and not called degraded: no other deployment took over."""
     found = ranked(decided("ab", objective="fastest", ttft_p95_s=1.0), live(5.0, 4.0))
     assert (names(found), found.degraded, found.late) == ("ba", None, frozenset("ab"))
     assert found.degraded_at(found.choices[0]) is None
@@ -473,9 +473,7 @@ def test_a_route_that_has_nothing_to_add_is_not_degraded_to() -> None:
 
 
 def test_what_does_not_fit_comes_last_and_is_no_spill() -> None:
-    """A request too long for the first window goes to the larger one; that is what it is there
-    for.
-    """
+    """A request too long for the first window goes to the larger one, as intended."""
     decision = decided(
         "abc",
         deployments={"a": {"context_window": 1200}, "b": {"context_window": 1300}},
@@ -488,7 +486,7 @@ def test_what_does_not_fit_comes_last_and_is_no_spill() -> None:
 
 
 def test_a_session_stays_at_its_replica() -> None:
-    """The prefix cache is warm there; the group as a whole stands where its objective puts it."""
+    """The prefix cache is warm there; the group keeps the objective's place."""
     deployments = {name: {"group": "qwen"} for name in "acd"}
     decision = decided("abcd", objective="fastest", deployments=deployments)
     known = live(0.1, 0.2, 0.3, 0.4)
@@ -511,7 +509,7 @@ def test_a_full_replica_gives_its_session_to_another() -> None:
 
 
 def test_a_replica_that_takes_over_is_no_spill() -> None:
-    """It is the same engine: nobody was sent elsewhere."""
+    """It is the same engine: no request went to another one."""
     decision = decided("ab", deployments={name: {"group": "qwen"} for name in "ab"}, ttft_p95_s=1.0)
     found = ranked(decision, live(5.0, 0.1))
     assert (names(found), found.degraded, found.late) == ("ba", None, frozenset("a"))
@@ -554,7 +552,7 @@ def test_what_is_cached_costs_what_cached_tokens_cost() -> None:
 
 
 def test_a_latency_that_is_no_number_keeps_no_bound() -> None:
-    """Nobody knows how late it would be: that is not the same as early enough."""
+    """Its delay is unknown: that is not the same as early enough."""
     found = ranked(decided("ab", ttft_p95_s=1.0), live(nan, 0.1))
     assert (names(found), found.degraded) == ("ba", "spill")
 
@@ -566,7 +564,7 @@ def test_the_listed_order_has_the_listed_record() -> None:
 
 
 def test_another_order_is_recorded_with_what_was_expected() -> None:
-    """Why a request went where it went must be readable a year later."""
+    """The reason for a request's deployment must be readable a year later."""
     decision = decided("ab", objective="cheapest", prices={"a": factories.price("2", "8")})
     record = ranked(decision, live(0.5, 0.25)).record
     assert record["ranked"] == ["b", "a"]

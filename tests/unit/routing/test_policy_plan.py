@@ -1,6 +1,4 @@
-"""A plan: what hurts first, what past requests would have come to, and the one sentence at its
-end.
-"""
+"""A plan: harmful changes first, the effect on past requests, and the one sentence at its end."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class Spent(NamedTuple):
 
 @dataclass
 class FakePast:
-    """What happened, in memory."""
+    """The past, in memory."""
 
     made: Sequence[PastRequest]
     spent: Sequence[Spent] = ()
@@ -113,8 +111,8 @@ def test_alike_requests_are_told_apart_by_their_class() -> None:
 
 
 def test_requests_of_one_kind_go_by_their_own_tokens() -> None:
-    """Where the objective looks at tokens, alike requests part: each way has its own count, cost
-    and latency.
+    """If the objective depends on tokens, similar requests part: each way has its own count,
+    cost and latency.
     """
     deployments = (factories.deployment("one"), factories.deployment("two", model="m-2"))
     route = Route(name="assistant", deployments=("one", "two"), objective="cheapest")
@@ -141,7 +139,7 @@ def test_requests_of_one_kind_go_by_their_own_tokens() -> None:
 
 
 def test_an_attempt_that_was_followed_is_not_a_request() -> None:
-    """A request that was tried twice is one request; what the first try cost is said beside."""
+    """A request that was tried twice is one request; the first try's cost is listed separately."""
     found = played(two(), [past(is_followed=True, cost_nusd=5), past()])
     assert (found.requests, found.earlier_attempts, found.earlier_cost_nusd) == (1, 1, 5)
     assert any("1 attempts failed" in note for note in notes(found))
@@ -171,7 +169,7 @@ def budgeted(limit_nusd: int) -> Policy:
     return two(teams={"payments": factories.team(budgets=(rule,))})
 
 
-# What two requests hold and cost there: the second fits as long as the first's cost and its own
+# The holds and costs of two requests there: the second fits as long as the first's cost and its own
 # hold do.
 HOLD, COST = 2000 * 2000 + 500 * 7000 + 1, 2_700_000  # one more: each side may be rounded up
 
@@ -204,7 +202,7 @@ def test_an_unknown_cost_takes_its_hold_from_the_budget() -> None:
 
 
 def test_latency_is_weighed_by_what_goes_where() -> None:
-    """A median of a deployment that nobody used says nothing, and is not made up."""
+    """A median of an unused deployment has no meaning, and is not invented."""
     fast = {"one": Speed(1.0, 0.02), "two": Speed(0.5, 0.01)}
     found = played(two(), FakePast([past(), past()], speed=fast))
     assert found.tallies[0].latency(fast) == (1.0, 0.5, 0.02, 0.01)
@@ -257,7 +255,7 @@ def test_the_sentence_without_a_difference() -> None:
 
 
 def test_the_sentence_names_new_and_old_places() -> None:
-    """Where data goes is said also where it leaves a union."""
+    """Destinations are named even if they leave a union."""
     us = factories.policy(factories.deployment("us", region="us-east"))
     early = past(at_ms=NOON_MS - timedelta(days=40) // timedelta(milliseconds=1))
     assert said(us, early, past()) == (
@@ -270,7 +268,7 @@ def test_the_sentence_names_new_and_old_places() -> None:
 
 
 def test_the_sentence_names_few_teams_and_counts_many() -> None:
-    """A sentence of forty teams is read by nobody."""
+    """A sentence of forty teams would not be read."""
     few = [past(alike(team="legal")), past(alike(team="legal")), past(alike(team="search"))]
     assert "; 2 requests of team legal and 1 of team search would be refused." in said(two(), *few)
     many = [past(alike(team=f"t{number}")) for number in range(4)]
@@ -283,7 +281,7 @@ def test_the_sentence_says_what_budgets_would_stop() -> None:
 
 
 def test_notes_say_what_nobody_knows() -> None:
-    """Models count tokens otherwise, and what was refused left no trace."""
+    """Models count tokens differently, and refused requests left no trace."""
     policy = factories.policy(factories.deployment("two", model="m-2"))
     found = notes(played(policy, [past(), past()]))
     assert any("2 go to another model" in note for note in found)
@@ -291,7 +289,7 @@ def test_notes_say_what_nobody_knows() -> None:
     assert any("refused request leaves no event" in note for note in found)
 
 
-# ---- what hurts
+# ---- harmful changes
 
 
 def around(**changes: Any) -> Surroundings:
@@ -328,7 +326,7 @@ def test_a_removed_team_hurts_who_has_its_keys() -> None:
 
 
 def test_a_removed_route_hurts_who_used_it_last_week() -> None:
-    """One that nobody uses may go without a word."""
+    """An unused one may go without a remark."""
     more = {
         name: Route(name=name, deployments=("one",)) for name in ("assistant", "small", "unused")
     }
@@ -342,7 +340,7 @@ def test_a_removed_route_hurts_who_used_it_last_week() -> None:
 
 
 def test_a_route_without_an_eligible_deployment_hurts() -> None:
-    """Every request on it will be refused, and nobody sees that in the difference."""
+    """Every request on it will be refused, which the difference does not show."""
     us = factories.policy(
         factories.deployment("us", region="us-east"),
         teams={"payments": factories.team(data_class=max(factories.policy().classes))},
@@ -353,7 +351,7 @@ def test_a_route_without_an_eligible_deployment_hurts() -> None:
 
 
 def test_missing_prices_and_secrets_are_named() -> None:
-    """Without a price requests are refused; a secret may be there where the gateways run."""
+    """Without a price requests are refused; a secret may exist on the gateways' machines."""
     found = hurts(None, two(), prices={}, unresolved={"two": "env:KEY is not set"})
     assert [(hurt.kind, hurt.is_note) for hurt in found] == [
         ("eligible", False),
@@ -377,9 +375,7 @@ def test_a_plan_without_a_replay_says_how_to_get_one() -> None:
 
 
 def test_a_name_of_an_alike_is_never_taken_by_another() -> None:
-    """Readers may drop what they read: an identity that is used again must not bring an old
-    decision back.
-    """
+    """Readers may drop objects: a reused identity must not bring an old decision back."""
 
     def fresh() -> Iterator[PastRequest]:
         for number in range(200):

@@ -1,4 +1,4 @@
-"""What is expected of a candidate: rates, queues, what events keep of it, and the words for it."""
+"""A candidate's prediction: rates, queues, the event's record, and its words."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_rates_are_nano_dollars_a_token() -> None:
         (EngineLoad(running=2, waiting=3, finished_per_s=2, sent_since=5), 4.5, 6),
         (EngineLoad(running=2, waiting=3, finished_per_s=2, sent_since=5, age_s=2.5), 2, 3),
         (EngineLoad(running=2, waiting=3, finished_per_s=2, age_s=2), 0, 0),
-        # What nobody waited for when it was looked at, nine have been sent to since.
+        # No request waited at the last look, and nine have been sent since.
         (EngineLoad(running=1, waiting=0, room=2, finished_per_s=2, sent_since=9), 4.5, 6),
         (EngineLoad(running=1, waiting=0, room=4, finished_per_s=2, sent_since=2), 0, 0),
-        # Long prompts leave room for two where four ran before.
+        # Long prompts leave room for two instead of the former four.
         (EngineLoad(running=2, waiting=3, room=4, finished_per_s=2), 2, 3),
         (EngineLoad(waiting=1), 1, 1),
         (EngineLoad(waiting=2, finished_per_s=0.0, queue_s=7.0), 7, 7),
@@ -48,9 +48,7 @@ def test_rates_are_nano_dollars_a_token() -> None:
 def test_a_queue_is_as_long_as_those_before_take(
     load: EngineLoad, mean_s: float, late_s: float
 ) -> None:
-    """An idle engine finishes few because few come: only where its room is known, or some wait, can
-    one say.
-    """
+    """An idle engine finishes few because few come: a rate needs a known room, or a queue."""
     assert queue_s(load, ttft_s=0.5) == (mean_s, late_s)
 
 
@@ -105,7 +103,7 @@ def test_the_arithmetic_can_be_followed_by_hand() -> None:
 
 
 def test_the_arithmetic_of_an_engine_says_who_waits_there() -> None:
-    """Then its own word counts and not what was seen."""
+    """Then its own report counts, not past attempts."""
     busy = replace(ONE, waiting=3.0, ttft_s=2000.0).record()
     assert arithmetic(busy) == (
         "1,000 + 128 tokens = 0.001512 USD; 2,000 s + 127 × 0.02 s = 2,003 s (by the engine's "

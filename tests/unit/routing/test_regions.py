@@ -1,5 +1,5 @@
-"""Which region lies in which: real geography, what documents add to it, and what is promised
-nowhere.
+"""Which region lies in which: real geography, documents' additions, and places without a
+promise.
 """
 
 from __future__ import annotations

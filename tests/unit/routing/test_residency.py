@@ -1,6 +1,4 @@
-"""Where a request may be processed: unknown is denied, a denial always wins, order never
-matters.
-"""
+"""The allowed places of a request: unknown is denied, a denial always wins, order never matters."""
 
 from __future__ import annotations
 
@@ -103,11 +101,11 @@ def allows(
 
 
 def facts(as_of: date | None = DAY, **said: Any) -> Statement:
-    """What a contract says."""
+    """Return a contract's facts."""
     return Statement(source="a contract" if as_of else "", as_of=as_of, **said)
 
 
-# (a rule's fields, a deployment's, the fields that deny it, what is said)
+# (a rule's fields, a deployment's, the fields that deny it, the message)
 ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
     ({"regions": {"eu"}}, {"region": "eu-1"}, [], ""),
     ({"regions": {"eu"}}, {"region": "us-east"}, ["regions"], "is in us-east, allowed is eu "),
@@ -253,9 +251,7 @@ def test_each_field_of_a_rule_denies_what_it_says(
 def test_an_old_fact_counts_as_unknown(
     as_of: date | None, is_self_hosted: bool, valid_days: int | None, counts: bool
 ) -> None:
-    """What somebody promised two years ago is no promise; what we run ourselves needs nobody's
-    word.
-    """
+    """A promise of two years ago has expired; facts about our own systems need no other source."""
     one = deployment(
         region="fr",
         is_self_hosted=is_self_hosted,
@@ -337,7 +333,7 @@ def test_another_rule_never_adds_a_deployment(
 def test_denying_more_never_adds_a_deployment(
     rule: ResidencyRule, one: Deployment, at: str, valid_days: int | None, field: str, name: str
 ) -> None:
-    """Also where every region is allowed: a denial always wins."""
+    """Even if every region is allowed: a denial always wins."""
     stricter = replace(rule, **{field: getattr(rule, field) | {name}})
     assert allows([rule], one, at=at, valid_days=valid_days) or not allows(
         [stricter], one, at=at, valid_days=valid_days
@@ -348,7 +344,7 @@ def test_denying_more_never_adds_a_deployment(
 def test_allowing_less_never_adds_a_deployment(
     rule: ResidencyRule, one: Deployment, at: str, valid_days: int | None, field: str, name: str
 ) -> None:
-    """Taking a name out of a list, or writing a list where there was none, can only close doors."""
+    """Removing a name from a list, or adding a list, can only exclude deployments."""
     listed = getattr(rule, field)
     stricter = replace(rule, **{field: frozenset({name}) if listed is None else listed - {name}})
     assert allows([rule], one, at=at, valid_days=valid_days) or not allows(
@@ -379,9 +375,7 @@ def test_a_shadow_rule_never_changes_who_is_allowed(
     at: str,
     valid_days: int | None,
 ) -> None:
-    """It is a rehearsal: it says what it would deny, as many words as if it were enforced, and
-    denies nothing.
-    """
+    """It is a rehearsal: it reports its denials exactly as if enforced, and denies nothing."""
     shadow, enforced = replace(more, is_shadow=True), replace(more, is_shadow=False)
     before = allows(applying, one, at=at, valid_days=valid_days)
     assert allows([*applying, shadow], one, at=at, valid_days=valid_days) == before
@@ -399,7 +393,7 @@ OWN = ResidencyRule(rule_id="team:payments", deny_providers=frozenset({"groq"}))
 
 
 def test_the_rules_of_a_request_are_its_classs_its_tags_and_its_teams() -> None:
-    """The team's tags are on every request of it, whatever the request says."""
+    """The team's tags apply to all its requests, in addition to the request's own."""
     document = policy(data_tags={"phi": PHI, "gdpr": GDPR})
     internal, confidential = (
         document.classes[DataClass.INTERNAL],

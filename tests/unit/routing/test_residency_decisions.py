@@ -1,6 +1,4 @@
-"""What a decision makes of rules, and what of it is kept: tags, the gateway's place, the day,
-shadows, the record.
-"""
+"""A decision's use of rules, and its record: tags, the gateway's place, the day, shadow mode."""
 
 from __future__ import annotations
 
@@ -67,8 +65,8 @@ def test_a_team_has_a_rule_of_its_own() -> None:
 
 
 def test_the_gateways_own_place_is_looked_at() -> None:
-    """Pinning the model and not the ingress pins nothing; a gateway that does not say where it is
-    is nowhere.
+    """Pinning the model and not the ingress pins nothing; a gateway without a stated region has
+    an unknown one.
     """
     tags = frozenset({"here"})
     assert names(decided(data_tags=tags, gateway_region="eu-fr")) == ["one"]
@@ -118,7 +116,7 @@ def test_a_refusal_by_several_rules_names_each_and_what_to_do() -> None:
 
 
 def test_a_rule_in_shadow_is_recorded_and_changes_nothing() -> None:
-    """An admin sees what a rule would do before it does it: in the event, and in `policy
+    """An admin sees a rule's effect before it is enforced: in the event, and in `policy
     explain`.
     """
     asked = {"data_tags": frozenset({"trial"})}
@@ -136,7 +134,9 @@ def test_a_rule_in_shadow_is_recorded_and_changes_nothing() -> None:
 
 
 def test_a_record_keeps_what_an_auditor_asks_for() -> None:
-    """Which rules applied, where each candidate is, and why it was left out; no more than that."""
+    """The applied rules, each candidate's place, and the reason of its exclusion; no more than
+    that.
+    """
     found = decided(
         deployment("kept", residency=KEPT),
         deployment("in-us", region="us-east", base_url="https://us.api.openai.com/v1"),
@@ -240,9 +240,7 @@ async def test_an_event_keeps_the_data_tags_that_it_was_decided_by() -> None:
 
 
 def test_alike_requests_share_a_decision_and_others_do_not() -> None:
-    """What is remembered must contain all that it depends on: a tag, and the day where facts
-    expire.
-    """
+    """The cache key must contain every dependency: a tag, and the day if facts expire."""
     on = stage()
     known = factories.snapshot(document=policy(deployment(residency=KEPT), data_tags=TAGS))
     expiring = factories.snapshot(

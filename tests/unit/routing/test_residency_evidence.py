@@ -1,4 +1,4 @@
-"""Every kind of attempt decided again: what broke a rule is told apart from what nobody can say."""
+"""Every kind of attempt decided again: a broken rule is distinguished from an undecidable one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verified(*sent: Attempts, allowed: str = "eu") -> Verified:
 
 
 def test_what_was_allowed_is_counted_by_place() -> None:
-    """The auditor's first question: how much went where."""
+    """The auditor's first question: the amounts by place."""
     found = verified(Attempts(), Attempts(day=date(2026, 11, 23), attempts=5))
     assert (found.attempts, list(found.outside), list(found.unverified)) == (15, [], [])
     (place,) = found.places
@@ -63,8 +63,8 @@ def test_what_a_rule_did_not_allow_is_outside() -> None:
 
 
 def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
-    """A lost policy, a record that differs from it, a class or tag that it does not have: nobody
-    can say.
+    """A lost policy, a record that differs from it, a missing class or tag: it cannot be
+    decided.
     """
     odd = [
         replace(Attempts(), policy_version=6),
@@ -82,6 +82,6 @@ def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
 
 
 def test_an_upstream_that_said_otherwise_is_outside() -> None:
-    """Its region was promised; two of ten answers said another."""
+    """Its region was promised; two of ten answers reported another."""
     (doubt,) = verified(Attempts(contradicted=2)).outside
     assert (doubt.attempts, doubt.why) == (2, "its upstream reported another place")
