@@ -68,7 +68,7 @@ def ask(turn: int, amount_nusd: int = 0, **changes: Any) -> SliceAsk:
 
 
 def hold(amount_nusd: int, *, account_id: str = ACCOUNT, is_overdraft: bool = False) -> Hold:
-    """What one attempt holds of November."""
+    """Return one attempt's hold on November."""
     return Hold(account_id, int(NOVEMBER.timestamp()), amount_nusd, is_overdraft)
 
 
@@ -85,7 +85,7 @@ def spending(number: int, cost_nusd: int | None, *holds: Hold, **changes: Any) -
 
 
 def balance(database: Database, account_id: str = ACCOUNT) -> tuple[int, int]:
-    """What is spent and leased of an account in November."""
+    """Return an account's spent and leased amounts in November."""
     found = rows(
         database,
         "SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods WHERE account_id = "

@@ -35,7 +35,7 @@ def defined_in(path: Path) -> set[str]:
 
 @pytest.mark.parametrize(("path", "name"), sorted(set(NAMED)))
 def test_each_station_is_a_function_of_the_code(path: str, name: str) -> None:
-    """A map that names what is gone leads a newcomer astray."""
+    """A map with removed names misleads a newcomer."""
     assert name in defined_in(GATEWAY / path)
 
 

@@ -1,9 +1,9 @@
-"""Wire behaviour against files: what a provider sends, what the caller gets, what is metered.
+"""Wire behaviour against files: a provider's bytes, the caller's bytes, the metered usage.
 
 `tests/golden/<provider>/<case>/` holds the caller's request, the upstream's answer, the expected
-usage (`case.json`), what went upstream (`sent.json`) and what the caller got (`answer.*`). The last
-two are written by `TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a person
-before they are committed.
+usage (`case.json`), the upstream request (`sent.json`) and the caller's answer (`answer.*`). The
+last two are written by `TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a
+person before they are committed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def cost(usage: TokenUsage) -> str:
 
 
 def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
-    """The call upstream, the caller's answer, and what was seen; the stream arrives in pieces of
-    this size.
+    """Return the upstream call, the caller's answer and the observations; the stream arrives in
+    pieces of this size.
     """
     case = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
@@ -62,7 +62,7 @@ def check_file(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_usage_is_normalised(case: str) -> None:
-    """The provider's spelling, the one normal form; None where it did not say."""
+    """The provider's spelling, the one normal form; None for an unreported count."""
     expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
     _, _, seen = answered(GOLDEN / case, 10**9)
     assert seen.usage is not None

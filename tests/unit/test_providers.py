@@ -1,4 +1,4 @@
-"""One dialect at a time: where secrets come from, and how an upstream's error becomes ours."""
+"""One dialect at a time: the source of secrets, and the mapping of an upstream's errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
 
 
 def test_usage_in_an_error_answer_is_read() -> None:
-    """An upstream that failed and says what it used is charged for that, exactly."""
+    """An upstream that failed and reports its usage is charged for it, exactly."""
     body = b'{"error":{"message":"died"},"usage":{"prompt_tokens":3,"completion_tokens":2}}'
     assert OpenAI().usage_in(body) == TokenUsage(input_tokens=3, output_tokens=2)
     assert OpenAI().usage_in(b'{"error":{"message":"died"}}') is None
@@ -135,7 +135,7 @@ def test_a_secret_is_read_from_a_file_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "", " \n"])
 def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str | None) -> None:
-    """The message says where it should be, and sends nothing."""
+    """The message names its place, and nothing is sent."""
     path = tmp_path / "secret"
     if content is not None:
         path.write_text(content)
@@ -160,7 +160,7 @@ def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
 
 
 def test_an_allowed_store_is_left_as_it_was() -> None:
-    """Where the deployment may store, the caller decides."""
+    """If the deployment may store, the caller decides."""
     body = read(b'{"model":"assistant","input":"x"}', Operation.RESPONSES)
     assert "store" not in OpenAI().values(
         deployment(allows=frozenset({"store"})), body, "t", is_assembled=False
@@ -199,9 +199,7 @@ COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.
 def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     limit: OutputLimit, members: dict[str, int], sent: str
 ) -> None:
-    """The caller's own is replaced, never sent twice, and left out where the upstream refuses
-    it.
-    """
+    """The caller's own is replaced, never sent twice, and left out if the upstream refuses it."""
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
     call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
@@ -215,7 +213,7 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     [(Operation.COMPLETIONS, "max_tokens"), (Operation.RESPONSES, "max_output_tokens")],
 )
 def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> None:
-    """What a deployment says of its chats is not about them."""
+    """A deployment's setting for chats does not apply to them."""
     body = read(b'{"model":"m","max_completion_tokens":9}', operation)
     target = deployment(**COMPATIBLE, model="m", allows=frozenset({"store"}))
     call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
@@ -234,5 +232,5 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
 def test_a_provider_is_told_the_maximum_as_its_table_says(
     provider: str, host: str, limit: OutputLimit
 ) -> None:
-    """OpenAI refuses both members together, and Mistral what it does not know."""
+    """OpenAI refuses both members together, and Mistral refuses unknown ones."""
     assert default_output_limit(provider, f"https://{host}/v1") is limit

@@ -1,4 +1,6 @@
-"""What was seen lately: older samples count less, five are assumed, and memory does not grow."""
+"""Recent observations: older samples count less, the prior counts as five, and memory does not
+grow.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def filled(values: list[float], *, at_s: float = 0.0) -> Quantiles:
 
 
 def test_nothing_seen_is_what_was_assumed() -> None:
-    """A deployment that nobody was sent to is expected to be as declared, to the digit."""
+    """An unused deployment is predicted exactly as declared."""
     assert Quantiles().at(5.0, prior_s=0.3) == (0.3, 0.3, 0.0)
     mean = Mean()
     assert (mean.value(5.0, prior=256.0), mean.weight(5.0)) == (256.0, 0.0)
@@ -37,7 +39,7 @@ def test_five_samples_weigh_as_much_as_what_was_assumed() -> None:
 
 
 def test_a_sample_loses_half_of_its_weight_every_minute() -> None:
-    """What was true an hour ago says nothing of now."""
+    """A figure of an hour ago says little about now."""
     mean, found = Mean(), filled([4.0] * 64)
     mean.add(10.0, 0.0)
     assert mean.weight(HALF_LIFE_S) == pytest.approx(0.5)
@@ -45,8 +47,8 @@ def test_a_sample_loses_half_of_its_weight_every_minute() -> None:
 
 
 def test_what_was_slow_is_tried_again_after_a_while() -> None:
-    """A place that nobody is sent to can show nothing new: it must come back to what was assumed by
-    itself.
+    """An unused deployment gives no new samples, so its figures must return to the prior by
+    themselves.
     """
     found = filled([30.0] * 100)
     assert found.at(0.0, prior_s=0.5)[1] > 25
@@ -56,7 +58,7 @@ def test_what_was_slow_is_tried_again_after_a_while() -> None:
 
 @given(st.lists(seconds, min_size=200, max_size=400))
 def test_a_quantile_is_near_the_true_one(values: list[float]) -> None:
-    """Buckets are 8 % wide; what was assumed is five samples among hundreds."""
+    """Buckets are 8 % wide; the prior is five samples among hundreds."""
     ordered = sorted(values)
     median, late, samples = filled(values).at(0.0, prior_s=0.5)
     count = len(ordered)
@@ -70,8 +72,8 @@ def test_a_quantile_is_near_the_true_one(values: list[float]) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), seconds), max_size=60))
 def test_memory_does_not_grow_with_what_is_seen(steps: list[tuple[float, float]]) -> None:
-    """Thousands of deployments and days of traffic stay a few hundred buckets each, whatever the
-    clock says.
+    """Thousands of deployments and days of traffic stay a few hundred buckets each, with any
+    clock.
     """
     found, now_s = Quantiles(), 0.0
     for passed_s, value in steps:
@@ -101,9 +103,7 @@ def test_the_shortest_and_longest_have_a_bucket_too(value: float) -> None:
 
 
 def test_a_sample_after_a_long_pause_weighs_one() -> None:
-    """Weights are brought down then; what was in the same bucket before must be brought down with
-    them.
-    """
+    """Weights are scaled down then, and the older ones in the same bucket with them."""
     found = filled([0.2] * 3, at_s=2399.0)
     found.add(0.2, 4900.0)
     assert found.at(4900.0, prior_s=0.5)[2] == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""What only the source itself can show: one door out, one place that grants leave, every feature
+"""Rules that only the source itself can show: one transport, one maker of permits, every feature
 documented.
 """
 
@@ -26,7 +26,7 @@ def sources() -> tuple[tuple[str, ast.Module], ...]:
 
 
 def calls_of(name: str) -> list[str]:
-    """Where `name(...)` or `x.name(...)` is called."""
+    """Return the calls of `name(...)` or `x.name(...)`."""
     found = []
     for path, tree in sources():
         for node in ast.walk(tree):
@@ -66,8 +66,8 @@ def importers_below(package: str) -> list[str]:
 
 
 def test_a_folder_has_few_files_and_a_sign() -> None:
-    """A newcomer looks for a concern, not through a hall; the package's docstring says what is
-    there.
+    """A newcomer looks for a concern, not through a long list; the package's docstring names its
+    content.
     """
     folders: dict[str, list[str]] = {}
     for path, tree in sources():
@@ -91,10 +91,9 @@ def test_the_name_of_a_class_stands_in_one_module() -> None:
 
 
 def test_a_permit_is_made_in_one_place() -> None:
-    """Leave to send a request comes out of the decision alone: a second maker would be a second
-    policy.
+    """Only the decision permits sending a request: a second maker would be a second policy.
 
-    The other one is for probes of engines of one's own, and what makes it sees no request at all.
+    The other one is for probes of self-hosted engines, and its maker sees no request at all.
     """
     assert calls_of("Permit") == [
         "gateway/domain/routing/decide.py",
@@ -111,9 +110,7 @@ def test_a_permit_is_made_in_one_place() -> None:
 
 
 def test_a_probe_has_fixed_content() -> None:
-    """What is sent with a probe's permit is written in the source: nothing a caller sent can be in
-    it.
-    """
+    """The content of a probe is written in the source: it can contain no caller's data."""
     function = next(
         node
         for node in ast.walk(dict(sources())["gateway/providers/openai.py"])
@@ -124,9 +121,7 @@ def test_a_probe_has_fixed_content() -> None:
 
 
 def test_no_permit_is_changed_into_another() -> None:
-    """`replace` of `msgspec.structs`, by whatever way it is reached, would make a permit without
-    its decision.
-    """
+    """`replace` of `msgspec.structs`, by any path, would make a permit without its decision."""
     for path, tree in sources():
         if "Permit" not in ast.unparse(tree) or path in (
             "gateway/domain/routing/decide.py",
@@ -146,8 +141,8 @@ def test_content_leaves_through_one_module() -> None:
     """The transport alone imports the HTTP client for content, so that no other way out can be
     overlooked.
     """
-    # The callers' side parses requests with the same library; what opens connections is listed
-    # below.
+    # The callers' side parses requests with the same library; the modules that open connections are
+    # listed below.
     assert importers_of("httptools") == [
         "gateway/api/http/connection.py",
         "gateway/api/http/parser.py",

@@ -102,7 +102,7 @@ def grant(database: Database, amount_nusd: int, *, expires_at: datetime | None =
 
 
 def raised(store: BudgetAlertStore, *, now: datetime = NOON) -> list[str]:
-    """The thresholds that a look raises, as nobody has heard of them yet."""
+    """Return the thresholds that a look raises, before any announcement."""
     store.raise_crossed(now=now)
     found = store.unannounced()
     store.note_announced([alert.alert_id for alert in found], now=now)
@@ -155,7 +155,7 @@ def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url
 def test_what_is_written_counts_and_what_is_leased_does_not(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """A lease is what workers have at hand; an alert of money that comes back in a second would be
+    """Workers hold the leased money; an alert about money that returns in a second would be
     wrong.
     """
     declare(
@@ -180,9 +180,7 @@ def test_what_is_written_counts_and_what_is_leased_does_not(
 def test_grants_move_the_mark_for_as_long_as_they_last(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """80 % of what may be spent, not of what the policy says; what has expired may not be spent any
-    more.
-    """
+    """80 % of limit and grants, not of the limit alone; an expired grant no longer counts."""
     declare(database, alerting())
     grant(database, 600, expires_at=NOON + SOON)
     grant(database, 400, expires_at=NOON)
@@ -201,9 +199,7 @@ def test_grants_move_the_mark_for_as_long_as_they_last(
 def test_a_raised_limit_neither_takes_back_nor_repeats(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """80 % of 1,000 was reached and somebody was told; of 2,000 only what comes after it is
-    news.
-    """
+    """80 % of 1,000 was reached and announced; of 2,000 only later thresholds are news."""
     declare(database, alerting())
     spend(database, 850)
     assert raised(store) == ["0.5", "0.8"]
@@ -218,9 +214,7 @@ def test_a_raised_limit_neither_takes_back_nor_repeats(
 
 
 def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -> None:
-    """December's money is not November's; and what is written late is still told of November, for
-    an hour.
-    """
+    """December's money is not November's; late events still count for November, for an hour."""
     declare(database, alerting())
     spend(database, 500)
     assert raised(store) == ["0.5"]
@@ -276,7 +270,7 @@ def test_the_owner_is_the_one_whose_account_it_is(
 def test_a_budget_that_is_not_declared_any_more_is_silent(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """It binds nobody: that it was reached is no news. The others are looked at as before."""
+    """It limits no team, so reaching it is no news. The others are checked as before."""
     named = alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner=EACH)
     declare(
         database, alerting(), alerting(rule_id="payments/week", period=BudgetPeriod.WEEK), named
@@ -284,7 +278,7 @@ def test_a_budget_that_is_not_declared_any_more_is_silent(
     spend(database, 500)
     spend(database, 500, account_id="payments/week", starts_at=NOVEMBER + timedelta(days=15))
     spend(database, 500, account_id="pilot:a", rule_id="pilot")
-    # The same name, now of one project: what project a had under it is an account of no rule.
+    # The same name, now of one project: project a's account under it belongs to no rule.
     declare(database, alerting(), alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner="b"))
     assert raised(store) == ["0.5"]
     assert [alert.account_id for alert in taken_all(store)] == [ACCOUNT]
@@ -349,7 +343,7 @@ def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None
         opened = Database(database_url, role="tollgate_gateway")
         start.wait(20)
         found = []
-        # Where others hold what is due, there is nothing to take for a moment: that is no reason to
+        # While others hold the due alerts there is none to take for a moment: that is no reason to
         # stop.
         for _ in range(len(names)):
             alert = BudgetAlertStore(opened).take(now=NOON, until=NOON + SOON)
@@ -384,7 +378,7 @@ def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertS
 
 
 def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url: str) -> None:
-    """Postgres has committed what was raised, and the leader never heard of it: it finds it as not
+    """Postgres committed the raised alerts without the leader's knowledge: it finds them as not
     announced.
     """
     declare(database, alerting())
@@ -407,7 +401,7 @@ def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url:
 def test_the_view_says_what_was_raised_and_who_was_told(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """Finance sees in one row what an alert said, and whether anybody got it."""
+    """Finance sees in one row an alert's content and its delivery."""
     declare(database, alerting(alert_at=(Decimal("0.50"),), time_zone="UTC"))
     spend(database, 500)
     store.raise_crossed(now=NOON)

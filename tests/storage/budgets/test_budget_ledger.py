@@ -1,4 +1,4 @@
-"""What events cost their budgets: moved with them, once, and put right by what is booked later."""
+"""The effect of events on budgets: moved with them, once, and corrected by later bookings."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_an_event_that_was_refused_moves_nothing(database: Database, ledger: Led
 def test_holds_that_make_no_sense_are_set_aside(
     database: Database, ledger: Ledger, holds: object
 ) -> None:
-    """One row that cannot be taken apart would break every later check of what was spent."""
+    """One unreadable row would break every later check of the spending."""
     document = json.dumps(json.loads(encode_event(spending(1, 10))) | {"holds": holds}).encode()
     good = encode_event(spending(2, 10, hold(20)))
     assert ledger.write_documents([document, good], journal_id=WORKER) == Written(
@@ -207,7 +207,7 @@ def test_an_event_in_a_month_without_a_partition_keeps_its_holds(
 
 
 def test_a_period_begun_by_its_first_event_is_known_by_its_rule(database: Database) -> None:
-    """A soft budget never asks for a slice: what is spent of it is all that Postgres hears."""
+    """A soft budget never asks for a slice: Postgres only learns its spending."""
     each = team_rule(
         1000, rule_id="payments/key:*/day", scope=BudgetScope.KEY, owner="*", kind=BudgetKind.SOFT
     )
@@ -322,7 +322,7 @@ def test_many_holds_that_expire_are_moved_together(database: Database, ledger: L
 def test_another_content_moves_the_difference(
     database: Database, ledger: Ledger, first: int | None, second: int | None, spent: int
 ) -> None:
-    """The last word on an attempt is what its budgets paid, whichever came first."""
+    """The budgets paid the last content of an attempt, in any order of arrival."""
     documents = [encode_event(spending(1, cost, hold(100))) for cost in (first, second)]
     for document in [*documents, documents[1]]:
         ledger.write_documents([document], journal_id=WORKER)
@@ -406,7 +406,7 @@ def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(
 
 
 def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Ledger) -> None:
-    """A worker that was killed keeps nobody from spending once its events are written."""
+    """A killed worker blocks no spending once its events are written."""
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     JournalTable(database).drained(WORKER)
     assert (balance(database), leases(database)) == ((30, 0), [])
@@ -416,8 +416,8 @@ def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Le
 def test_a_lost_journal_is_booked_where_everybody_sees_it(
     database: Database, ledger: Ledger
 ) -> None:
-    """What it had leased may have been spent, so it counts as spent; as one line for each team, not
-    per budget.
+    """Its leases may have been spent, so they count as spent; as one line for each team, not per
+    budget.
     """
     declare(
         database,
@@ -459,7 +459,7 @@ def test_a_lost_journal_is_booked_where_everybody_sees_it(
 
 
 def test_a_lost_journal_that_turns_up_is_counted_once(database: Database, ledger: Ledger) -> None:
-    """Its events say what was really spent; what was booked for them meanwhile is taken back."""
+    """Its events are the true spending; the lost-journal line is reversed."""
     journals = JournalTable(database)
     journals.lose(WORKER, reason="disk died")
     assert balance(database) == (500, 0)
@@ -485,8 +485,8 @@ def test_a_journal_without_leases_books_nothing(database: Database) -> None:
 
 
 def test_journals_that_fell_silent_are_given_up(database: Database, ledger: Ledger) -> None:
-    """Nobody should have to notice a dead machine for its budgets to be whole again; who still
-    speaks is left alone.
+    """A dead machine's budgets must recover without an operator; an active journal is left
+    alone.
     """
     journals, silent, speaking = JournalTable(database), uuid4(), uuid4()
     for journal in (silent, speaking):

@@ -1,8 +1,8 @@
-"""Budgets against a plain model of docs/decisions/0009, whatever the order of steps, crashes and
-second deliveries.
+"""Budgets against a plain model of docs/decisions/0009, for any order of steps, crashes and second
+deliveries.
 
-The model keeps what every worker knows and what every nano-dollar's place is; Postgres must agree
-after each step.
+The model knows every worker's state and the place of every nano-dollar; Postgres must agree after
+each step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STEPS = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 @dataclass
 class Worker:
-    """One worker, as it sees itself. Its journal has what is settled but not written."""
+    """One worker's own view. Its journal has the settled and unwritten events."""
 
     journal: UUID = field(default_factory=uuid4)
     turn: int = 0
@@ -69,7 +69,7 @@ class BudgetMachine(RuleBasedStateMachine):
         self.workers = [Worker(), Worker()]
         self.outstanding: dict[tuple[UUID, str], int] = {}
         self.spent = dict.fromkeys(LIMITS, 0)
-        self.said: dict[int, int] = {}  # what each attempt counts at
+        self.said: dict[int, int] = {}  # the amount at which each attempt counts
         self.written: list[tuple[UUID, UsageEvent]] = []
         self.seen: set[bytes] = set()
         self.settled_later: set[int] = set()
@@ -82,7 +82,7 @@ class BudgetMachine(RuleBasedStateMachine):
         part=st.integers(0, 3),
     )
     def exchange(self, worker: int, least: int, more: int, part: int) -> None:
-        """Take a slice of both budgets, and give back a part of what is free."""
+        """Take a slice of both budgets, and give back a part of the free money."""
         one = self.workers[worker]
         one.turn += 1
         held = sum(hold.held_nusd for holds in one.held.values() for hold in holds)
@@ -119,9 +119,9 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def ask_again(self, worker: int) -> None:
-        """The answer was lost on its way; the same words move nothing.
+        """The answer was lost on its way; repeating the ask moves nothing.
 
-        What has nothing left is asked anew.
+        An empty lease asks again.
         """
         one = self.workers[worker]
         known = [
@@ -137,7 +137,7 @@ class BudgetMachine(RuleBasedStateMachine):
         overdraft=st.one_of(st.none(), st.integers(0, 100)),
     )
     def begin_attempt(self, worker: int, part: int, overdraft: int | None) -> None:
-        """Hold a part of what is free on both budgets, or an overdraft, and name the soft one."""
+        """Hold a part of the free money on both budgets, or an overdraft, and name the soft one."""
         one = self.workers[worker]
         amount = overdraft if overdraft is not None else min(one.free.values()) * part // 8
         if overdraft is None:
@@ -167,7 +167,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1), most=st.integers(1, 5), again=st.booleans())
     def write(self, worker: int, most: int, again: bool) -> None:
-        """Write some of what is settled, perhaps together with what came before."""
+        """Write some of the settled events, perhaps together with earlier ones."""
         one = self.workers[worker]
         batch, one.settled = one.settled[:most], one.settled[most:]
         self._write(one.journal, batch, again=again)
@@ -186,7 +186,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.outstanding)
     @rule(worker=st.integers(0, 1), turns_up=st.booleans())
     def lose(self, worker: int, turns_up: bool) -> None:
-        """Its disk is gone: what it had leased counts as spent, until it turns up after all."""
+        """Its disk is lost: its leases count as spent, unless it turns up after all."""
         one = self.workers[worker]
         journals = JournalTable(self.database)
         try:
@@ -237,7 +237,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule(data=st.data(), cost=st.integers(0, 300), by_hand=st.booleans())
     def adjust(self, data: st.DataObject, cost: int, by_hand: bool) -> None:
-        """Somebody says what an unknown attempt cost, or it comes again with another cost."""
+        """Enter the cost of an unknown attempt, or deliver it again with another cost."""
         journal, event = data.draw(st.sampled_from(self.written))
         number = _number(event)
         if by_hand and event.cost_nusd is None and number not in self.settled_later:
@@ -255,7 +255,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Postgres says what the model says, and its own checker agrees."""
+        """Require that Postgres agrees with the model, and its own checker too."""
         for account in LIMITS:
             assert balance(self.database, self._account(account)) == (
                 self.spent[account],
@@ -311,7 +311,9 @@ class BudgetMachine(RuleBasedStateMachine):
         return sum(amount for (_, name), amount in self.outstanding.items() if name == account)
 
     def _bound(self, worker: Worker, account: str) -> int:
-        """What attempts under way hold, and what settled ones took, of a worker's lease."""
+        """Return the holds of attempts in flight, and the cost of settled ones, of a worker's
+        lease.
+        """
         held = [
             one
             for holds in worker.held.values()
@@ -327,8 +329,8 @@ class BudgetMachine(RuleBasedStateMachine):
         return sum(taken) + sum(one.held_nusd for one in held if not one.is_overdraft)
 
     def _left(self, worker: Worker) -> list[UsageEvent]:
-        """What the next process finds in a journal: what was settled, and attempts under way, which
-        are unknown.
+        """Return a journal's content for the next process: settled events, and attempts in
+        flight, which are unknown.
         """
         return [
             *worker.settled,
@@ -351,8 +353,8 @@ def _number(event: UsageEvent) -> int:
 
 
 def test_every_step_keeps_every_nano_dollar_in_one_place(database: Database) -> None:
-    """Whatever is cut off, repeated or reordered: what was taken and not accounted for stays
-    leased, never free.
+    """For any interruption, repetition or order: taken money without a booking stays leased,
+    never free.
     """
     numbers = count(1)
     run_state_machine_as_test(lambda: BudgetMachine(database, numbers), settings=STEPS)

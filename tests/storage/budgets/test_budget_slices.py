@@ -53,7 +53,7 @@ WORKER, OTHER = uuid4(), uuid4()
 
 @pytest.fixture
 def counter(database: Database) -> Iterator[BudgetLeaseTable]:
-    """Where workers ask, with one budget of 1000 declared."""
+    """Return the store that workers ask, with one declared budget of 1000."""
     declare(database, team_rule(1000))
     counter = BudgetLeaseTable(database)
     yield counter
@@ -95,8 +95,8 @@ def test_an_answer_says_how_the_account_stands(
     ("least", "needed", "most", "granted"),
     [
         (0, 0, 0, 0),  # only a look
-        (0, 500, 500, 0),  # nothing is wanted, whatever else is said
-        (1, 0, 1000, 125),  # an eighth of what is left
+        (0, 500, 500, 0),  # nothing is wanted, whatever the other fields
+        (1, 0, 1000, 125),  # an eighth of the remainder
         (1, 0, 50, 50),  # no more than a slice
         (100, 400, 400, 400),  # all that wait
         (100, 4000, 4000, 1000),  # as many of those that wait as there is room for
@@ -162,7 +162,7 @@ def test_a_turn_is_answered_once(database: Database, counter: BudgetLeaseTable) 
 
 
 def test_an_unknown_rule_grants_nothing(database: Database, counter: BudgetLeaseTable) -> None:
-    """No limit is known, so none may be assumed; what is asked can still be given back."""
+    """No limit is known, so none may be assumed; money can still be given back."""
     answer = one(counter.exchange(WORKER, [ask(1, 5, account_id="new/month", rule_id="new/month")]))
     assert (answer.limit_nusd, answer.granted_nusd) == (None, 0)
     assert budget_mistakes(database) == ()
@@ -197,7 +197,7 @@ def test_a_lowered_limit_binds_the_next_slice(
 def test_a_rule_that_is_gone_keeps_its_last_limit(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """A worker that has not heard of it still asks under it."""
+    """A worker without the new policy still asks under it."""
     declare(database)
     assert rows(database, "SELECT is_current, limit_nusd FROM tollgate.budgets") == [(False, 1000)]
     assert one(counter.exchange(WORKER, [ask(1, 1001)])).granted_nusd == 0
@@ -241,7 +241,7 @@ def test_the_same_document_applied_again_declares_its_budgets(database: Database
 
 
 def test_a_grant_makes_room_until_it_expires(database: Database, counter: BudgetLeaseTable) -> None:
-    """What was granted for a launch day is not there after it."""
+    """A grant for a launch day is gone after it."""
     store, soon = BudgetStore(database), datetime.now(UTC) + timedelta(days=1)
     granted = store.grant(ACCOUNT, 500, expires_at=None, reason="launch", now=NOW)
     assert (granted.starts_at, granted.ends_at, granted.expires_at) == (
@@ -381,8 +381,8 @@ def test_a_journal_that_has_ended_takes_no_slice(
 def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """It notes every few seconds that it lives; that alone must not make it spend what was booked
-    as lost.
+    """It renews its registration every few seconds; that alone must not let it spend money
+    booked as lost.
     """
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
@@ -397,7 +397,7 @@ def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
 def test_a_journal_cannot_be_lost_between_the_question_and_the_answer(
     database: Database, database_url: str
 ) -> None:
-    """Its lease would be booked without what it is just being given."""
+    """Its lease would be booked without the amount that it is just receiving."""
     JournalTable(database).register(WORKER, replica="gateway-1")
     with psycopg.connect(database_url) as asking:
         asking.execute("SELECT * FROM tollgate.exchange_slices(%s, '[]')", (WORKER,))
@@ -535,9 +535,7 @@ def test_a_server_that_hangs_can_be_left(
 
 
 class Watcher:
-    """Looks at all accounts again and again, each time at one moment, and keeps what it must never
-    see.
-    """
+    """Checks all accounts repeatedly, each time at one moment, and records violations."""
 
     def __init__(self, database: Database, limit_nusd: int) -> None:
         self._database, self._limit_nusd, self._stop = database, limit_nusd, Event()
@@ -572,8 +570,8 @@ class Watcher:
 
 
 def test_many_workers_never_take_more_than_there_is(database: Database) -> None:
-    """The promise itself: whatever meets on one hot account, spent and leased stay within the
-    limit.
+    """The promise itself: for any concurrent asks on one hot account, spent and leased stay
+    within the limit.
     """
     limit = 5_000
     declare(database, team_rule(limit))
@@ -645,8 +643,8 @@ def test_many_accounts_in_any_order_do_not_wait_for_each_other(database: Databas
                 for n in range(4)
             ]
             ledger.write_documents([encode_event(event) for event in events], journal_id=worker)
-            # What came before comes again with another cost: adjustments, in the same transaction
-            # as new events.
+            # Earlier events come again with another cost: adjustments, in the same transaction as
+            # new events.
             again = [
                 encode_event(spending(number * 10_000 + turn * 100 + n, 7, *events[n].holds))
                 for n in range(2)

@@ -107,9 +107,9 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
 
 
 async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: Database) -> None:
-    """The second worker last heard of the budget when nothing was spent.
+    """The second worker last saw the budget with no spending.
 
-    What it knows gives it nothing.
+    Its stale knowledge grants it nothing.
     """
     declare(database, NOVEMBER.rule)
     one, two = Worker(database, 0), Worker(database, 1000)

@@ -1,5 +1,5 @@
-"""Claims of idempotency keys on a real Postgres: one of two twins, never twice, and no claim that
-nobody ends.
+"""Claims of idempotency keys on a real Postgres: one of two twins, never twice, and no claim
+without an end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BODY, OTHER_BODY = b"b" * 32, b"o" * 32
 PATIENT_MS, PATIENT_S = (
     30_000,
     60.0,
-)  # where slowness is not what is tested: the machine may be busy
+)  # if slowness is not under test: the machine may be busy
 WAITING = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
     "'Lock'"
@@ -145,7 +145,7 @@ def age(database: Database, by: timedelta, *, number: int | None = None) -> None
 
 
 def end_journal(database: Database, journal_id: UUID, *, state: str, closes: bool = True) -> None:
-    """Note a journal drained or lost, as its table does, with or without what belongs to that
+    """Mark a journal as drained or lost, as its table does, with or without the rest of that
     transaction.
     """
     with database.begin() as connection:
@@ -185,7 +185,7 @@ def test_teams_do_not_meet(table: ClaimTable) -> None:
 
 
 def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database) -> None:
-    """What may have been charged is not sent again."""
+    """A possibly charged request is not sent again."""
     claim(table, 1)
     table.end([(a_claim(1), True)])
     age(database, KEPT - timedelta(minutes=1))
@@ -198,7 +198,7 @@ def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database)
 def test_a_claim_ends_after_a_day(
     table: ClaimTable, database: Database, was_charged: bool | None
 ) -> None:
-    """Its row may still be there: the next request takes it over, whatever it asks."""
+    """Its row may still exist: the next request takes it over with any body."""
     claim(table, 1)
     if was_charged:
         table.end([(a_claim(1), True)])
@@ -212,7 +212,7 @@ def test_a_claim_ends_after_a_day(
 
 
 def test_a_released_key_is_free(table: ClaimTable, database: Database) -> None:
-    """A repeat of what cost nothing is a new try."""
+    """A repeat of a free request is a new try."""
     claim(table, 1)
     table.end([(a_claim(1), False)])
     assert rows(database) == []
@@ -304,7 +304,7 @@ def test_of_twins_that_find_an_orphan_or_an_old_claim_one_is_sent(
 
 
 def test_a_repeat_while_the_end_is_written_hears_one_or_the_other(table: ClaimTable) -> None:
-    """Never that the key is free, where it was charged."""
+    """Never that the key is free after it was charged."""
     for number in range(0, 200, 2):
         claimed = a_claim(number, key=f"k{number}")
         table.claim(claimed, BODY, journal_id=OURS)
@@ -346,7 +346,7 @@ def test_a_claim_of_a_killed_worker_is_released_by_its_journal(
 ) -> None:
     """Between its claim and anything else: nothing was sent.
 
-    Also where the claim came after the journal's end.
+    Even if the claim came after the journal's end.
     """
     claimed = a_claim(1)
     died = subprocess.run(
@@ -422,7 +422,7 @@ def test_an_event_that_the_ledger_could_not_take_may_have_cost(
 def test_a_lost_journals_claims_may_all_have_cost(
     table: ClaimTable, database: Database, closes: bool
 ) -> None:
-    """Nobody knows what was in it."""
+    """The journal's content is unknown."""
     claim(table, 1, journal_id=THEIRS)
     end_journal(database, THEIRS, state="lost", closes=closes)
     assert claim(table, 2) == finished(1)
@@ -461,8 +461,8 @@ def test_orphans_are_closed_with_the_note_or_not_at_all(
 def test_the_note_of_a_drained_journal_closes_its_claims(
     table: ClaimTable, database: Database
 ) -> None:
-    """Without it the next claimant decides the same, but until then the table says `running` of
-    what has ended.
+    """Without it the next claimant decides the same, but until then the table shows an ended one
+    as `running`.
     """
     claim(table, 1, journal_id=THEIRS)
     table.claim(a_claim(3, key="free"), BODY, journal_id=THEIRS)
@@ -494,8 +494,8 @@ def test_a_commit_whose_answer_was_lost_is_our_own_claim(
 
 
 async def test_a_claim_nobody_heard_of_is_released(database: Database, database_url: str) -> None:
-    """The caller was told that nothing was sent; its repeat, at another worker, must be a new
-    try.
+    """The caller was informed that nothing was sent; its repeat, at another worker, must be a
+    new try.
     """
     proxy = DroppingProxy(database_url)
     through, direct = Database(proxy.url), Database(database_url)
@@ -579,7 +579,7 @@ async def test_a_postgres_that_hangs_is_cut_off(own_server: str) -> None:
     database.close()
 
 
-# ---- what is stored
+# ---- the stored form
 
 
 async def test_neither_key_nor_body_is_stored(
@@ -608,12 +608,12 @@ async def test_neither_key_nor_body_is_stored(
 # ---- a model
 
 
-ENDS = (None, FREE, CHARGED, UNKNOWN)  # what is in the ledger of a request when it is over
+ENDS = (None, FREE, CHARGED, UNKNOWN)  # the ledger's record of an ended request
 
 
 @dataclass
 class Modelled:
-    """What the model knows of one key: who has it, for which body, and whether that has ended."""
+    """The model's state of one key: its request, the body, and whether that has ended."""
 
     number: int
     body: bytes
@@ -724,7 +724,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
 
 def test_any_order_of_claims_ends_crashes_and_days_is_as_the_model_says(database: Database) -> None:
-    """Never twice while it may have been charged, never blocked where it was not."""
+    """Never twice while it may have been charged, never blocked if it was not."""
     numbers = count(10)  # never again the same id: events are for ever
     run_state_machine_as_test(
         lambda: ClaimsMachine(database, numbers),

@@ -1,6 +1,4 @@
-"""The shared windows in a real Postgres: never over, whoever asks, and whatever is lost on the
-way.
-"""
+"""The shared windows in a real Postgres: never over, for any workers and any lost answers."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ class Worker:
         return self.windows.exchange(self.id, self.number, asks)
 
     def ask(self, most: int, *needs: tuple[int, int], **more: object) -> LimitGranted:
-        """One ask for requests of `payments`, or what `more` says."""
+        """Return one ask for requests of `payments`, with the changes in `more`."""
         fields = {
             "limit_id": "payments",
             "measure": LimitUnit.REQUESTS,
@@ -78,13 +76,13 @@ def read(database: Database, query: str, **values: object) -> int:
 
 
 def later(database: Database, seconds: float) -> None:
-    """Let time pass for what was taken."""
+    """Let time pass for the taken units."""
     with database.begin() as connection:
         connection.execute(text(MINUTE_AGO), {"ticks": int(seconds * 1000 // TICK_MS)})
 
 
 def test_workers_share_one_window(workers: list[Worker]) -> None:
-    """Five a minute are five, whoever asks; who is refused is told when units slide out."""
+    """Five a minute are five, for any workers; a refusal has the time when units slide out."""
     first, second, third = workers
     assert first.ask(5, (1, 2)).granted == 2
     assert second.ask(5, (1, 4)).granted == 3
@@ -96,14 +94,14 @@ def test_workers_share_one_window(workers: list[Worker]) -> None:
 
 
 def test_a_need_is_met_whole_or_not_at_all(workers: list[Worker]) -> None:
-    """A part of a request's tokens serves nobody and is missing elsewhere; a smaller one behind it
-    may fit.
+    """A part of a request's tokens is useless and missing elsewhere; a smaller one behind it may
+    fit.
     """
     assert workers[0].ask(1000, (300, 2), (500, 1), (100, 1)).granted == 700
 
 
 def test_the_nearer_the_limit_the_less_is_taken_ahead(workers: list[Worker]) -> None:
-    """An eighth of what is left for all workers together; nothing where a need was not met."""
+    """An eighth of the remainder for all workers together; nothing if a need was not met."""
     for worker in workers:
         worker.exchange()
     assert workers[0].ask(1000, ahead=500).granted == 1000 // 24
@@ -126,7 +124,7 @@ def test_units_slide_out_after_a_minute_and_not_before(
 
 
 def test_what_is_given_back_is_there_for_others(workers: list[Worker], database: Database) -> None:
-    """At the tick it was taken: what is left of that tick still slides out with it."""
+    """At the tick it was taken: the rest of that tick still slides out with it."""
     taken = workers[0].ask(5, (1, 5))
     workers[0].ask(5, corrections=((taken.tick, -3),))
     assert workers[1].ask(5, (1, 4)).granted == 0 + 3
@@ -161,7 +159,7 @@ def test_the_same_question_has_the_same_answer(workers: list[Worker], database: 
 def test_slots_are_shared_and_those_of_a_dead_worker_expire(
     workers: list[Worker], database: Database
 ) -> None:
-    """Nobody frees them; a worker that lives renews its own."""
+    """They would never be freed; a living worker renews its own."""
 
     def slots(worker: Worker, kept: int, wanted: int) -> LimitGranted:
         return worker.ask(5, (1, wanted), measure=LimitUnit.CONCURRENT, kept=kept)
@@ -224,8 +222,8 @@ def test_a_clock_that_was_set_back_does_not_fill_the_window(
 def test_many_at_once_are_never_over_and_never_in_each_others_way(
     workers: list[Worker], database: Database, rng: Random
 ) -> None:
-    """Three workers, several limits in any order, returns in between: the sums hold, and nobody is
-    thrown out.
+    """Three workers, several limits in any order, returns in between: the sums hold, and no
+    worker fails.
     """
     names = ("a", "b", "c", "d")
     most, problems, net = 60, list[BaseException](), dict.fromkeys(names, 0)

@@ -1,5 +1,5 @@
-"""Ejections and refusals in Postgres: one in force at a time, counts that can be written twice, and
-who may do what.
+"""Ejections and refusals in Postgres: one in force at a time, repeatable counts, and the rights
+of each role.
 """
 
 from __future__ import annotations

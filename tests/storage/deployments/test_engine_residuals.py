@@ -45,8 +45,8 @@ LATER = NOON + timedelta(minutes=30)
 
 
 def attempt(second: float, *, lasts_s: float = 10, **changes: Any) -> UsageEvent:
-    """An attempt of the engine that began so many seconds after noon; 100 and 20 tokens unless said
-    otherwise.
+    """Return an attempt that began that many seconds after noon; 100 and 20 tokens unless
+    changed.
     """
     at = NOON + timedelta(seconds=second)
     values: dict[str, Any] = {
@@ -186,7 +186,7 @@ def test_a_look_beside_a_probe_is_no_idle_one(stand: Stand) -> None:
 
 
 def test_two_windows_are_settled_apart(stand: Stand) -> None:
-    """What the engine made for one is not shared with another that came after an idle moment."""
+    """The engine's tokens for one are not shared with another that came after an idle moment."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN), attempt(70, **UNKNOWN), attempt(90, **UNKNOWN))
     stand.look(60, 30, 7)
@@ -231,7 +231,7 @@ def metered_more(stand: Stand) -> None:
 
 
 def settled_by_hand(stand: Stand) -> None:
-    """Somebody resolved one of the two: nobody can say how much of the rest that one made."""
+    """An operator resolved one of the two: its share of the rest is unknown."""
     resolved = attempt(30, **UNKNOWN)
     stand.write(attempt(10, **UNKNOWN), resolved)
     stand.query(
@@ -244,7 +244,7 @@ def settled_by_hand(stand: Stand) -> None:
 
 
 def probed_without_an_answer(stand: Stand) -> None:
-    """Nobody knows what it had made."""
+    """Its tokens are unknown."""
     stand.write(attempt(10, **UNKNOWN))
     stand.probe(30, None)
 
@@ -256,14 +256,14 @@ def probed_by_one_that_died(stand: Stand) -> None:
 
 
 def behind(stand: Stand) -> None:
-    """A worker has not been heard of since: it may hold settlements of the window."""
+    """A worker has been silent since: it may hold settlements of the window."""
     stand.write(attempt(10, **UNKNOWN))
     journal(stand, "live", heartbeat=NOON + timedelta(seconds=100))
 
 
 def lost(stand: Stand) -> None:
-    """What a lost journal held is charged to nobody, and must not be charged to the next best
-    attempt.
+    """No team is charged for a lost journal's attempts, and another attempt must not pay for
+    them.
     """
     stand.write(attempt(10, **UNKNOWN))
     journal(stand, "lost", heartbeat=NOON - timedelta(hours=1))
@@ -330,7 +330,7 @@ def test_a_window_waits_until_it_is_written(stand: Stand) -> None:
 
 
 def test_an_engine_that_restarted_tells_nothing(stand: Stand) -> None:
-    """Its counters began at 0 again and have passed where they were."""
+    """Its counters began at 0 again and have passed their old values."""
     stand.look(0, 100, 10)
     stand.write(attempt(10, **UNKNOWN))
     stand.look(60, 130, 17, started=3600)
@@ -367,7 +367,7 @@ def test_what_cannot_be_settled_is_said_once(
 
 
 def test_counters_of_two_deployments_are_nobodys_alone() -> None:
-    """Two names for one model on one engine: what is left may be either's."""
+    """Two names for one model on one engine: the remainder may belong to either."""
     shared = factories.policy(
         factories.deployment("a", is_self_hosted=True),
         factories.deployment("b", is_self_hosted=True),

@@ -1,6 +1,4 @@
-"""GPU hours as they are stored: what was seen, once, at the rate then in force, by whoever
-looked.
-"""
+"""Stored GPU hours: observed once, at the rate then in force, by any worker."""
 
 from __future__ import annotations
 
@@ -102,13 +100,12 @@ def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database
     ]
     with psycopg.connect(database_url) as connection:
         kept = connection.execute("SELECT at FROM tollgate.engine_samples ORDER BY at").fetchall()
-    # What was looked at later must not stand before what was looked at earlier: its counters would
-    # run backwards.
+    # A later look must not stand before an earlier one: the counters would run backwards.
     assert [at for (at,) in kept] == [seen(minute).at for minute in (0, 30, 60)]
 
 
 def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_url: str) -> None:
-    """Nobody pays for an engine that is off, unless the machine is reserved."""
+    """An engine that is off costs nothing, unless the machine is reserved."""
     record(samples, seen(0), seen(15), seen(30, is_up=False), seen(60, is_up=False))
     (row,) = hours(database_url)
     assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (
@@ -197,7 +194,7 @@ def test_a_reserved_machine_is_billed_from_its_apply(
 def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """Only a reserved machine is paid for while nobody looks."""
+    """Only a reserved machine is paid for without looks."""
     store_policy(database_url, GPU, applied_at=NOON - timedelta(days=1))
     record(samples, look(NOON), look(NOON + timedelta(hours=25)))
     assert hours(database_url) == []
@@ -206,7 +203,7 @@ def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(
 def test_a_deployment_that_left_the_policy_is_not_billed_until_it_is_back(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """Its engine may run on for others: what nobody declared is not our bill."""
+    """Its engine may run on for others: an undeclared engine is not on our bill."""
     both = policy(names=("qwen", "other"))
     samples.record([seen(0), seen(0, name="other")], both, at=NOON)
     samples.record(

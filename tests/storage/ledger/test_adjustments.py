@@ -1,4 +1,4 @@
-"""Unknown attempts, and who says at last what they cost: once, for good, and never by changing the
+"""Unknown attempts and their later resolution: once, permanently, and never by changing the
 event.
 """
 
@@ -56,7 +56,9 @@ def is_unsettled(database: Database) -> list[bool]:
 def test_an_unknown_attempt_is_resolved_by_an_adjustment(
     database: Database, cost: SaidCost | int, nusd: int
 ) -> None:
-    """The event says for ever that nobody knew; the adjustment says who knew later, and how."""
+    """The event stays unknown for ever; the adjustment records the later knowledge and its
+    source.
+    """
     Ledger(database).write([unknown()])
     assert is_unsettled(database) == [True]
     booked = resolve(database, request_id(1), attempt=None, cost=cost, reason="invoice 4711")
@@ -132,7 +134,7 @@ def test_one_attempt_of_several_is_resolved_by_its_number(database: Database) ->
     ]
 
 
-# ---- holds that nobody resolved
+# ---- unresolved holds
 
 
 def recent(number: int, **changes: Any) -> UsageEvent:
@@ -141,8 +143,8 @@ def recent(number: int, **changes: Any) -> UsageEvent:
 
 
 def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
-    """Holds nobody resolves would close budgets for ever; what such attempts cost on average stands
-    in for them.
+    """Unresolved holds would close budgets for ever, so the average cost of such attempts
+    replaces them.
     """
     Ledger(database).write(
         [
@@ -175,7 +177,7 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
 
 
 def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
-    """The invoice comes after a week: the sum must then be what it says."""
+    """The invoice comes after a week: the sum must then equal it."""
     Ledger(database).write([unknown(1, at=LONG_AGO)])
     expire_holds(database, ttl=DAY)
     booked = resolve(database, request_id(1, LONG_AGO), attempt=None, cost=1200, reason="invoice")
@@ -191,7 +193,7 @@ def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
 
 
 def test_a_settlement_that_comes_after_all_corrects_an_expected_cost(database: Database) -> None:
-    """A volume thought lost comes back: the sum is what the settlement says."""
+    """A volume thought lost comes back: the sum equals the settlement."""
     at = LONG_AGO
     Ledger(database).write([unknown(1, at=at)])
     expire_holds(database, ttl=DAY)

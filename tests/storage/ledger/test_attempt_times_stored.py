@@ -12,7 +12,7 @@ QUERY = "SELECT queue_s, max_gap_s, engine_queue_s, degraded FROM {} ORDER BY re
 
 
 def test_each_time_is_in_its_own_column(database: Database) -> None:
-    """One that is swapped with its neighbour would be wrong for ever; one that nobody measured is
+    """A column swapped with its neighbour would be wrong for ever; an unmeasured time is
     unknown.
     """
     timed = {"queue_s": 0.5, "max_gap_s": 2.25, "engine_queue_s": 0.125, "degraded": "route:small"}

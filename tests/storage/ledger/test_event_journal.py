@@ -1,5 +1,5 @@
-"""Events in the journal: what goes in comes out again, in this process or the next, and the money
-with it.
+"""Events in the journal: every record comes out again, in this process or the next, and the
+money with it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def open_journal(root: Path) -> Iterator[OpenJournal]:
 
 
 def intent(number: int = 0, **changes: Any) -> Intent:
-    """What is written down before an attempt is sent: interrupted, unknown at its hold."""
+    """Return the record written before an attempt is sent: interrupted, unknown at its hold."""
     begun: dict[str, Any] = {
         "outcome": Outcome.INTERRUPTED,
         "http_status": None,
@@ -75,7 +75,7 @@ def intent(number: int = 0, **changes: Any) -> Intent:
 
 
 async def settled(journal: OwnJournal, *events: UsageEvent) -> JournalBatch:
-    """Intend and settle each event, and read what came of it: the very documents that `settle`
+    """Intend and settle each event, and read the result: the very documents that `settle`
     returned.
     """
     documents = []
@@ -100,7 +100,7 @@ def decoded(batch: JournalBatch) -> list[UsageEvent]:
 
 
 def adopted(root: Path) -> tuple[LeftJournal, list[Any]]:
-    """The one journal that the process before left, and what was logged of it."""
+    """Return the one journal that the process before left, and the log about it."""
     with capture_logs() as logs:
         [left] = LeftJournals(root).adopt()
     return left, logs
@@ -145,8 +145,8 @@ async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
 def test_a_worker_that_never_had_a_request_leaves_nothing(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """Its journal would be adopted by the next start, with a warning, and said to be silent after a
-    day.
+    """The next start would adopt its journal with a warning, and a day later report it as
+    silent.
     """
     open_journal().finish(is_told=True)
     assert names(root) == {".lock"}
@@ -166,7 +166,7 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(
 async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
     open_journal: OpenJournal,
 ) -> None:
-    """The caller may try again elsewhere; what was sent has its place, also where every event grew
+    """The caller may try again elsewhere; a sent attempt has its room, even if every event grew
     by kilobytes.
     """
     journal = open_journal()
@@ -188,7 +188,7 @@ async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
 
 
 def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> None:
-    """The caller's own fault, and it is told so: no journal of any size would take them."""
+    """It is the caller's error, and the message says so: no journal of any size would take them."""
     journal = open_journal()
     with pytest.raises(InvalidRequest, match="tags and names"):
         journal.intend(intent(1, tags={"app": "x" * 9_000}))
@@ -198,7 +198,7 @@ def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> Non
 async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
     open_journal: OpenJournal,
 ) -> None:
-    """What explains it goes, and what it cost, who pays and what was used stay."""
+    """Its explanations are dropped; its cost, its payer and its usage stay."""
     whole = event(1, decision={"rules": ["x" * 9_000]})
     batch = await settled(open_journal(), whole)
     assert decoded(batch) == [replace(whole, decision={}, features={}, tags={})]
@@ -206,7 +206,7 @@ async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
 
 @pytest.mark.parametrize("name", ["upstream_request_id", "finish_reason", "service_tier"])
 async def test_an_upstreams_long_words_are_cut(open_journal: OpenJournal, name: str) -> None:
-    """Their room is reserved before the upstream has said anything; nothing else of the event
+    """Their room is reserved before the upstream has answered; nothing else of the event
     changes.
     """
     words = "".join(chr(ord("a") + n % 26) for n in range(3_000))
@@ -215,9 +215,7 @@ async def test_an_upstreams_long_words_are_cut(open_journal: OpenJournal, name: 
 
 
 async def test_words_of_usual_length_are_kept_together(open_journal: OpenJournal) -> None:
-    """Cut is what is too long in sum, and an upstream that said nothing has not said an empty
-    word.
-    """
+    """Only texts that are too long in sum are cut, and a missing text is not an empty one."""
     fits = event(
         1, upstream_request_id="u" * (MOST_TEXT - 4), finish_reason="stop", service_tier=None
     )
@@ -253,7 +251,7 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
 async def test_what_was_begun_becomes_an_interrupted_event(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """Charged by its last progress where there is one, else unknown at its hold; settled events
+    """Charged by its last progress if there is any, else unknown at its hold; settled events
     come first.
     """
     journal = open_journal()
@@ -299,8 +297,8 @@ async def test_what_was_begun_becomes_an_interrupted_event(
 async def test_half_a_figure_is_whole_for_embeddings_alone(
     open_journal: OpenJournal, root: Path, writes_output: bool, cost_nusd: int | None
 ) -> None:
-    """The intent says whether an answer is still to come; its price says what was used until then
-    costs.
+    """The intent records whether an answer is still to come; its price gives the cost of the
+    usage until then.
     """
     journal = open_journal()
     begun = replace(intent(1), writes_output=writes_output)

@@ -22,7 +22,7 @@ def read_again(of: Price, **changes: object) -> Intent:
 
 
 def test_all_of_an_intent_is_in_its_document() -> None:
-    """Its price is encoded apart: what is added to an intent must not be left out for that."""
+    """Its price is encoded separately: a new field of an intent must not be left out for that."""
     document = encode_intent(Intent(event=event(0), price=price(), writes_output=True))
     assert tuple(msgspec.json.decode(document)) == Intent.__struct_fields__
 
@@ -40,7 +40,7 @@ def test_each_intent_has_its_own_price() -> None:
 
 
 def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:
-    """Prices are known by identity, and Python gives what was dropped to the next object."""
+    """Prices are known by identity, and Python reuses a dropped object's identity."""
     for cents in range(2 * MOST_PRICES):
         rate = f"0.{cents:04d}"
         assert read_again(price(rate)).price == price(rate)

@@ -43,7 +43,7 @@ def test_a_batch_with_the_same_event_twice_charges_once(database: Database) -> N
 
 
 def test_attempts_of_one_request_are_events_of_their_own(database: Database) -> None:
-    """A fail-over costs twice where two providers did work."""
+    """A failover costs twice if two providers did work."""
     assert Ledger(database).write([event(1, attempt=1), event(1, attempt=2)]) == 2
 
 
@@ -131,7 +131,7 @@ def test_every_column_is_what_the_event_says(database: Database) -> None:
 
 
 def test_lines_keep_their_price_as_a_plain_decimal(database: Database) -> None:
-    """An exponent or a float in a receipt is a price nobody can add up."""
+    """An exponent or a float in a receipt is a price that a reader cannot add up."""
     Ledger(database).write([event(1)])
     assert _rows(database, "SELECT lines FROM tollgate.usage_events") == [
         (
@@ -213,8 +213,8 @@ def test_the_sum_of_extremes_is_exact(database: Database) -> None:
 def test_an_event_is_posted_to_its_own_utc_month(
     database: Database, at: datetime, month: date
 ) -> None:
-    """A millisecond before midnight UTC still belongs to the old month, wherever the server
-    stands.
+    """A millisecond before midnight UTC still belongs to the old month, in any time zone of the
+    server.
     """
     Ledger(database).write([event(1, at=at)])
     assert _rows(database, "SELECT posted_period, occurred_at FROM tollgate.usage_events") == [
@@ -291,7 +291,7 @@ def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) ->
 
 
 def test_unknown_attempts_count_at_their_hold(database: Database) -> None:
-    """What is not known yet is shown as such, beside the cost."""
+    """An unknown cost is shown as such, beside the known cost."""
     unknown = event(
         2,
         usage=TokenUsage(),

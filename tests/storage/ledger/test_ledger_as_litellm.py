@@ -1,9 +1,8 @@
-"""LiteLLM's accounting bugs that are about the ledger, as tests of ours; the others are in
-tests/unit.
+"""LiteLLM's accounting bugs about the ledger, as tests of ours; the others are in tests/unit.
 
 Its counters that drifted (30460) and its stale value of one process (34238) are about budgets
-there, and tested as such in test_budgets_as_litellm; here is what both would read: the ledger, and
-nothing beside it.
+there, and tested as such in test_budgets_as_litellm. These tests cover the data that both would
+read: the ledger, and nothing beside it.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def ledger(database: Database) -> Ledger:
 
 
 def test_litellm_36426_no_row_is_dropped_silently(database: Database, ledger: Ledger) -> None:
-    """A row that the database refuses is set aside where somebody sees it, and takes no other row
-    with it.
+    """A row that the database refuses becomes a visible dead letter, and takes no other row with
+    it.
     """
     good = [encode_event(event(number)) for number in range(5)]
     bad = encode_event(event(9)).replace(b'"attempt":1', b'"attempt":1e9')
@@ -59,8 +58,8 @@ def test_litellm_30460_spend_does_not_grow_with_redelivery(
 
 
 def test_litellm_34238_every_replica_reads_the_same_spend(database_url: str) -> None:
-    """A value kept by one process is stale in all others; here two write and both read what both
-    wrote.
+    """A value kept by one process is stale in all others; here two write and both read both
+    writes.
     """
     databases = [Database(database_url) for _ in range(2)]
     try:

@@ -1,6 +1,4 @@
-"""Documents on their way into the ledger: once each, whatever comes with them, whatever became of
-the month.
-"""
+"""Documents on their way into the ledger: once each, in any batch and any state of the month."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ def test_a_batch_tells_new_from_known(ledger: Ledger) -> None:
 
 
 def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Ledger) -> None:
-    """A provider counts something new: what was charged for must be found again."""
+    """A provider counts something new: a charged count must be found again."""
     usage = TokenUsage(input_tokens=9, output_tokens=0, cache_write_1h_tokens=4, web_search_calls=0)
     said = TokenUsage(input_tokens=-1, output_tokens=0)
     tiered = event(1, usage=usage, reported=said, service_tier="flex", is_stand_in_price=True)
@@ -137,7 +135,7 @@ def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(
 def test_other_content_becomes_one_adjustment_however_often_it_comes(
     database: Database, ledger: Ledger
 ) -> None:
-    """Two records claim one attempt: neither is dropped, and the sum is what was said last."""
+    """Two records claim one attempt: neither is dropped, and the sum is the last content."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     other = documents(event(1, cost_nusd=1000))
     assert ledger.write_documents(other) == Written(conflicts=1)
@@ -196,7 +194,7 @@ def test_an_unknown_record_takes_nothing_from_a_known_cost(
 
 
 def test_demo_data_made_again_is_no_conflict(database: Database, ledger: Ledger) -> None:
-    """They are made anew with today's prices, and nobody's money."""
+    """They are made again with today's prices, and cost no money."""
     ledger.write_documents(documents(event(1, is_demo=True)))
     assert ledger.write_documents(documents(event(1, is_demo=True, cost_nusd=1))) == Written(
         known=1
@@ -275,7 +273,7 @@ def test_many_poisoned_documents_leave_the_good_ones(database: Database, ledger:
 
 
 def test_a_dead_letter_says_why_without_its_content(database: Database, ledger: Ledger) -> None:
-    """Whoever looks needs the reason; logs and reports must not repeat what a caller sent."""
+    """The operator needs the reason; logs and reports must not repeat a caller's content."""
     ledger.write_documents([changed(event(1), policy_version="SECRET")])
     ((error,),) = rows(database, "SELECT error FROM finance.dead_letters")
     assert "22P02" in str(error)
@@ -344,7 +342,7 @@ def test_a_month_cannot_be_closed_under_events_on_their_way(
 def test_an_event_waits_for_a_month_that_is_being_closed(
     database: Database, ledger: Ledger
 ) -> None:
-    """It must see what became of the month, not what it was."""
+    """It must use the month's new state, not the old one."""
     ledger.write_documents(documents(event(1)))
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as closer:
         closer.execute(

@@ -184,7 +184,7 @@ def test_what_is_not_about_the_data_sets_nothing_aside(
 
 
 def test_a_full_disk_takes_nothing_and_everything_later(own_server: str) -> None:
-    """Room is made hours later; until then the journal keeps what it has."""
+    """Room is made hours later; until then the journal keeps its events."""
     place = Path(tempfile.mkdtemp(prefix="tollgate-full-", dir="/tmp"))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], capture_output=True
@@ -297,7 +297,7 @@ def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
 def test_a_commit_whose_answer_is_lost_is_booked_once(
     database: Database, database_url: str
 ) -> None:
-    """The server has committed and nobody knows: written again, it must be known."""
+    """The server has committed without a confirmation: written again, it must be recognised."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url)
     ledger = Ledger(through)

@@ -84,7 +84,7 @@ def test_an_event_is_read_with_all_its_counts(database: Database) -> None:
 
 
 def test_only_the_months_own_real_events_are_read(database: Database) -> None:
-    """Demo data is nobody's money; other routes and deployments were not asked for."""
+    """Demo data costs no money; other routes and deployments were not selected."""
     Ledger(database).write(
         [
             event(1),
@@ -136,7 +136,7 @@ def test_two_runs_at_once_post_each_difference_once(database: Database, database
 
 @pytest.mark.parametrize("state", ["closed", "provisional"])
 def test_a_month_that_is_not_open_takes_no_difference(database: Database, state: str) -> None:
-    """Its figures never change, also where it was closed between the look and the post."""
+    """Its figures never change, even if it was closed between the look and the post."""
     Ledger(database).write([event(1)])
     store = RepriceStore(database)
     adjustment = Adjustment(event=_all(store)[0], amount_nusd=1, reason="why")
@@ -165,7 +165,7 @@ def test_a_run_that_breaks_posts_nothing(database: Database) -> None:
 
 
 def test_an_event_that_was_corrected_otherwise_says_so(database: Database) -> None:
-    """A redelivery said another cost; pricing the first delivery again would take that back."""
+    """A redelivery had another cost; pricing the first delivery again would reverse that."""
     ledger = Ledger(database)
     ledger.write([event(1)])
     ledger.write([event(1, cost_nusd=900_000)])

@@ -1,4 +1,4 @@
-"""Roll-ups are disposable: whatever their state, what is read beside them makes up for it, to the
+"""Roll-ups are disposable: in any state, the events read beside them complete them, to the
 nano-dollar.
 """
 
@@ -27,7 +27,7 @@ from tests.storage.factories import NOON, event
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
-# Each view of sums beside the same sums over the events, by what both are split by.
+# Each view of sums beside the same sums over the events, by their common dimensions.
 FIGURES = (
     "sum(attempts), sum(known_attempts), sum(unknown_attempts), sum(derived_attempts), "
     "sum(failed_attempts), sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
@@ -70,7 +70,7 @@ def rows(database: Database, statement: str) -> list[tuple[object, ...]]:
 
 
 def assert_agree(database: Database, views: Sequence[str] = tuple(SPLITS)) -> None:
-    """Every view of sums says what its events say, group by group, at one moment."""
+    """Require that every view of sums equals its events, group by group, at one moment."""
     with database.engine.connect() as plain:
         connection = plain.execution_options(isolation_level="REPEATABLE READ")
         for view in views:
@@ -165,7 +165,7 @@ def test_events_that_come_while_it_sums_up_are_not_lost(database: Database) -> N
 
 
 def test_an_event_that_comes_between_log_and_sums_is_summed_up_again(database: Database) -> None:
-    """The job waits between its two statements; what is committed meanwhile is in its sums, and
+    """The job waits between its two statements; an event committed meanwhile is in its sums, and
     still in the log.
     """
     Ledger(database).write([event(1)])

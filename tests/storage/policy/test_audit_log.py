@@ -153,7 +153,7 @@ def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) ->
 
 
 def administer(database: Database) -> None:
-    """What an administrator does in a year, without the ledger."""
+    """Do a year's administrative acts, without the ledger."""
     keys, now = KeyStore(database), NOON
     keys.create(key("k000000001"), created_by="ada")
     keys.create(key("k000000002"), created_by="ada")
@@ -237,7 +237,7 @@ def test_every_command_that_changes_something_is_one_row(
 
 
 def test_the_same_policy_again_is_no_act(admin: Database) -> None:
-    """A pipeline applies every minute; a log full of nothing hides what happened."""
+    """A pipeline applies every minute; a log full of unchanged policies hides real acts."""
     apply(admin)
     apply(admin)
     assert [act.action for act in acts(admin)] == ["policy.apply"]
@@ -261,7 +261,7 @@ def test_neither_keys_nor_digests_nor_documents_are_in_the_log(admin: Database) 
 
 
 def test_demo_keys_and_policies_are_marked(admin: Database) -> None:
-    """Whoever audits must see at once what was only for show."""
+    """An auditor must see at once which acts were only for show."""
     KeyStore(admin).create(key(is_demo=True), created_by="tollgate up")
     apply(admin, is_demo=True)
     assert [act.details["is_demo"] for act in acts(admin)] == [True, True]
@@ -324,7 +324,7 @@ def test_a_change_by_psql_is_in_the_log_too(
 
 
 def test_every_table_is_watched_or_known_to_hold_no_acts(database: Database) -> None:
-    """A table that somebody adds must not be the one where changes go unseen."""
+    """Changes in a newly added table must not go unseen."""
     with database.begin() as connection:
         rows = connection.execute(
             text(
@@ -394,7 +394,7 @@ def test_acts_at_the_same_time_have_numbers_without_gaps(admin: Database) -> Non
 
 
 def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
-    """The log tells what happened, and leaves no gap for what did not."""
+    """The log records real changes, and leaves no gap for a rolled-back one."""
     KeyStore(database).create(key(), created_by="ada")
     with (
         pytest.raises(Exception, match="division by zero"),
@@ -429,14 +429,14 @@ def test_several_acts_in_one_transaction_are_told_in_their_order(database: Datab
     "statement", ["UPDATE {} SET reason = 'x'", "DELETE FROM {}", "TRUNCATE {}"]
 )
 def test_the_owner_cannot_change_the_log_by_mistake(database: Database, statement: str) -> None:
-    """One careless psql session must not be able to rewrite who did what."""
+    """One careless psql session must not be able to rewrite the history."""
     KeyStore(database).create(key(), created_by="ada")
     with pytest.raises(Exception, match="the audit log is never changed"):
         run(database, statement.format("tollgate.audit_log"))
     assert told(database, *[ChainHead(1, acts(database)[0].hash)]) == []
 
 
-# What the owner of the tables can do who first switches the triggers off, as a superuser could.
+# Edits by the owner of the tables after switching the triggers off, as a superuser could.
 EDITS = (
     *(
         f"UPDATE tollgate.audit_log SET {column} = {value} WHERE seq = {{seq}}"
@@ -473,7 +473,7 @@ EDITS = (
 
 
 def test_edits_with_the_triggers_off_are_found(database: Database, admin: Database) -> None:
-    """Nothing in a database stops its superuser: so what one does must show."""
+    """Nothing in a database stops its superuser, so their edits must be detectable."""
     for n in range(6):
         KeyStore(admin).create(key(f"k{n:09}"), created_by="ada", reason="for the test")
         KeyStore(admin).revoke(f"k{n:09}", revoked_by="ada", reason="leaked")

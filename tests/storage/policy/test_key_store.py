@@ -69,7 +69,7 @@ def test_revoking_twice_keeps_the_first_record(database: Database) -> None:
 
 
 def test_a_paused_key_is_known_as_paused(database: Database) -> None:
-    """Gateways must know it: one that they had never heard of would be told that it is unknown."""
+    """Gateways must know it; otherwise its caller would get the error for an unknown key."""
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     assert store.pause("k123456789", paused_by="bob")
@@ -95,8 +95,8 @@ def test_a_revoked_key_is_neither_paused_nor_resumed(database: Database) -> None
 
 
 def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
-    """Two successors of one key would both be live, and nobody would know which one the apps
-    have.
+    """Two successors of one key would both be live, and the one in use by the apps would be
+    unknown.
     """
     store = KeyStore(database)
     store.create(key(), created_by="ada")

@@ -68,7 +68,7 @@ def test_what_was_written_is_read(path: Path) -> None:
 
 
 def test_nobody_else_may_read_it_and_nothing_in_it_is_in_clear(path: Path) -> None:
-    """A backup of the home must not tell who has keys, nor what the policy is."""
+    """A backup of the home must reveal neither the holders of keys nor the policy."""
     file(path).write(last())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     content = path.read_bytes()

@@ -63,7 +63,7 @@ def test_applying_the_current_document_again_changes_nothing(database: Database)
 
 
 def test_a_stale_apply_is_refused_by_name(database: Database) -> None:
-    """Two admins: the second must see what the first did before overwriting it."""
+    """Two admins: the second must see the first one's change before overwriting it."""
     store = PolicyStore(database)
     _apply(store, "a")
     _apply(store, "b", expected=1)
@@ -76,7 +76,7 @@ def test_a_stale_apply_is_refused_by_name(database: Database) -> None:
 
 
 def test_of_applies_at_the_same_time_one_wins(database: Database) -> None:
-    """Both looked at version 1; only one of them can be right about what it replaces."""
+    """Both looked at version 1; only one of them can be right about the replaced version."""
     store = PolicyStore(database)
     _apply(store, "a")
 

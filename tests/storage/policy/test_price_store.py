@@ -137,7 +137,7 @@ def test_a_price_is_that_of_its_day() -> None:
             "voxtral-small-24b-2507",
             "https://api.mistral.ai/v1",
         ),  # audio by the hour besides
-        (  # drawn images cost twelve times what text does, and the answer does not tell them apart
+        (  # drawn images cost twelve times as much as text, and the answer does not separate them
             "openai_compatible",
             "gemini-2.5-flash-image",
             "https://generativelanguage.googleapis.com/v1beta/openai",
@@ -154,7 +154,7 @@ def test_what_the_list_cannot_price_is_none_and_never_zero(
 
 
 def test_no_price_of_the_whole_list_is_free_or_without_input() -> None:
-    """Whatever the list has in its two thousand entries, nothing of it is billed at zero."""
+    """For any of the list's two thousand entries, nothing is billed at zero."""
     found = 0
     for listed in get_snapshot().providers:
         url = listed.api_pattern.replace("\\", "").split("(")[0]
@@ -254,7 +254,7 @@ def test_published_prices_come_out_to_the_nano_dollar(
     ],
 )
 def test_each_service_tier_has_its_listed_price(tier: str | None, usd: str) -> None:
-    """The list's own calculator charges flex as standard, twice too much, unless it is told."""
+    """The list's own calculator charges flex as standard, twice too much, without the tier."""
     assert _cost_usd(builtin_price(**GPT_5, at=NOON), A_MILLION_EACH, tier) == Decimal(usd)
 
 
@@ -549,7 +549,7 @@ def test_the_book_is_read_again_only_when_an_entry_came(database: Database) -> N
 
 
 def test_a_first_use_pins_the_list_and_a_second_does_not(database: Database) -> None:
-    """From then on a replica with a newer list charges what the others do."""
+    """From then on a replica with a newer list charges the same as the others."""
     store = PriceStore(database)
     own = deployment(
         "own",
@@ -598,7 +598,7 @@ def test_a_new_entry_is_heard_of(database: Database) -> None:
 
 
 def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
-    """The record of what a deployment was charged by, whatever it came from."""
+    """The record of a deployment's charging prices, from any source."""
     store = PriceStore(database)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON + timedelta(days=1))
@@ -607,7 +607,7 @@ def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
 
 
 class NoKeys:
-    """Nobody may call; prices do not depend on it."""
+    """No keys; prices do not depend on them."""
 
     def live(self) -> list[KeyRecord]:
         return []

@@ -1,5 +1,5 @@
-"""Who administers may do what the commands do, and nothing else; nobody but that role may do
-those.
+"""The administration role may do the commands' work and nothing else, and no other role may do
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEDGER = (
     "price_entries",
     "deployment_prices",
 )
-# What each role must not do, whatever the commands and gateways of today happen to need.
+# Forbidden acts of each role, independent of the needs of current commands and gateways.
 FORBIDDEN = [
     *(
         (role, table, verb)
@@ -104,9 +104,7 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[tuple[object, .
 def test_what_a_role_must_not_do_is_refused(
     connection: psycopg.Connection[tuple[object, ...]], role: str, table: str, verb: str
 ) -> None:
-    """Who takes over an administrator's login gets no pen for what was booked, applied or
-    logged.
-    """
+    """A stolen administrator's login cannot change booked, applied or logged records."""
     name = sql.Identifier("tollgate", table)
     rows = connection.execute(
         "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'tollgate' "
@@ -130,7 +128,7 @@ def test_what_a_role_must_not_do_is_refused(
     "column", ["digest", "team", "project", "pepper_id", "key_id", "created_by", "is_demo"]
 )
 def test_an_administrator_cannot_make_a_key_another_teams(admin: Database, column: str) -> None:
-    """A key is made, paused, ended and revoked; whose it is and what it is are for good."""
+    """A key is made, paused, ended and revoked; its team and its properties are permanent."""
     with (
         pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"),
         admin.begin() as connection,

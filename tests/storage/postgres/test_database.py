@@ -1,4 +1,4 @@
-"""Connections: what an operator is told, and hearing of changes."""
+"""Connections: an operator's error messages, and notifications of changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
         with pytest.raises(DatabaseUnavailable):
             Sessions(database, prepare="SELECT", limit_s=20).transact(lambda connection: None)
 
-    try_all()  # once before: what is made once and kept is no garbage
+    try_all()  # once before: cached objects are no garbage
     gc.collect()
     gc.disable()
     try:
@@ -119,7 +119,7 @@ def test_sessions_are_bounded_and_in_utc(database: Database) -> None:
 def test_a_change_is_heard_at_once(database: Database) -> None:
     """A revoked key must stop working within seconds, everywhere."""
     feed = ChangeFeed(database)
-    assert feed.wait(5)  # connecting counts: what came before was not heard
+    assert feed.wait(5)  # connecting counts, because earlier changes were missed
     assert not feed.wait(0.05)
     for change in (
         lambda: KeyStore(database).create(key(), created_by="ada"),

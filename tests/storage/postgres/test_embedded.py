@@ -30,7 +30,7 @@ def home() -> Iterator[Path]:
     yield path
     if (path / "pg/data/postmaster.pid").exists():
         with EmbeddedPostgres(path):
-            pass  # the last user stops what a failed test left running
+            pass  # the last user stops a server that a failed test left running
     shutil.rmtree(path)
 
 
@@ -134,7 +134,7 @@ def test_many_first_starts_at_once_make_one_server(home: Path) -> None:
 
 
 def test_data_survives_a_kill_of_the_server(home: Path) -> None:
-    """What was committed is there after -9, and the next start needs no hand."""
+    """Committed data survives -9, and the next start needs no manual step."""
     with EmbeddedPostgres(home) as server:
         url = server.start()
         with psycopg.connect(url) as connection:
@@ -273,8 +273,8 @@ def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home
 
 
 def test_ctrl_c_does_not_reach_the_server(home: Path) -> None:
-    """A terminal sends the signal to the whole group; the server still has to write down what the
-    gateway settles.
+    """A terminal sends the signal to the whole group; the server still has to store the
+    gateway's settlements.
     """
     with EmbeddedPostgres(home):
         assert os.getsid(_pid(home)) == _pid(home)
@@ -288,7 +288,7 @@ def test_the_server_does_not_know_our_secrets(home: Path, monkeypatch: pytest.Mo
 
 
 def test_stopping_twice_is_stopping_once(home: Path) -> None:
-    """Clean-up runs where something failed half-way, too."""
+    """Clean-up also runs after a failure half-way."""
     server = EmbeddedPostgres(home)
     server.start()
     server.stop()
@@ -297,7 +297,7 @@ def test_stopping_twice_is_stopping_once(home: Path) -> None:
 
 
 def test_no_defunct_server_stays_behind(home: Path) -> None:
-    """In a container without an init nobody else reaps it."""
+    """In a container without an init no other process reaps it."""
     server = EmbeddedPostgres(home)
     server.start()
     pid = _pid(home)

@@ -1,7 +1,7 @@
-"""The embedded Postgres starts wherever a clone may lie and whoever starts it.
+"""The embedded Postgres starts from a clone in any folder and for any user.
 
-Each test installs the wheel's files in a folder of its own, as pip would, and really starts a
-server from there.
+Each test installs the wheel's files in a separate folder, as pip would, and really starts a server
+from there.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def test_root_starts_a_server_from_a_private_folder(place: Path) -> None:
 
 @needs_root
 def test_root_starts_a_server_from_a_clone_made_with_umask_077(place: Path) -> None:
-    """Each file and folder of the virtualenv is closed then, and so is what this start makes."""
+    """Every file and folder of the virtualenv is then private, and so are those that this start
+    makes.
+    """
     install(place / "clone" / "site", umask=0o077)
     assert has_started(
         start(place / "clone" / "site", place / "clone" / ".tollgate", place / "var", umask=0o077)

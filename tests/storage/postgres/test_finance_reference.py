@@ -1,6 +1,4 @@
-"""The finance views are a contract: what they offer stands in the reference, and the reference
-promises no more.
-"""
+"""The finance views are a contract: the reference lists exactly their columns."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ REFERENCE = (Path(__file__).parents[3] / "docs/reference/finance.md").read_text(
 
 
 def test_every_view_and_column_is_documented(database: Database) -> None:
-    """A column nobody described is a column somebody misreads."""
+    """An undocumented column will be misread."""
     with database.begin() as connection:
         rows = connection.execute(
             text(

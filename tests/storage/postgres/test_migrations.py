@@ -1,4 +1,4 @@
-"""Migrations: once, safely, and with a clear word where they cannot run."""
+"""Migrations: once, safely, and with a clear error if they cannot run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> Non
 
 
 def test_the_gateways_role_may_ask_what_is_pending(database: Database, database_url: str) -> None:
-    """Readiness is told by the gateway, which owns nothing."""
+    """The gateway, which owns nothing, informs readiness."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert migrations.pending(gateway) == []
     gateway.close()

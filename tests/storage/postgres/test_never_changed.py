@@ -1,4 +1,4 @@
-"""What is booked stays: no role of the product may change it, and not even the owner can by
+"""Booked rows stay: no role of the product may change them, and not even the owner can by
 mistake.
 """
 
@@ -127,8 +127,8 @@ def test_after_rows_have_moved_the_default_partition_refuses_again(booked: Datab
 
 
 def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: str) -> None:
-    """The trigger is off inside the moving transaction; nobody else may see the table until it is
-    on again.
+    """The trigger is off inside the moving transaction; no other session may see the table until
+    it is on again.
     """
     Ledger(booked).write([event(9, at=datetime(2024, 3, 3, tzinfo=UTC))])
     with booked.begin() as moving, psycopg.connect(database_url) as other:

@@ -106,7 +106,7 @@ def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> No
 
 @pytest.mark.parametrize("month", ["1999-01-01", "2999-01-01"])
 def test_the_gateways_role_cannot_fill_the_catalogue(database: Database, month: str) -> None:
-    """The function runs as the owner, so what it can be made to do is bounded."""
+    """The function runs as the owner, so a caller's influence on it is bounded."""
     ask = text("SELECT tollgate.ensure_month(:month)")
     with (
         pytest.raises(DBAPIError, match="10 years ago or 2 years ahead"),

@@ -1,4 +1,4 @@
-"""Which deployments may take a request, in which order, and what the caller hears when none may."""
+"""The eligible deployments of a request, their order, and the caller's error if there is none."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def test_residency_refuses_and_names_rule_and_place() -> None:
 
 
 def test_each_class_is_decided_by_its_own_rule() -> None:
-    """The same request, raised to confidential, must not be sent where only internal data may
-    go.
+    """The same request, raised to confidential, must not be sent to a deployment for internal
+    data only.
     """
     document = policy(deployment("in-us", region="us-east"), deployment("in-eu"))
     allowed = {}
@@ -277,7 +277,7 @@ def tiered() -> Price:
 def test_a_service_tier_is_sent_where_its_price_is_known(
     asked: str, allows: frozenset[str], is_eligible: bool
 ) -> None:
-    """What can be charged may be asked for; any other tier needs leave, and its cost stays
+    """A chargeable tier may be requested; any other tier needs permission, and its cost stays
     unknown.
     """
     document = policy(deployment(allows=allows))
@@ -317,7 +317,7 @@ def test_every_obstacle_that_can_arise_has_an_answer() -> None:
 
 
 def test_a_permit_names_its_place_and_version() -> None:
-    """What the transport checks against the socket."""
+    """The transport checks it against the socket."""
     found = decision(deployment(base_url="https://eu.api.openai.com/v1"))
     permit = found.permit(found.eligible[0], attempt=2)
     assert (permit.origin, permit.attempt, permit.policy_version) == (
@@ -333,7 +333,7 @@ def test_a_permit_names_its_place_and_version() -> None:
 
 
 def test_no_permit_for_a_deployment_that_was_left_out() -> None:
-    """The decision alone gives leave, and only to what it ranked."""
+    """Only the decision gives permission, and only for ranked candidates."""
     found = decision(deployment("in-eu"), deployment("in-us", region="us-east"))
     left_out = next(c for c in found.candidates if c.obstacles)
     with pytest.raises(AssertionError):

@@ -1,5 +1,5 @@
-"""Where an upstream says that it ran: a promise that it contradicts is noticed, a word that we do
-not know is none.
+"""The place that an upstream reports: a contradicted promise is detected, an unknown value is
+ignored.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def test_a_finer_statement_must_be_allowed_itself() -> None:
 
 
 def test_who_promised_no_place_is_held_to_the_rules_alone() -> None:
-    """A deployment that is `global` may take public requests; one that says where it ran is still
-    no liar.
+    """A deployment that is `global` may take public requests, and its reported place contradicts
+    no promise.
     """
     anywhere = ResidencyRule(rule_id="class:public", regions=frozenset({"any"}))
     assert not contradicts("us", promised="global", rule=anywhere)
@@ -93,6 +93,6 @@ def test_who_promised_no_place_is_held_to_the_rules_alone() -> None:
 
 
 def test_a_rule_in_shadow_contradicts_nothing() -> None:
-    """What is not enforced takes nothing out of use."""
+    """A rule in shadow mode takes nothing out of use."""
     shadow = ResidencyRule(rule_id="tag:phi", regions=frozenset({"de"}), is_shadow=True)
     assert not contradicts("se", promised="eu", rule=shadow)

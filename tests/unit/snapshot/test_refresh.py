@@ -1,6 +1,4 @@
-"""Keeping a snapshot fresh: how old it is, what a start does without Postgres, and what is kept for
-the next one.
-"""
+"""Refreshing a snapshot: its age, a start without Postgres, and the copy for the next start."""
 
 from __future__ import annotations
 
@@ -71,7 +69,7 @@ class FakeSource:
 
 @dataclass
 class FakeShelf:
-    """What outlives the process, in memory."""
+    """The stored snapshot, in memory."""
 
     last: LastSnapshot | None = None
     writes: list[LastSnapshot] = field(default_factory=list)
@@ -199,9 +197,7 @@ async def at_work(refresher: Refresher) -> AsyncIterator[None]:
 
 
 async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> None:
-    """One that was under way may have missed what was made meanwhile; and one look is for all who
-    wait.
-    """
+    """A look under way may have missed a new key; all waiters share one look."""
     admission = worker.source.admission = threading.Event()
     admission.set()
     refresher = worker.made(every_s=60, confirmed_within_s=60)
@@ -221,7 +217,7 @@ async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> 
 
 
 async def test_a_postgres_that_is_away_confirms_nothing(worker: Worker) -> None:
-    """At once, though nobody had noticed yet; and what had noticed asks no more."""
+    """At once, even before the outage was noticed; after that no query is sent."""
     refresher = worker.made(every_s=60, confirmed_within_s=60)
     await refresher.refresh()
     worker.clock.advance(1)
@@ -263,7 +259,7 @@ async def test_a_look_that_hangs_does_not_stop_the_next_one(worker: Worker) -> N
 
 
 async def test_a_mistake_of_ours_does_not_end_the_looking(worker: Worker) -> None:
-    """A look that nobody takes again would end all service when the stated time is over."""
+    """Without further looks all service would end at the snapshot's time limit."""
     worker.source.fails = ValueError("a row that nobody expected")
     with capture_logs() as logs:
         async with at_work(worker.refresher):
@@ -277,7 +273,7 @@ async def test_a_mistake_of_ours_does_not_end_the_looking(worker: Worker) -> Non
 
 
 async def test_a_start_without_postgres_serves_what_was_kept(worker: Worker) -> None:
-    """For what is left of its time: a restart late in an outage must not begin it anew."""
+    """For the rest of its time: a restart late in an outage must not extend it."""
     worker.away()
     worker.kept(age_s=500)
     await worker.refresher.start()
@@ -310,9 +306,7 @@ async def test_a_start_does_not_wait_for_a_postgres_that_hangs(worker: Worker) -
 async def test_what_is_too_old_or_from_the_future_serves_nobody(
     worker: Worker, age_s: float
 ) -> None:
-    """Keys may have been revoked since; and of a clock that was set back nobody knows since
-    when.
-    """
+    """Keys may have been revoked since; with a clock set back, the age is unknown."""
     worker.away()
     worker.kept(age_s=age_s)
     with capture_logs() as logs:
@@ -325,7 +319,7 @@ async def test_what_is_too_old_or_from_the_future_serves_nobody(
 async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was_kept(
     worker: Worker,
 ) -> None:
-    """Tollgate was downgraded: better nobody than a policy half understood."""
+    """After a downgrade it is better to serve no request than to apply a half-understood policy."""
     worker.away()
     worker.kept(age_s=1)
     worker.source.refuses_rebuild = True
@@ -334,8 +328,8 @@ async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was
 
 
 async def test_what_was_kept_never_stands_in_for_an_answer_of_postgres(worker: Worker) -> None:
-    """Only where it cannot be asked: what it says is the truth, also that there is no policy or a
-    wrong one.
+    """Only while Postgres cannot be asked: its answer is the truth, even that there is no policy
+    or a wrong one.
     """
     worker.kept(age_s=1)
     for says in (None, PolicyRejected(())):
@@ -345,7 +339,7 @@ async def test_what_was_kept_never_stands_in_for_an_answer_of_postgres(worker: W
 
 
 async def test_a_pepper_of_another_database_ends_a_start_and_nothing_later(worker: Worker) -> None:
-    """At a start somebody is looking; a gateway that serves goes on with what it knows."""
+    """An operator watches a start; a serving gateway continues with its snapshot."""
     worker.source.fails = BadUsage("This pepper file belongs to another database.")
     with pytest.raises(BadUsage):
         await worker.refresher.start()
@@ -400,7 +394,7 @@ async def test_a_disk_that_takes_nothing_is_said_once_and_stops_nobody(worker: W
 
 
 async def test_where_another_worker_is_writing_it_is_tried_again(worker: Worker) -> None:
-    """What that one writes may be older than a revocation that we have heard of."""
+    """The other worker may write a snapshot older than a revocation that this one knows."""
     worker.shelf.is_busy = True
     await worker.refresher.refresh()
     await worker.refresher.keep()
@@ -427,7 +421,7 @@ async def test_word_of_a_change_is_not_waited_out(worker: Worker) -> None:
 
 @pytest.mark.parametrize("deaf", [DatabaseUnavailable("no connection"), ValueError("our mistake")])
 async def test_who_cannot_listen_looks_all_the_same(worker: Worker, deaf: Exception) -> None:
-    """A broken LISTEN connection must not keep a revoked key alive; and what was seen is kept."""
+    """A broken LISTEN connection must not keep a revoked key alive; the loaded snapshot is kept."""
     worker.source.deaf = deaf
     await running(
         worker, lambda: len(worker.shelf.writes) == 1 and worker.source.loads > 3, "three looks"
@@ -459,8 +453,8 @@ def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool)
 
 
 async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker) -> None:
-    """Whoever applied it believes what is told: said too early, requests would still be decided by
-    the one before.
+    """`policy apply` believes the report: too early, requests would still be decided by the
+    version before.
     """
     await worker.refresher.tell_version()
     assert worker.told == [], "nothing is served yet"

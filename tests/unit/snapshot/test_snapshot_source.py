@@ -1,4 +1,4 @@
-"""Reading a snapshot from the stores: keys stay fresh whatever becomes of the policy."""
+"""Reading a snapshot from the stores: keys stay fresh in every state of the policy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def source(stores: Stores, **changes: Callable[[], None]) -> StoredSnapshots:
 
 
 def test_nothing_changed_is_the_same_snapshot() -> None:
-    """What was remembered under it is kept."""
+    """Its caches are kept."""
     stores = Stores()
     before = source(stores).load(None)
     assert before is not None

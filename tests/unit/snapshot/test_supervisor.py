@@ -1,4 +1,4 @@
-"""Background loops that end by themselves: started again, counted, and told to readiness when they
+"""Background loops that end by themselves: restarted, counted, and reported to readiness if they
 stay down.
 """
 
@@ -26,7 +26,7 @@ from tests.waiting import soon
 
 
 class World:
-    """A supervisor on a clock that stands still, and what it counted."""
+    """A supervisor on a clock that stands still, and its counts."""
 
     def __init__(self) -> None:
         self.clock, self.failures = FakeClock(), Counter[str]()
@@ -82,8 +82,8 @@ async def test_a_loop_that_ends_is_started_again(how: BaseException | None) -> N
 
 
 async def test_a_loop_that_stays_down_turns_readiness_off_and_on_again() -> None:
-    """Its work is not done here, however alive the process is; the problem names the loop and what
-    to do.
+    """Its work is not done here although the process lives; the problem names the loop and the
+    remedy.
     """
     world, loop = World(), Dying(3, KeyError("x"))
     async with world.running(budgets=loop.run, limits=Dying(0).run):
