@@ -91,7 +91,9 @@ class Bounded:
         return event
 
     def spent_usd(self) -> Decimal:
-        """What the key's events cost, unknown ones at their hold, once they are all written."""
+        """Return the cost of the key's events, unknown ones at their hold, once they are all
+        written.
+        """
         (row,) = self.gateway.query(
             "SELECT coalesce(sum(coalesce(cost_usd, held_usd)), 0) AS usd FROM "
             "finance.usage_events WHERE key_id = %s",
@@ -100,9 +102,9 @@ class Bounded:
         return Decimal(row["usd"])
 
     def try_one(self, path: str, body: dict[str, Any]) -> Bill | None:
-        """Send one request and hold its event and its budget against the engine's ledger.
+        """Send one request and compare its event and its budget with the engine's ledger.
 
-        Returns what the engine billed, None if nothing was sent.
+        Returns the engine's bill, None if nothing was sent.
         """
         before = len(self.engine.bills)
         answer = self.post(path, body)
@@ -126,7 +128,7 @@ def bounded(start_gateway: StartGateway, engine: Engine, *, team: str | None = N
 
 
 def settled_spent(on: Bounded, account: str) -> Decimal:
-    """What a budget has spent, once it is what its events add up to."""
+    """Return a budget's spending, once it equals the sum of its events."""
 
     def same() -> Decimal | None:
         rows = on.gateway.query("SELECT spent_usd FROM finance.budgets WHERE account = %s", account)

@@ -1,4 +1,4 @@
-"""What the attacks need besides the fixtures of all tests."""
+"""The attacks' fixtures besides those of all tests."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""An upstream that takes everything and bills all that it can: the other side of a hold.
+"""An upstream that accepts everything and bills as much as it can: the other side of a hold.
 
 Each endpoint honours exactly one maximum, the one that the address names; every other member is
 ignored, as compatible servers do. Each prompt of a list is answered, `n` times. One byte is one
-token, a picture costs what a provider charges for a large one, tools are written into the prompt as
-indented JSON, and rejected predicted tokens are billed. Its ledger says what it billed.
+token, a picture costs as much as a provider charges for a large one, tools are written into the
+prompt as indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PIECES = re.compile(r"\s+|\w|[^\w\s]")
 
 @dataclass
 class Bill:
-    """One answered request: what was sent, and what the engine counted."""
+    """One answered request: the body, and the engine's counts."""
 
     path: str
     body: dict[str, Any]
@@ -119,7 +119,7 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
 
 
 def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
-    """What is answered one by one."""
+    """Return the prompts that are answered one by one."""
     if path == "chat/completions":
         return [body.get("messages")]
     prompt = body.get("prompt" if path == "completions" else "input")
@@ -129,7 +129,7 @@ def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
 
 
 def _tokens(value: Any) -> int:
-    """A token for each byte of text and each id; pictures cost what providers charge."""
+    """Return a token for each byte of text and each id; pictures cost a provider's charge."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, int):
@@ -146,7 +146,7 @@ def _tokens(value: Any) -> int:
 
 
 def _rendered(body: dict[str, Any]) -> int:
-    """What a chat template makes of the tools."""
+    """Return a chat template's rendering of the tools."""
     if not body.get("tools"):
         return 0
     return TOOL_PREFACE + len(_PIECES.findall(json.dumps(body["tools"], indent=4)))

@@ -1,4 +1,4 @@
-"""Callers on bare sockets, for what no HTTP client would send."""
+"""Callers on bare sockets, for bytes that no HTTP client would send."""
 
 from __future__ import annotations
 

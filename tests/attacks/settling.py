@@ -1,5 +1,5 @@
-"""What the attacks on settlement share: a policy over upstreams on bare sockets, and requests to
-it.
+"""The shared parts of the attacks on settlement: a policy over upstreams on bare sockets, and
+requests to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.integration.raw_upstream import event
 MESSAGES = [{"role": "user", "content": "hello"}]
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 DONE = event(b"[DONE]")
-# What each operation is asked with, at least.
+# The smallest request of each operation.
 BODIES: Mapping[str, Mapping[str, Any]] = {
     "chat/completions": {"messages": MESSAGES, "max_tokens": 20},
     "completions": {"prompt": "hello", "max_tokens": 20},

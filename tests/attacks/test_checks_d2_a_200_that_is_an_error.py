@@ -74,7 +74,7 @@ async def test_alone_it_is_an_upstream_error(shape: dict[str, Any]) -> None:
 
 
 async def test_its_own_usage_is_charged() -> None:
-    """An upstream that says what it used is believed."""
+    """An upstream's reported usage is believed."""
     said = {**ERROR, "usage": {"prompt_tokens": 10, "completion_tokens": 0}}
     on = once(FakeUpstreamAnswer([json.dumps(said).encode()]))
     with pytest.raises(UpstreamError):

@@ -1,5 +1,5 @@
-"""Ledger 1.2: an attempt is settled whatever fails on the way, and one odd figure ends no notes but
-its own.
+"""Ledger 1.2: an attempt is settled despite any failure on the way, and one odd figure stops
+only its own notes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
 
 @dataclass
 class _RefusesCosts(FakeJournal):
-    """A journal that cannot take an event with a cost, or, where it `is_broken`, none at all."""
+    """A journal that cannot take an event with a cost, or, if it `is_broken`, none at all."""
 
     is_broken: bool = False
 
@@ -116,7 +116,7 @@ class _RefusesCosts(FakeJournal):
 
 @pytest.mark.parametrize("is_stream", [True, False])
 async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_stream: bool) -> None:
-    """Whatever goes wrong, there is one event, and the caller keeps its answer."""
+    """For any failure there is one event, and the caller keeps its answer."""
     sent = [piece("a"), TAIL, b"data: [DONE]\n\n"] if is_stream else [WHOLE]
     on = Stage(FakeTransport([FakeUpstreamAnswer(sent)]), journal=_RefusesCosts())
     answer = await on.answer(body(stream=is_stream))
@@ -155,7 +155,7 @@ async def test_a_count_that_fails_is_settled_all_the_same() -> None:
 
 
 def test_a_meter_whose_listener_fails_has_settled_all_the_same() -> None:
-    """What is in the journal is settled; a metric that fails must not make a second event of it."""
+    """An event in the journal is settled; a failing metric must not make a second event of it."""
 
     def fail(_: UsageEvent) -> None:
         raise RuntimeError("no metric")

@@ -72,7 +72,7 @@ def is_bounded(value: Any) -> bool:
     )
 )
 def test_any_bytes_give_a_usage_or_nothing(raw: bytes) -> None:
-    """The settlement reads them: it has nobody to raise to."""
+    """The settlement reads them and cannot raise to any caller."""
     assert is_bounded(usage_from_wire(raw))
     assert is_bounded(usage_from_groq(raw))
     engine_queue_s(raw)
@@ -107,13 +107,13 @@ def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
 
 
 async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
-    """The last resort, whatever goes wrong: the attempt has an event, and its money and slot are
-    given back.
+    """The last resort for any failure: the attempt has an event, and its money and slot are
+    returned.
     """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     broken = answer.attempt
-    broken.observed = None  # type: ignore[assignment]  # whatever makes a settlement raise
+    broken.observed = None  # type: ignore[assignment]  # any cause that makes a settlement raise
     event = broken.settle(Outcome.OK)
     assert (event.usage_source, event.cost_nusd, event.is_suspect) == (
         UsageSource.UNKNOWN,

@@ -68,7 +68,7 @@ async def test_the_next_deployment_answers(is_one_read: bool) -> None:
 
 
 async def test_its_own_usage_is_booked() -> None:
-    """An upstream that says what it used is believed, also where it failed."""
+    """An upstream's reported usage is believed, even if it failed."""
     on = once(
         FakeUpstreamAnswer(
             [event("response.created") + event("response.failed", usage=USAGE, **FAILED)]

@@ -1,5 +1,5 @@
-"""Ledger 1.4: what had arrived for a slow caller and was not relayed when it left was not
-metered.
+"""Ledger 1.4: bytes that had arrived for a slow caller and were not relayed when it left were
+not metered.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> 
 
 
 async def test_a_hold_above_the_whole_budget_needs_no_question() -> None:
-    """Its answer is known: limit and grants, as Postgres has said a moment ago."""
+    """Its answer is known: limit and grants, from a recent answer of Postgres."""
     leases, clock, red = FakeLeases(), FakeClock(), account("red")
     leases.limits["red/month"] = red.rule.limit_nusd
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
@@ -93,7 +93,7 @@ async def test_a_hold_above_the_whole_budget_needs_no_question() -> None:
 
 
 class Picky(FakeLeases):
-    """Postgres that refuses whatever names one account."""
+    """A Postgres that refuses every ask for one account."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         if any(one.account_id == "red/month" for one in asks):
@@ -102,7 +102,7 @@ class Picky(FakeLeases):
 
 
 async def test_a_refused_question_is_dropped_and_told(database: Database) -> None:
-    """Who waits for it is told at once and loudly; who asked in the same exchange is answered."""
+    """Its waiters get a clear error at once; other asks of the same exchange are answered."""
     red, blue = account("red"), account("blue")
     leases, clock = Picky(limits={"blue/month": 100 * USD}), FakeClock()
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)

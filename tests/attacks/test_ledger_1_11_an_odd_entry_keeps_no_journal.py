@@ -32,8 +32,8 @@ def left(tmp_path: Path) -> UUID:
 def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(
     tmp_path: Path, left: UUID, first: bool
 ) -> None:
-    """It comes before or after the good one; it is said once, and the good one is adopted at the
-    first try.
+    """It comes before or after the good one; it is reported once, and the good one is adopted at
+    the first try.
     """
     odd = tmp_path / str(UUID(int=0 if first else 2**128 - 1))
     odd.write_bytes(b"")
@@ -50,7 +50,7 @@ def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> 
     held.
     """
     bad = tmp_path / str(UUID(int=1))
-    (bad / "spare-1.segment").mkdir(parents=True)  # where a file should be
+    (bad / "spare-1.segment").mkdir(parents=True)  # in place of a file
     journals = LeftJournals(tmp_path)
     assert [journal.journal_id for journal in journals.adopt()] == [left]
     lock = layout.take_lock(bad)

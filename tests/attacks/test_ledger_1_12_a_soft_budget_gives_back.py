@@ -1,6 +1,4 @@
-"""Ledger 1.12: a budget that became soft kept what was leased of it, for as long as the worker
-lived.
-"""
+"""Ledger 1.12: a budget that became soft kept its leases for as long as the worker lived."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> N
 
 
 def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> None:
-    """Both are told the largest figure that they can hold: far beyond any limit."""
+    """Both get the largest figure that they can hold: far beyond any limit."""
     declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
     Ledger(database).write_documents([encode_event(unknown(number)) for number in range(130)])
     alerts = BudgetAlertStore(database)

@@ -26,7 +26,7 @@ async def test_it_is_unknown_at_its_hold(status: int) -> None:
 
 
 async def test_usage_in_its_body_is_believed() -> None:
-    """An upstream that says what it used is not a guess either."""
+    """An upstream's reported usage is no guess here either."""
     on = once(
         FakeUpstreamAnswer([b'{"usage":{"prompt_tokens":10,"completion_tokens":5}}'], status=504)
     )

@@ -31,7 +31,7 @@ PARTS = st.lists(
 
 @given(PARTS.map(b"".join))
 def test_offsets_stay_and_bytes_come_back(text: bytes) -> None:
-    """What is spliced while the halves are hidden is spliced at the right place."""
+    """A splice while the halves are hidden is at the right place."""
     assert len(without_halves(text)) == len(text)
     json.loads(b'"' + without_halves(text) + b'"').encode()  # whole pairs alone can be encoded
     found = hidden(text)

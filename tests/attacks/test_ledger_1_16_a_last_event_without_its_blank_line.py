@@ -1,5 +1,5 @@
-"""Ledger 1.16: a stream whose last event lacks its blank line was told as cut, after the whole
-answer.
+"""Ledger 1.16: a stream whose last event lacks its blank line was reported as cut, after the
+whole answer.
 """
 
 from __future__ import annotations

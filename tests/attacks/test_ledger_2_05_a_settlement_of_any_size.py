@@ -1,6 +1,4 @@
-"""Ledger 2, bullet 5: a report of thousands of digits did not fit in what its intent had
-reserved.
-"""
+"""Ledger 2, bullet 5: a report of thousands of digits did not fit in its intent's reservation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ledger section 2: of a pipelining caller that left, the last request was told, and not the one
+"""Ledger section 2: when a pipelining caller left, the last request was notified, and not the one
 under way.
 
-That one went on and relayed to nobody. The first test is for a class that e47127a does not have, so
-it cannot run there. The second shows the whole road; on e47127a it passes too.
+That one continued and relayed to an absent caller. The first test is for a class that e47127a does
+not have, so it cannot run there. The second covers the whole path; on e47127a it passes too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.memory_transport import Line
 
 
 async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None:
-    """Those behind it never begin, and nobody is told of them."""
+    """Those behind it never begin, and need no notification."""
     app = Held()
     line = Line(app)
     line.send(b"".join(START + b"content-length: 1\r\n\r\n%d" % number for number in range(3)))

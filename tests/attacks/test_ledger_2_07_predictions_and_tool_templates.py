@@ -40,6 +40,6 @@ def test_tools_are_held_for_as_templates_write_them(poor: Bounded) -> None:
 
 
 def test_a_template_of_the_callers_own_has_no_bound() -> None:
-    """It may repeat anything: only the window bounds what it makes."""
+    """It may repeat anything: only the window bounds its output."""
     read = read_request(Operation.CHAT, b'{"model":"m","messages":[],"chat_template":"{{ x }}"}')
     assert read.facts.expansion_tokens is None

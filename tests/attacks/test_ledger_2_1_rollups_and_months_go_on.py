@@ -70,8 +70,8 @@ async def test_a_refused_step_ends_neither_roll_ups_nor_months(
 
 
 async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> None:
-    """The steps of one job came one after the other: what failed first kept the others from their
-    turn for ever.
+    """The steps of one job ran one after the other: a failing step kept the later ones from
+    their turn for ever.
     """
     done: list[str] = []
 

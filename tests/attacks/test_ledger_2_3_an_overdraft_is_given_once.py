@@ -29,7 +29,7 @@ async def held(budget_leases: BudgetLeases, red: Account, clock: FakeClock) -> H
 
 
 async def test_a_postgres_that_flaps_gives_no_overdraft_twice() -> None:
-    """Only what is written counts against the limit there; what is not must count here."""
+    """Only written events count against the limit there, so unwritten ones must count here."""
     bare = account("red", limit_nusd=1000 * USD)
     red = replace(bare, rule=replace(bare.rule, overdraft_nusd=3 * USD))
     leases, clock = FakeLeases(limits={"red/month": 1000 * USD}), FakeClock()

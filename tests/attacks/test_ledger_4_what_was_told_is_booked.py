@@ -1,4 +1,4 @@
-"""Ledger 4: the settlement that an answer was told is the one that is booked.
+"""Ledger 4: the settlement shown in an answer is the one that is booked.
 
 Without it, all tests passed.
 """
@@ -34,8 +34,8 @@ async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
 
 @pytest.mark.parametrize("options", [WITH_USAGE, {}])
 async def test_a_figure_that_content_follows_is_not_booked(options: dict[str, object]) -> None:
-    """It was no figure of the whole answer, whoever was told it: believed, one zero made every
-    stream free.
+    """It was no figure of the whole answer, for any reader: one believed zero made every stream
+    free.
     """
     on = stage(FakeUpstreamAnswer([USAGE % 0, piece("late"), DONE]))
     await rest_of(await on.answer(body(stream=True, **options)))

@@ -1,7 +1,7 @@
-"""What a full disk or a kill cut short at the first start lost a login's password, or was called a
-fault of Tollgate.
+"""A full disk or a kill at the first start lost a login's password, or was reported as a fault of
+Tollgate.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def home() -> Iterator[Path]:
 def test_no_login_is_made_before_its_password_is_kept(
     database: Database, database_url: str, home: Path
 ) -> None:
-    """Postgres does not tell it again: the next start went on as the owner, and `up` told
-    nobody.
+    """Postgres does not show it again: the next start continued as the owner, and `up` did not
+    report it.
     """
     code = (
         "import resource, signal, sys; from pathlib import Path\n"

@@ -1,8 +1,9 @@
 """A disk that the journal filled in an outage let no gateway start again, and readiness had called
 it 6 % full.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 6,000 settled events
-lay on the disk, Postgres was back, and the error's advice was to make room where they lay.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23: 6,000 settled
+events lay on the disk, Postgres was back, and the error advised to free the very space that they
+used.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Disk:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Disk]:
-    """In a mount namespace: nobody else sees it, and no rights are needed."""
+    """In a mount namespace: no other process sees it, and no rights are needed."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = (
@@ -100,7 +101,7 @@ def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
     start_gateway: StartGateway,
     fake_upstream: FakeUpstreamProcess,
 ) -> None:
-    """Without Postgres the start says what to do, and that nothing there may be deleted."""
+    """Without Postgres the start names the next step, and that no file there may be deleted."""
     gateway = start_gateway(
         small(fake_upstream.url),
         database_url=admission.url,

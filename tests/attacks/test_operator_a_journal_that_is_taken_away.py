@@ -1,9 +1,9 @@
-"""Where a journal's files could not be opened by name for a moment, or were deleted, what was
-settled was never booked.
+"""If a journal's files could not be opened by name for a moment, or were deleted, settled events
+were never booked.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23. One failed open of a
-segment was taken for damage: USD 158.70 were never booked, and a hard budget got its share back.
-With the folder deleted, 160 of 160 requests were served and none was booked.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23. One failed open
+of a segment was taken for damage: USD 158.70 were never booked, and a hard budget got its share
+back. With the folder deleted, 160 of 160 requests were served and none was booked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def test_what_is_settled_is_read_though_its_name_is_gone(tmp_path: Path) -
 
 
 async def test_a_segment_that_is_cut_short_is_for_the_next_try(tmp_path: Path) -> None:
-    """It stands still, and is not drained: what cannot be read is never let go."""
+    """It stands still, and is not drained: an unreadable part is never released."""
     own = own_journal(tmp_path)
     one = await settled(own)
     path = segment_path(own.journal.directory, 1)
@@ -151,7 +151,7 @@ async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bo
 async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Path) -> None:
     """Its own gateway adopted it, booked live attempts as interrupted, and deleted it.
 
-    The file is the oldest of the folder, so it is what a cleaner of old files takes.
+    The file is the oldest of the folder, so a cleaner of old files takes it.
     """
     own = own_journal(tmp_path)
     await own.intend(Intent(event=event(), price=price(), writes_output=True))

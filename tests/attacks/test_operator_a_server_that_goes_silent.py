@@ -1,6 +1,7 @@
-"""Commands had no limit where Postgres lets them in and never answers: `doctor` itself never ended.
+"""Commands had no time limit if Postgres accepts the connection and never answers: `doctor` itself
+never ended.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A clean stop while Postgres was away removed the journal: what it had leased was held for a day,
-then booked as lost.
+"""A clean stop while Postgres was away removed the journal: its leases were held for a day, then
+booked as lost.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 1.85 USD that nobody
-spent, and a month that could not be closed.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23: 1.85 USD of
+unspent money, and a month that could not be closed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 def test_the_next_start_gives_back_what_was_leased(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Everything is written, so nothing is lost: the budget shows what the events cost."""
+    """Everything is written, so nothing is lost: the budget equals the cost of the events."""
     gateway = start_gateway(policy(fake_upstream.url, team=BUDGET), database_url=admission.url)
 
     def leased() -> Decimal:

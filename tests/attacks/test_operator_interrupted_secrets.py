@@ -1,6 +1,6 @@
-"""A full disk, or a kill, left an empty file where a secret should be, and no command fixed it.
+"""A full disk, or a kill, left an empty file in place of a secret, and no command fixed it.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23.
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
 """
 
 from __future__ import annotations

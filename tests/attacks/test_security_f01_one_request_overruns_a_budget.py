@@ -129,7 +129,7 @@ def test_the_cap_of_a_deployment_is_sent_beside_a_member_that_does_not_count(poo
 
 
 def test_the_bound_is_sent_as_each_upstream_honours_it(poor: Bounded) -> None:
-    """Whichever member the caller wrote; the other one is not sent where it would be refused."""
+    """For either member of the caller; the other one is not sent if it would be refused."""
     poor.provide(len(KINDS))
     for model in KINDS:
         poor.renew()

@@ -47,7 +47,7 @@ def test_a_value_of_thirty_megabytes_is_refused(gateway: Gateway) -> None:
 
 
 def test_the_limits_are_where_they_are_said_to_be(gateway: Gateway) -> None:
-    """100 fields, a target of 8 KiB, a head of 32 KiB; the caller is told which setting it is."""
+    """100 fields, a target of 8 KiB, a head of 32 KiB; the message names the setting."""
     with connected(gateway) as connection:
         connection.sendall(request(gateway, b"{", headers="a: b\r\n" * 97))
         assert refusal(connection) == (400, "invalid_request")

@@ -38,8 +38,8 @@ def started(
 def test_a_head_that_does_not_come_ends_the_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, sent: bytes
 ) -> None:
-    """Nothing, half a line, half a head and empty lines were all open after 420 s; who has begun is
-    told why.
+    """Nothing, half a line, half a head and empty lines were all open after 420 s; a caller that
+    has begun gets the reason.
     """
     gateway = started(start_gateway, fake_upstream, head_s=0.5)
     with connected(gateway) as connection:

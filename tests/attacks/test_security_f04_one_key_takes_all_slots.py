@@ -84,7 +84,7 @@ def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGatew
 def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Also what was refused: the answer to it waits no longer than a stream does."""
+    """Refusals too: their answer waits no longer than a stream does."""
     gateway = start_gateway(two_teams(f"{fake_upstream.url}/v1"), write_s=1)
     with connected(gateway) as connection:
         connection.sendall(request(gateway, b"{", team="red", headers="connection: close\r\n"))
@@ -93,7 +93,7 @@ def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
 
 
 def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
-    """Four times what is free: 32 of 40 for one, and each further team finds a place."""
+    """Four times the free slots: 32 of 40 for one, and each further team finds a slot."""
     slots = RequestSlots(40)
 
     def take_all(team: str) -> int:
@@ -112,7 +112,7 @@ def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
 
 
 def test_a_policy_with_one_team_keeps_no_place_free() -> None:
-    """There is nobody to keep it for."""
+    """There is no other team to keep it for."""
     slots = RequestSlots(5)
     for _ in range(5):
         slots.take("red", is_only_team=True)

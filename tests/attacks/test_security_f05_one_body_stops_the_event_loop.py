@@ -1,8 +1,8 @@
 """Security F5: a body of 10 MiB was decoded on the event loop, which took seconds and half a
 gigabyte.
 
-`python -m bench.hostile_bodies` measures the time; here is what does not depend on the machine.
-Commit e47127a reads most of these bodies.
+`python -m bench.hostile_bodies` measures the time; these tests do not depend on the machine. Commit
+e47127a reads most of these bodies.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=names)
 def test_a_question_about_a_body_is_no_dearer_than_the_body(hostile: Body) -> None:
-    """`POST /v1/route/explain` decoded all of it, whatever the endpoint would have refused."""
+    """`POST /v1/route/explain` decoded all of it, even a body that its endpoint would have
+    refused.
+    """
     _, _, make = hostile
     body = make(10 * MIB)
     tracemalloc.start()
@@ -113,7 +115,7 @@ def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
 
 
 def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
-    """Brackets in a text are no arrays, whatever escapes stand before the quote that ends it."""
+    """Brackets in a text are no arrays, with any escapes before the quote that ends it."""
     text = '\\"[{,' * 50_000 + "\\"
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     content = [{"type": "text", "text": text}, part]

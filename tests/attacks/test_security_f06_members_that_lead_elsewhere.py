@@ -1,7 +1,8 @@
-"""Security F6: members that route, fetch or search elsewhere passed under class `restricted`.
+"""Security F6: members that route, fetch or search at another place passed under class
+`restricted`.
 
-The rows of the audit's table, through a gateway to an endpoint that counts what reaches it. On
-commit e47127a all of them reach it. `make residency` sends a larger corpus.
+The rows of the audit's table, through a gateway to an endpoint that counts the arriving members. On
+commit e47127a all of them arrive. `make residency` sends a larger corpus.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_a_key_may_not_come_twice_to_any_endpoint(red_and_blue: Gateway) -> None
 
 
 def test_a_data_class_that_is_sent_twice_is_one_list(red_and_blue: Gateway) -> None:
-    """Neither may hide what the other says; two classes are refused."""
+    """Neither may hide the other; two classes are refused."""
     headers = "x-tollgate-data-class: public\r\nx-tollgate-data-class: restricted\r\n"
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), headers=headers))

@@ -89,8 +89,8 @@ def test_no_named_member_has_a_passing_twin() -> None:
     ],
 )
 def test_parts_that_could_be_read_in_two_ways_are_refused(encoded: str) -> None:
-    """Go merges doubled objects, other parsers take the first: an address came through that nobody
-    had looked at.
+    """Go merges doubled objects, other parsers take the first: an unchecked address came
+    through.
     """
     refused(messages(encoded))
 
@@ -139,7 +139,7 @@ def test_objects_that_decide_something_are_read_in_one_way(members: str) -> None
     ],
 )
 def test_schemas_labels_and_words_are_free(members: dict[str, Any]) -> None:
-    """Nobody reads a name in them: refusing those would break honest callers."""
+    """No parser reads a name in them: refusing those would break honest callers."""
     sent = body(**members)
     assert prepare(read_request(Operation.CHAT, sent), {}) == sent
 

@@ -1,5 +1,5 @@
-"""Security F9: gateway, commands and dashboard logged in as the owner, so a role confined nobody
-who can run code.
+"""Security F9: gateway, commands and dashboard logged in as the owner, so a role confined no
+attacker who runs code.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_the_passwords_are_in_the_home_for_its_owner_alone(cli: Cli) -> None:
 def test_the_owners_address_is_still_printed_and_names_the_narrower_ones(
     cli: Cli, database_url: str
 ) -> None:
-    """Scripts go on; whoever reads the screen learns what is enough for reading."""
+    """Scripts continue to work; the screen names the address that suffices for reading."""
     ran = cli("db", "url")
     assert ran.out.strip() == database_url
     assert "--as reports" in ran.err
@@ -163,7 +163,7 @@ def test_administration_uses_its_own_login(cli: Cli, database_url: str, policy_f
 def test_serving_uses_its_own_login(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """With the owner's address in its environment, as before: the home has what it needs."""
+    """With the owner's address in its environment, as before: the home has the needed login."""
     gateway = start_gateway(
         policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]")
     )
@@ -240,7 +240,7 @@ def test_who_may_not_make_logins_is_given_the_sql(
 
 
 def test_doctor_warns_of_the_owners_login(cli: Cli) -> None:
-    """A home without the logins works, so only a check can say what it risks."""
+    """A home without the logins works, so only a check can report its risk."""
     fine = {row["check"]: row for row in json.loads(cli("doctor", "--format", "json").out)}
     assert fine["logins"]["status"] == "ok"
     (cli.toolbox.options.home / "logins").unlink()

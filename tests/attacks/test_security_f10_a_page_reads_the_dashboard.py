@@ -38,7 +38,7 @@ Ask = Callable[..., int]
 
 
 def status(port: int, path: str, host: str, **headers: str) -> int:
-    """The status of one GET with a Host header of its own; 0 where nothing listens."""
+    """Return the status of one GET with its own Host header; 0 without a listener."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.putrequest("GET", path, skip_host=True)
@@ -122,7 +122,7 @@ def test_an_open_dashboard_with_sign_in_starts_and_wants_names_listed(
 def test_metrics_answer_to_no_name_that_is_not_listed(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, bound: str
 ) -> None:
-    """A scrape by pod address goes on where the listener is not on loopback."""
+    """A scrape by pod address works if the listener is not on loopback."""
     gateway = start_gateway(
         policy(fake_upstream.url), metrics_host=bound, metrics_hosts='["metrics.example"]'
     )

@@ -119,9 +119,7 @@ def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(
 def test_reads_count_under_the_teams_request_limit(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A figure that nobody may ask for a thousand times a second: the same limit, and the same
-    429.
-    """
+    """Reads must not be free a thousand times a second: the same limit, and the same 429."""
     limited = small(fake_upstream.url).replace(
         "routes: [vllm]", "routes: [vllm], limits: {requests_per_minute: 5}"
     )

@@ -80,7 +80,9 @@ def test_the_other_team_is_still_served_by_the_cheap_one(gateway: Gateway) -> No
 
 
 def test_what_two_teams_hear_is_the_deployments_own(gateway: Gateway) -> None:
-    """A revoked permission is heard by all: then each request would try the deployment in vain."""
+    """A revoked permission affects all teams: each request would then try the deployment in
+    vain.
+    """
     for _ in range(LEAST_OUTCOMES):
         ask(gateway, "red", fake="403")
         ask(gateway, "blue", fake="403")

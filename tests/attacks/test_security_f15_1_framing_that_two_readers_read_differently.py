@@ -13,8 +13,7 @@ from tests.gateway_process import Gateway
 BODY = question()
 CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 LENGTH = b"content-length: %d\r\n" % len(BODY)
-# Each was answered with 200, or not at all: (what stands before the version, version, headers,
-# body).
+# Each was answered with 200, or not at all: (the text before the version, version, headers, body).
 PASSED = {
     "identity, chunked": (
         CHAT,
@@ -37,7 +36,7 @@ PASSED = {
 
 @pytest.mark.parametrize("name", PASSED)
 def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
-    """All else in these requests is right, so the framing alone is what is refused."""
+    """Everything else in these requests is right, so the framing alone is refused."""
     target, version, headers, body = PASSED[name]
     line = f"POST {target} HTTP/{version}\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()
     with connected(red_and_blue) as connection:
@@ -48,7 +47,7 @@ def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_ambiguous_ends_the_connection(red_and_blue: Gateway, name: str) -> None:
-    """The audit's whole list: what follows could be a request that was hidden in it."""
+    """The audit's whole list: later bytes could be a request that was hidden in it."""
     with connected(red_and_blue) as connection:
         key = f"host: x\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()
         sent = MALFORMED[name].replace(b"host: x\r\n", key, 1)

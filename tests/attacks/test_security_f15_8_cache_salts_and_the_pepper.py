@@ -25,7 +25,7 @@ teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [chat
 def test_no_salt_is_made_from_the_pepper_itself(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """An engine sees salts: what it sees must come from a key that has no other use."""
+    """An engine sees salts, so they must come from a key without any other use."""
     gateway = start_gateway(POLICY.format(upstream=fake_upstream.url, price=PRICE))
     answer = gateway_chat(gateway.base_url, gateway.key)
     sent = json.loads(fake_upstream.entry(answer.headers["x-request-id"])["body"])["cache_salt"]

@@ -1,8 +1,8 @@
-"""Security F15: `/readyz` tells the state of journal and writer to anybody.
+"""Security F15: `/readyz` shows the state of journal and writer to anyone.
 
-Refuted: it is what the endpoint promises (each failed check with its remedy), to whoever may reach
-the listener, and an orchestrator has no key. It holds figures about this replica alone: no team,
-key, deployment, path or address.
+Refuted: the endpoint promises it (each failed check with its remedy) to everyone who can reach the
+listener, and an orchestrator has no key. It has figures about this replica alone: no team, key,
+deployment, path or address.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.gateway_process import Gateway
 
 
 def test_readiness_names_no_team_key_path_or_address(red_and_blue: Gateway) -> None:
-    """What it tells is worth nothing to an attacker who cannot fill a journal anyway."""
+    """Its content is worthless to an attacker, who cannot fill a journal anyway."""
     told = httpx2.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
     assert told.status_code == 200
     assert {check["check"] for check in told.json()["checks"]} >= {"journal", "writer"}

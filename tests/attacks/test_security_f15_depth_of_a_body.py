@@ -24,7 +24,7 @@ def nested(levels: int, member: str, *, filling: str = "") -> bytes:
     "member", ["tomorrow", "metadata", "tools", "messages", "stop", "response_format", "input"]
 )
 def test_a_body_nests_at_most_64_levels(member: str) -> None:
-    """In whichever member: what one parser reads another may not."""
+    """In any member: another parser may read it."""
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
         read_request(Operation.CHAT, nested(65, member))
 
@@ -37,7 +37,7 @@ def test_sixty_four_levels_pass(member: str) -> None:
 
 
 def test_many_brackets_beside_each_other_are_not_deep() -> None:
-    """The count of brackets is only where the look begins."""
+    """The count of brackets only starts the check."""
     body = b'{"model":"m","stop":[%b]}' % b",".join([b"[[]]"] * 200)
     assert read_request(Operation.CHAT, body).body == body
 
@@ -63,6 +63,6 @@ def test_numbers_that_nobody_reads_pass_as_they_came(number: bytes) -> None:
 @pytest.mark.parametrize("member", [b"max_tokens", b"n", b"best_of"])
 @pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
 def test_numbers_that_decide_are_refused(member: bytes, number: bytes) -> None:
-    """What bounds the hold is a number that everybody reads in the same way."""
+    """The bound of the hold is a number that every parser reads in the same way."""
     with pytest.raises(InvalidRequest):
         read_request(Operation.CHAT, b'{"model":"m","messages":[],"%b":%b}' % (member, number))

@@ -18,7 +18,7 @@ EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'
 
 
 UNREADABLE = {
-    # The whole answer says its usage, although nobody asked for gzip.
+    # The whole answer has its usage, although gzip was not requested.
     gzip.compress(WHOLE, mtime=0): UsageSource.PROVIDER,
     gzip.compress(b"<html>", mtime=0): UsageSource.ESTIMATED,
     **dict.fromkeys([b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]], UsageSource.ESTIMATED),
@@ -38,7 +38,7 @@ async def test_it_is_asked_once_and_booked(whole: bytes) -> None:
 
 @pytest.mark.parametrize("whole", [b"<html>", b"[]", b'{"data":[{"embedding":[1,', b""])
 async def test_embeddings_that_cannot_be_read_are_estimated_by_their_input(whole: bytes) -> None:
-    """They have no output: counted as one, the size of what came kept them at their hold."""
+    """They have no output: as output, the size of the answer kept them at their hold."""
     on = stage(FakeUpstreamAnswer([whole]))
     deployment = factories.deployment(operations=frozenset(Operation))
     with pytest.raises(UpstreamError, match="not asked again"):

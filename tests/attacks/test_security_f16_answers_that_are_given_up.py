@@ -112,7 +112,7 @@ async def test_a_closed_exchange_goes_with_its_last_reference(
 ) -> None:
     """It referred to itself by the reason of its failure, with all its pieces."""
     async with serving(script) as server, calling() as client:
-        await _once(server, client, ends)  # the first of its kind also makes what is kept
+        await _once(server, client, ends)  # the first of its kind also makes cached objects
         gc.collect()
         gc.disable()
         try:
@@ -143,7 +143,7 @@ def endless(connection: socket.socket) -> None:
 
 
 def embeddings(connection: socket.socket) -> None:
-    """What 2,048 inputs of 3,072 dimensions are answered with, as decimals: 130 MB."""
+    """Return the answer to 2,048 inputs of 3,072 dimensions, as decimals: 130 MB."""
     vector = b"[" + b",".join([b"-0.0123456789012345"] * DIMENSIONS) + b"]"
     items = b",".join([b'{"object":"embedding","index":0,"embedding":' + vector + b"}"] * INPUTS)
     body = (

@@ -1,8 +1,8 @@
 """Ledger 1.3, 1.4, 1.14 to 1.16, checks D1 and D2, security F15: end to end, with upstreams on bare
 sockets.
 
-The rules behind them are tested one by one in the files of those names; here is what a caller and
-an auditor see.
+The rules behind them are tested one by one in the files of those names; this file shows the views
+of a caller and an auditor.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def test_1_14_an_error_that_says_so_is_free(gateway: Gateway) -> None:
 def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(
     gateway: Gateway, upstream: RawUpstream
 ) -> None:
-    """It was bought three times and refused, though each answer said its usage."""
+    """It was bought three times and refused, though each answer had its usage."""
     before = len(upstream.asked)
     answer = ask(gateway, "half-else")
     assert upstream.asked[before:] == ["half"]
@@ -294,7 +294,7 @@ def test_1_15_in_a_stream_too(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("model", ["no-blank", "cr-only"])
 def test_1_16_a_last_event_without_its_blank_line_is_read(gateway: Gateway, model: str) -> None:
-    """The caller heard an error after the whole answer, and the attempt was called cut."""
+    """The caller got an error after the whole answer, and the attempt was called cut."""
     answer = ask(gateway, model, stream=True)
     assert "[DONE]" in answer.text
     assert '"error"' not in answer.text
@@ -403,7 +403,7 @@ def test_usage_in_the_last_choice_is_read(gateway: Gateway) -> None:
 
 
 def test_a_compressed_answer_is_read_for_its_usage(gateway: Gateway) -> None:
-    """Nobody asked for it, so it is refused; but it was bought.
+    """Gzip was not requested, so the answer is refused; but it was bought.
 
     It was estimated by its compressed size.
     """

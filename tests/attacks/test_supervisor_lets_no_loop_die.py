@@ -1,8 +1,8 @@
-"""Ledger 1.2 d and section 2: a background loop that dies is started again, counted, and told to
+"""Ledger 1.2 d and section 2: a background loop that dies is restarted, counted, and reported to
 readiness.
 
-The commit of the audit has no supervisor: most of its loops ended silently, the first error that
-they did not expect.
+The audited commit has no supervisor: most of its loops ended silently at the first unexpected
+error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.waiting import soon
 
 
 class Died(Exception):
-    """What no loop expects."""
+    """An error that no loop expects."""
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def serving(
 
 
 def failures(parts: Worker, loop: str) -> float:
-    """What `/metrics` counts."""
+    """Return the count in `/metrics`."""
     found = parts.context.metrics.registry.get_sample_value(
         "tollgate_background_failures_total", {"loop": loop}
     )
@@ -104,7 +104,7 @@ def waits_for(parts: Worker, loop: str) -> asyncio.Future[object] | None:
 async def test_a_loop_that_dies_is_started_again(
     loop: str, database_url: str, tmp_path: Path
 ) -> None:
-    """Each of the real list, so that a new one is covered by itself: it dies where it waits."""
+    """Each of the real list, so that a new one is covered automatically: it dies while it waits."""
     with capture_logs() as logs:
         async with serving(database_url, tmp_path) as parts:
             first = await soon(lambda: waits_for(parts, loop), "a loop that waits")
@@ -121,7 +121,7 @@ async def test_a_loop_that_dies_is_started_again(
 
 
 async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_path: Path) -> None:
-    """The load balancer sends traffic elsewhere, and the page says why and what to do."""
+    """The load balancer sends traffic elsewhere, and the page has the reason and the remedy."""
 
     async def broken() -> None:
         raise Died("again")
@@ -142,7 +142,7 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
 
 
 async def test_the_writer_has_the_last_word(database_url: str, tmp_path: Path) -> None:
-    """It is not cancelled with the others: what they settle at the end is written by it."""
+    """It is not cancelled with the others: it writes the events that they settle at the end."""
     async with serving(database_url, tmp_path) as parts:
         await parts.supervisor.cancel(but=(WRITER,))
         assert parts.supervisor.is_running(WRITER)

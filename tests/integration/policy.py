@@ -8,11 +8,12 @@ USD_PER_TOKEN = {"input": 1250, "cached": 125, "output": 10_000}  # PRICE in nan
 
 
 def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
-    """The document.
+    """Return the document.
 
-    `upstream` is the fake; nobody may connect to `forbidden_port`; nobody listens on the other.
+    `upstream` is the fake; no connection to `forbidden_port` is allowed; the other port has no
+    listener.
     """
-    # The fake upstream is told what to do by a member that no dialect knows.
+    # A member that no dialect knows gives the fake upstream its instructions.
     ok = (
         f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
     )

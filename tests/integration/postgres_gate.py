@@ -40,7 +40,7 @@ class PostgresGate:
         self._listen()
 
     def shut(self) -> None:
-        """Postgres is away: what was connected breaks, and nobody answers."""
+        """Take Postgres away: open connections break, and new ones get no answer."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -106,7 +106,7 @@ class PostgresGate:
         with suppress(OSError):
             while data := one.recv(1 << 16):
                 if self._frozen.intersection((one, other)):
-                    return  # what was read is gone, as in a host that hangs
+                    return  # the bytes are lost, as in a host that hangs
                 other.sendall(data)
                 if ends_with_login and data.endswith(READY):
                     return

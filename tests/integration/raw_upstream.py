@@ -1,6 +1,6 @@
-"""An upstream on bare sockets, for what no HTTP server would send.
+"""An upstream on bare sockets, for bytes that no HTTP server would send.
 
-The model's name says what it does.
+The model's name selects its behaviour.
 """
 
 from __future__ import annotations

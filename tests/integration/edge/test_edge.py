@@ -1,5 +1,5 @@
-"""Whatever a caller sends, it gets an error in its dialect: never a stack trace, never
-`{"detail"}`, never a leak.
+"""Every bad request gets an error in its dialect: never a stack trace, never `{"detail"}`, never
+a leak.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_a_revoked_key_is_turned_away_within_seconds(gateway: Gateway) -> None:
 def test_a_malformed_body(
     http: httpx2.Client, path: str, content: bytes, param: str | None
 ) -> None:
-    """400 on every endpoint, naming the field where one is at fault."""
+    """400 on every endpoint, naming the field at fault if there is one."""
     assert check_error(http.post(path, content=content), 400, "invalid_request")["param"] == param
 
 
@@ -202,7 +202,7 @@ def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.
 
 
 def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
-    """A compressed body could be a bomb, and nobody sends one."""
+    """A compressed body could be a bomb, and real clients send none."""
     answer = http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "gzip"})
     check_error(answer, 415, "unsupported_media_type")
 
@@ -296,8 +296,8 @@ def test_bad_attribution_is_refused(http: httpx2.Client, headers: dict[str, str]
 def test_a_header_may_raise_the_class_and_never_lower_it(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """`search` is internal and may say confidential; `payments` stays confidential whatever it
-    says.
+    """`search` is internal and may raise its class to confidential; `payments` stays
+    confidential with any header.
     """
     url, body = "/v1/chat/completions", {**CHAT, "model": "vllm"}
     theirs = {
@@ -352,8 +352,8 @@ def test_headers_stay_on_their_own_side(
 def test_the_cache_is_kept_apart_by_team(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """No team can learn from cached tokens what another sent: salts differ by team and stay the
-    same within one.
+    """No team can detect another team's prompts by cached tokens: salts differ by team and stay
+    the same within one.
     """
     salts: dict[str, set[str]] = {}
     for team in ("payments", "search", "payments", "search"):
@@ -401,7 +401,7 @@ def test_a_receipt_for_its_own_team_alone(gateway: Gateway, http: httpx2.Client)
 
 
 def test_own_usage_is_the_sum_of_the_teams_events(gateway: Gateway, http: httpx2.Client) -> None:
-    """What a team is told is what the ledger holds."""
+    """A team's own figures equal the ledger's."""
     answer = http.post("/v1/chat/completions", json=CHAT)
     gateway.events(answer.headers["x-request-id"])
     usage = http.get("/v1/usage/me")
@@ -417,7 +417,9 @@ def test_own_usage_is_the_sum_of_the_teams_events(gateway: Gateway, http: httpx2
 
 
 def test_metrics_are_on_their_own_listener(gateway: Gateway) -> None:
-    """They have no key check, so they are not where callers are; they count what was metered."""
+    """They have no key check, so they are not on the callers' listener; they count metered
+    requests.
+    """
     text = gateway.metrics()
     assert "tollgate_attempts_total{" in text
     assert "tollgate_cost_usd_total{" in text

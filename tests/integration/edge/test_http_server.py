@@ -1,5 +1,5 @@
-"""HTTP itself, by raw sockets: what the server does with a request to forward differs from what
-uvicorn does.
+"""HTTP itself, by raw sockets: the server's treatment of forwarded requests differs from
+uvicorn's.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def test_who_asks_for_an_end_after_the_answer_gets_it(gateway: Gateway) -> None:
 
 
 def test_an_error_that_ends_the_connection_says_so_once(gateway: Gateway) -> None:
-    """A body too large is not read to its end, so what follows could not be told from it."""
+    """A body that is too large is not read to its end, so later bytes could not be separated
+    from it.
+    """
     with connected(gateway) as connection:
         connection.sendall(
             request(gateway, b"", headers="").replace(

@@ -34,8 +34,8 @@ def keys(key_store: KeyStore) -> KeyStore:
 async def test_a_pause_reaches_every_replica_and_outlives_the_database(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """By notice alone, as nobody looks by itself here; and a restart in an outage must not let the
-    key in again.
+    """By notification alone, because the poll is off here; and a restart in an outage must not
+    accept the key again.
     """
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
     two = [

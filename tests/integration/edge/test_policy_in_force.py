@@ -1,5 +1,5 @@
-"""The policy's life with real gateways: what a plan foretells, when an apply is live, and no
-request in between.
+"""The policy's life with real gateways: a plan's prediction, the time an apply is live, and no
+mixed request.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def ask_many(gateway: Gateway, count: int) -> int:
 
 
 def spent_nusd(gateway: Gateway, version: int, count: int) -> int:
-    """What the events of one policy version cost, once there are so many."""
+    """Return the cost of one policy version's events, once there are that many."""
 
     def there() -> list[dict[str, Any]]:
         rows = gateway.query(
@@ -124,7 +124,7 @@ def test_a_plan_foretells_the_cost_to_the_nano_dollar(
 
 
 def run(gateway: Gateway, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command with what it said on standard error."""
+    """Run a command; return its result with its standard error."""
     return subprocess.run(
         [sys.executable, "-m", "gateway.main", *arguments],
         env=dict(gateway.variables),
@@ -166,7 +166,7 @@ def test_an_apply_says_when_it_is_live_on_every_replica(
     assert ran.returncode == 0, ran.stderr
     assert "Live on 2/2 replicas in " in ran.stderr
     assert "Undo it with: tollgate policy rollback 1" in ran.stderr
-    for gateway in twins:  # what it said is so: no replica serves the version before any more
+    for gateway in twins:  # its report is true: no replica serves the version before any more
         ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
         assert ready["policy_version"] == 2
 

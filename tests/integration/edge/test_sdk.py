@@ -33,12 +33,12 @@ HEADERS = {
 
 
 def fake(**spec: int | str) -> dict[str, Any]:
-    """What the fake upstream is asked for, in a member that passes through."""
+    """Return instructions for the fake upstream, in a member that passes through."""
     return {"fake": ",".join(f"{name}={value}" for name, value in spec.items())}
 
 
 def expected_nusd(entry: dict[str, Any]) -> int:
-    """The price of what the upstream says it made."""
+    """Return the price of the upstream's reported tokens."""
     plain = entry["input_tokens"] - entry["cached_tokens"]
     return (
         plain * USD_PER_TOKEN["input"]
@@ -48,7 +48,9 @@ def expected_nusd(entry: dict[str, Any]) -> int:
 
 
 def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
-    """The ledger's row is what the upstream really did, to the token and the nano-dollar."""
+    """Require that the ledger's row equals the upstream's work, to the token and the
+    nano-dollar.
+    """
     assert (event["input_tokens"], event["output_tokens"] or 0) == (
         entry["input_tokens"],
         entry["generated"],
@@ -67,7 +69,7 @@ def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
 def test_a_chat(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The answer, its headers, its cost in body and header, the row, and what the upstream saw."""
+    """The answer, its headers, its cost in body and header, the row, and the upstream's view."""
     raw = client.chat.completions.with_raw_response.create(
         model="gpt-4o-mini",
         messages=MESSAGES,
@@ -177,7 +179,7 @@ async def test_the_async_client(gateway: Gateway, fake_upstream: FakeUpstreamPro
 def test_completions(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
-    """The older endpoint, still what load generators send."""
+    """The older endpoint, which load generators still use."""
     raw = client.completions.with_raw_response.create(
         model="vllm", prompt=PROMPT, max_tokens=5, stream=is_stream
     )
@@ -195,7 +197,7 @@ def test_completions(
 def test_a_response(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """`/v1/responses`: what Codex speaks; nothing is stored at the provider."""
+    """`/v1/responses`, the endpoint of Codex; nothing is stored at the provider."""
     raw = client.responses.with_raw_response.create(
         model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30)
     )
@@ -242,8 +244,8 @@ def test_embeddings(
 
 
 def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Client) -> None:
-    """The table of endpoints is the list of what must be metered: a new row cannot be forgotten
-    here.
+    """The table of endpoints lists everything that must be metered: a new row cannot be
+    forgotten here.
     """
     bodies = {
         "chat": {"messages": MESSAGES},

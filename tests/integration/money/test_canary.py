@@ -1,6 +1,4 @@
-"""The search for secrets finds what is planted: a search that never finds anything proves
-nothing.
-"""
+"""The search for secrets finds planted ones: a search that never finds anything proves nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def test_what_is_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) 
 
 
 def test_what_is_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_url: str) -> None:
-    """Every table and view is searched, whatever its columns are called."""
+    """Every table and view is searched, with any names of columns."""
     assert found(home, tmp_path / "none", database_url=database_url) == set()
     with psycopg.connect(database_url) as connection:
         connection.execute(

@@ -1,4 +1,4 @@
-"""Data classes and tags over HTTP, against a running gateway that knows where it is."""
+"""Data classes and tags over HTTP, against a running gateway with a stated region."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
 def test_labels_decide_where_a_request_goes_and_are_kept(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """From the header and the team to the candidates, the event and the refusal, in a gateway that
-    says where it is.
+    """From the header and the team to the candidates, the event and the refusal, in a gateway
+    with a stated region.
     """
     gateway = start_gateway(document(fake_upstream.url), region="fra-1")
     went = {

@@ -1,5 +1,5 @@
-"""However an attempt ends, the ledger's row is what the upstream's own ledger says; nothing is lost
-or invented.
+"""For every ending of an attempt, the ledger's row equals the upstream's own ledger; nothing is
+lost or invented.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_stream_that_ends_without_done_is_cut(gateway: Gateway, http: httpx2.C
 def test_a_cut_stream_of_a_provider_without_running_usage_is_counted(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """Nobody said how much was made: what came back is counted, never zero, and marked as an
+    """No usage was reported: the received text is counted, never zero, and marked as an
     estimate.
     """
     answer = post(http, model="chat", stream=True, max_tokens=8, fake="cut@3")
@@ -142,7 +142,7 @@ def test_a_refusing_upstream_costs_nothing(
 
 
 def test_a_rate_limit_says_how_long_to_wait(http: httpx2.Client) -> None:
-    """Official SDKs wait as long as they are told, and give up on more than two minutes."""
+    """Official SDKs wait for the given time, and give up on more than two minutes."""
     assert post(http, model="chat", fake="429,ra=7").headers["retry-after"] == "7"
     assert post(http, model="chat", fake="429,ra=9999").headers["retry-after"] == "120"
 
@@ -151,7 +151,7 @@ def test_a_rate_limit_says_how_long_to_wait(http: httpx2.Client) -> None:
 def test_a_silent_upstream_is_a_timeout(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
-    """It may be working: what it costs is unknown, and the connection is closed."""
+    """It may be working: its cost is unknown, and the connection is closed."""
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="hang")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
     for event in all_events(gateway, answer):
@@ -264,7 +264,9 @@ def test_a_client_that_leaves_mid_stream_is_charged_to_the_token(
 def test_a_client_that_leaves_stops_the_engine(
     gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A GPU is not kept busy for nobody: the upstream sees the close and stops far from its end."""
+    """A GPU must not work for an absent caller: the upstream sees the close and stops far from
+    its end.
+    """
     body = {"model": "vllm", "messages": MESSAGES, "stream": True, "fake": "out=100000,tps=200"}
     request_id = leave(gateway, body, after=b"t3 ")
     entry = fake_upstream.entry(request_id)
@@ -314,7 +316,7 @@ def test_another_deployment_answers_before_the_first_byte(
     gateway: Gateway, http: httpx2.Client, route: str, outcome: str, source: str, is_stream: bool
 ) -> None:
     """One answer for the caller, two rows in the ledger, one request id."""
-    assert post(http, model="chat").status_code == 200  # whatever tests before did to it
+    assert post(http, model="chat").status_code == 200  # in any state that earlier tests left
     answer = post(http, model=route, stream=is_stream)
     assert answer.status_code == 200
     assert (answer.headers["x-tollgate-attempts"], answer.headers["x-tollgate-deployment"]) == (

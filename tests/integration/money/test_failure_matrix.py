@@ -88,7 +88,7 @@ TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
 DONE = event(b"[DONE]")
 
 PARTS = 6
-# What the fake upstream is asked for, by row.
+# Instructions for the fake upstream, by row.
 FAKE = {
     "r05": "429+ra:9999",
     "r06": "429+quota",
@@ -106,7 +106,7 @@ FAKE = {
     "r47": "503+style:vllm",
     "r49": "style:vllm",
 }
-# What goes over the bare socket, by row.
+# The bytes on the bare socket, by row.
 RAW = {
     "r12a": sends(b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n"),
     "r12b": sends(b"HTTP/1.1 100 Continue\r\n\r\n" * 50),
@@ -213,7 +213,7 @@ def matrix(
 
 
 class Seen:
-    """An answer, and what the ledger has of it."""
+    """An answer, and the ledger's record of it."""
 
     def __init__(self, gateway: Gateway, answer: httpx2.Response) -> None:
         self.status, self.text, self.headers = answer.status_code, answer.text, answer.headers
@@ -229,7 +229,7 @@ class Seen:
 
     @property
     def metered(self) -> list[tuple[str, str]]:
-        """Where each attempt went and how its usage is known."""
+        """Return each attempt's deployment and the source of its usage."""
         return [(one["deployment"], one["usage_source"]) for one in self.events]
 
 
@@ -327,7 +327,7 @@ def test_row_08_an_overloaded_provider_is_tried_elsewhere(ask: Ask) -> None:
 def test_row_09_a_refused_request_is_mapped_and_not_repeated(
     ask: Ask, status: str, expected: tuple[int, str]
 ) -> None:
-    """What the caller sent is wrong everywhere."""
+    """The caller's request is wrong at every deployment."""
     seen = ask("r09", fake=status)
     check_failed(seen, *expected, source="none")
     assert len(seen.events) == 1
@@ -363,7 +363,7 @@ def test_row_12_what_no_server_should_send_is_a_502(ask: Ask, row: str) -> None:
 
 
 def test_row_13_a_stall_in_the_stream_ends_it_with_an_error(ask: Ask) -> None:
-    """Bytes were sent: not tried elsewhere, charged for what came."""
+    """Bytes were sent: not tried elsewhere, and the received part is charged."""
     seen = ask("r13-else", stream=True)
     assert (seen.status, seen.code, "[DONE]" in seen.text) == (200, "upstream_timeout", False)
     assert (seen.metered, seen.events[0]["output_tokens"]) == ([("r13", "derived")], 4)
@@ -377,7 +377,7 @@ def test_row_14_a_stream_without_its_end_is_an_error(ask: Ask) -> None:
 
 
 def test_row_15_a_reset_in_the_stream_is_an_error(ask: Ask) -> None:
-    """Counted, as nobody said how much it was; never free."""
+    """Counted, because no usage was reported; never free."""
     seen = ask("r15", stream=True)
     if seen.status == 200:  # else the reset overtook the bytes, and three attempts have failed
         assert (seen.code, "[DONE]" in seen.text) == ("upstream_error", False)
@@ -433,7 +433,7 @@ def test_row_20_an_endless_line_ends_the_stream(ask: Ask) -> None:
 def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
     """Its caller gets none of it.
 
-    It came whole under a 200, so it is bought once, for what it says itself.
+    It came whole under a 200, so it is bought once, at its own usage.
     """
     for model in ("r21-else", "r21"):
         seen = ask(model)
@@ -513,7 +513,7 @@ def test_row_49_a_request_that_an_engine_dies_of_harms_no_other(ask: Ask) -> Non
 
 
 def test_every_row_has_a_test() -> None:
-    """Here by name, or in the table above; what the table names is there."""
+    """Here by name, or in the table above; the table's tests exist."""
     named = set()
     for row, path, name in re.findall(
         r"^\| (\d+) \|.*?(tests/\S+\.py)::(\w+) \|", __doc__ or "", re.M

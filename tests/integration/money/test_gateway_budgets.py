@@ -1,6 +1,4 @@
-"""Budgets, limits and keyed requests through a real gateway: what callers are told, and what the
-books say.
-"""
+"""Budgets, limits and keyed requests through a real gateway: callers' messages, and the books."""
 
 from __future__ import annotations
 
@@ -82,8 +80,8 @@ def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
 
 
 def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> None:
-    """Limit, spent, held, reset and the admin's command; official SDKs are told not to try
-    again.
+    """Limit, spent, held, reset and the admin's command; a header stops official SDKs from
+    retrying.
     """
     refused = next(
         answer
@@ -102,7 +100,7 @@ def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> No
 
 
 def settled(gateway: Gateway) -> Decimal | None:
-    """What the budget has spent, once it is what the events add up to."""
+    """Return the budget's spending, once it equals the sum of the events."""
     (row,) = gateway.query(
         "SELECT sum(cost_usd) AS usd FROM finance.usage_events WHERE team = 'payments'"
     )
@@ -113,7 +111,7 @@ def settled(gateway: Gateway) -> Decimal | None:
 def test_without_a_bound_nothing_is_sent_under_a_hard_budget(
     budgeted: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Nobody could hold for it: the caller is told which field to set."""
+    """No hold could cover it: the message names the field to set."""
     answer = ask(budgeted, max_tokens=None)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
     sent = {entry["request_id"] for entry in fake_upstream.ledger()["entries"]}
@@ -123,7 +121,7 @@ def test_without_a_bound_nothing_is_sent_under_a_hard_budget(
 def test_a_route_with_a_cap_sends_it_and_holds_for_it(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Where the caller gives no maximum, the cap is the upstream's, and so a true bound."""
+    """If the caller gives no maximum, the cap is sent upstream, and so is a true bound."""
     team = ", budgets: [{period: month, limit_usd: 1}]"
     gateway = start_gateway(
         policy(fake_upstream.url, team=team, deployment=", max_output_tokens: 123")
@@ -177,7 +175,7 @@ def test_limits_are_told_and_kept(
     answers = [ask(gateway) for _ in range(7)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2
     left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
-    # What Postgres said last: where it took its time, a figure may stand for one request more.
+    # Postgres's last figure: if it was slow, the figure may stand for one request more.
     assert left == sorted(left, reverse=True)
     assert (left[0], left[4:]) == (4, [0, 0, 0])
     refused = answers[-1]
@@ -246,7 +244,7 @@ def _finished(answer: httpx2.Response) -> httpx2.Response | None:
 
 
 def test_the_books_of_budgets_hold_json(budgeted: Gateway) -> None:
-    """The event names what it is charged to, so that anybody can add it up again."""
+    """The event names its budgets, so that anyone can add it up again."""
     answer = ask(budgeted, fake="out=2")
     budgeted.events(answer.headers["x-request-id"])
     (row,) = budgeted.query("SELECT holds FROM tollgate.usage_events")

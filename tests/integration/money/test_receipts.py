@@ -1,5 +1,5 @@
-"""A receipt says what the answer said, digit for digit; it is there when the answer ends, and stays
-as it is.
+"""A receipt equals the answer's figures, digit for digit; it is there when the answer ends, and
+does not change.
 """
 
 from __future__ import annotations

@@ -149,9 +149,9 @@ def stand(
     receivers: Callable[..., Receiver],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stand]:
-    """A monthly budget of 1,000 nano-dollars with three thresholds.
+    """Set up a monthly budget of 1,000 nano-dollars with three thresholds.
 
-    Nobody listens at its webhook yet.
+    Its webhook has no listener yet.
     """
     declare(database, team_rule(1000, alert_at=SHARES))
     monkeypatch.setenv("AN_ALERT_SECRET", "a secret of the tests")
@@ -323,7 +323,7 @@ def test_a_gateway_tells_once_across_its_own_death(
     receiver.admission.set()
     with psycopg.connect(
         gateway.database_url
-    ) as connection:  # its time is not over yet, and nobody wants to wait
+    ) as connection:  # its time is not over yet, and the test should not wait
         connection.execute(
             "UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL"
         )

@@ -92,7 +92,7 @@ class Replica:
             return error.code
 
     async def hears(self, sent: str) -> str:
-        """The same for a caller, for whom Postgres is asked once more where it matters."""
+        """The same for a caller, for whom Postgres is asked once more if that can matter."""
         try:
             headers = [(b"api-key", sent.encode())]
             return (
@@ -131,7 +131,7 @@ def replicas(admission: PostgresGate, tmp_path: Path) -> Iterator[list[Replica]]
 async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """Nobody looks by itself here: the notice must come. And the file forgets the key as well."""
+    """The poll is off here: the notification must come. And the file forgets the key as well."""
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
     two = [
         Replica(database, tmp_path / str(number), every_s=LONG_S)
@@ -155,7 +155,7 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
             ),
             "the file",
         )
-        admission.shut()  # else the threads listen for as long as they were told to
+        admission.shut()  # otherwise the threads would listen for their whole timeout
     for database in databases:
         database.close()
 
@@ -163,8 +163,8 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
 async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called_invalid(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """Nobody looks by itself here, and no notice is waited for: official SDKs never try again after
-    a 401.
+    """The poll is off here, and no notification is awaited: official SDKs never retry after a
+    401.
     """
     database = Database(admission.url, role="tollgate_gateway")
     replica = Replica(database, tmp_path, every_s=LONG_S)

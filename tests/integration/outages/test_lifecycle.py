@@ -74,8 +74,8 @@ def begin_streams(
 def test_a_stop_lets_live_streams_finish(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """SIGTERM: nothing new is taken, what runs gets its time, every event is in the ledger before
-    the process ends.
+    """SIGTERM: no new request is accepted, running ones get their time, every event is in the
+    ledger before the process ends.
     """
     gateway = start_gateway(small(fake_upstream.url), drain_s=20)
     with ThreadPoolExecutor(20) as pool:
@@ -93,8 +93,8 @@ def test_a_stop_lets_live_streams_finish(
 def test_a_stop_that_cannot_wait_loses_no_event(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Streams longer than the time they get end with an error event; what was generated is in the
-    ledger.
+    """Streams longer than their remaining time end with an error event; the generated part is in
+    the ledger.
     """
     gateway = start_gateway(small(fake_upstream.url), drain_s=1)
     with ThreadPoolExecutor(20) as pool:
@@ -168,8 +168,8 @@ def test_a_database_that_is_away_is_no_auth_fault(
     during = [post(gateway, stream=is_stream) for is_stream in (False, True, False)]
     assert [answer.status_code for answer in during] == [200, 200, 200]
     assert post(gateway, key="tg_typo").status_code == 401
-    # A well-formed key that is not known: first it is just unknown, and once the snapshot is stale,
-    # nobody can say.
+    # A well-formed unknown key: first it is just unknown, and once the snapshot is stale, its
+    # validity cannot be known.
     stranger = factories.key(5)
     assert post(gateway, key=stranger).status_code in (401, 503)
     eventually(
@@ -222,8 +222,8 @@ def test_a_new_policy_is_in_force_within_seconds(
 def test_without_a_policy_it_is_alive_and_not_ready(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A gateway may start before its first policy: `/readyz` says what is missing and how to fix
-    it, and it fixes.
+    """A gateway may start before its first policy: `/readyz` names the missing part and its
+    remedy, which works.
     """
     gateway = start_gateway(None)
     ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz")
@@ -239,7 +239,7 @@ def test_without_a_policy_it_is_alive_and_not_ready(
 def test_it_does_not_start_where_it_could_not_meter(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A port that is taken is said with its setting, not with a stack trace."""
+    """A port in use is reported with its setting, not with a stack trace."""
     gateway = start_gateway(small(fake_upstream.url))
     said = subprocess.run(
         [sys.executable, "-m", "gateway.main", "serve"],

@@ -1,5 +1,5 @@
-"""What whoever is on call sees of a running gateway: readiness, metrics, engines looked at, and
-nobody's name.
+"""A running gateway for the person on call: readiness, metrics, engines, and no names of teams
+or users.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 
 def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.Client) -> None:
-    """Journal, writer, unknown share and partitions, each with its status and what to do."""
+    """Journal, writer, unknown share and partitions, each with its status and remedy."""
 
     def looked() -> dict[str, Any] | None:
         body: dict[str, Any] = http.get("/readyz").json()

@@ -1,5 +1,5 @@
-"""What `serve` refuses to start with, and what it says: nobody reads a stack trace at three in the
-morning.
+"""The conditions under which `serve` refuses to start, with readable messages instead of stack
+traces.
 """
 
 from __future__ import annotations
