@@ -1,12 +1,12 @@
-"""Looks for what must never be kept: API keys in clear, upstream credentials, prompts and
+"""Looks for secrets that must never be kept: API keys in clear, upstream credentials, prompts and
 completions.
 
 Searched when a gateway of the tests has stopped, its database still there:
 
     log         everything the gateway printed, standard output and error
-    home        every file below TOLLGATE_HOME, but for `pepper` and `pg` (the database is searched as rows)
+    home        every file below TOLLGATE_HOME, except `pepper` and `pg` (the database is searched as rows)
     database    every row of every table and view in the schemas `tollgate` and `finance`
-    metrics     what `/metrics` answered last
+    metrics     the last answer of `/metrics`
 
 Searched for: every API key the tests made (whole, and its secret part alone), every upstream
 credential they set, the canary that they put into prompts, and the one that the fake upstream puts
@@ -30,7 +30,7 @@ NOT_SEARCHED = ("pepper", "pg")
 
 @dataclass
 class Findings:
-    """What was searched and what was found.
+    """The searched places and the findings.
 
     A hit names the place and the kind of secret, never the secret.
     """
@@ -46,7 +46,7 @@ class Findings:
         self.hits += [f"{place}: {kind}" for kind, secret in secrets if secret.encode() in content]
 
     def add(self, other: Findings) -> None:
-        """Take over what another process of the run searched."""
+        """Add another process's search."""
         self.places += other.places
         self.searched_bytes += other.searched_bytes
         self.hits += other.hits
@@ -62,7 +62,7 @@ FINDINGS = pytest.StashKey[Findings]()  # of the whole run, in the configuration
 
 
 def secrets_of(keys: Iterable[str]) -> list[tuple[str, str]]:
-    """What to look for, with its kind."""
+    """Return the secrets to look for, with their kinds."""
     found = [
         ("a prompt", PROMPT),
         ("a completion", COMPLETION),

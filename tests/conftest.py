@@ -1,5 +1,5 @@
-"""What all tests share: the database and gateway fixtures, printed seeds, and the search for leaked
-secrets.
+"""The shared parts of all tests: the database and gateway fixtures, printed seeds, and the
+search for leaked secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEED = int(os.environ.get("TOLLGATE_TEST_SEED", "20261120"))
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 # The `ci` profile draws the same examples each time: a red build is a change's fault. `explore`
-# draws new ones and prints what reproduces a failure.
+# draws new ones and prints the reproduction of a failure.
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, max_examples=100
 )
@@ -29,7 +29,7 @@ hypothesis.settings.load_profile(PROFILE)
 
 
 def pytest_report_header() -> list[str]:
-    """Say what makes this run again."""
+    """Print the values that repeat this run."""
     drawn = (
         "derandomised" if PROFILE == "ci" else "new examples, failures print how to reproduce them"
     )
@@ -45,14 +45,14 @@ def rng() -> random.Random:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what the search for keys and canaries saw."""
+    """Print the results of the search for keys and canaries."""
     if config.stash[FINDINGS].places:
         terminalreporter.write_line(config.stash[FINDINGS].summary())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A leaked key or prompt fails the run, even where every test passed."""
+    """Fail the run for a leaked key or prompt, even if every test passed."""
     findings = session.config.stash[FINDINGS]
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["findings"] = dataclasses.asdict(findings)
@@ -62,9 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what a worker of pytest-xdist found; one that crashed has failed the run
-    already.
-    """
+    """Add the findings of a worker of pytest-xdist; a crashed one has failed the run already."""
     told = getattr(node, "workeroutput", {}).get("findings")
     if told is not None:
         node.config.stash[FINDINGS].add(Findings(**told))

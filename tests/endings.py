@@ -22,7 +22,7 @@ HELD_NUSD = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """One row. `known` is what settling is told; `booked` says in words what comes of it."""
+    """One row. `known` are the inputs of the settlement; `booked` is the result in words."""
 
     name: str
     outcome: Outcome

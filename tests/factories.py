@@ -1,4 +1,4 @@
-"""Valid values for tests, each with one call: say only what the test is about."""
+"""Valid values for tests, each with one call: a test passes only the values that it is about."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def imported(key: ModelKey, entries: Iterable[Dated]) -> PriceBook:
 
 
 def deployment(name: str = "one", **changes: Any) -> Deployment:
-    """A deployment in eu-de, at an address nobody answers."""
+    """Return a deployment in eu-de, at an address without a listener."""
     values: dict[str, Any] = {
         "name": name,
         "provider": "openai_compatible",
@@ -139,7 +139,7 @@ def version(document: Policy | None = None, *, number: int = 7) -> PolicyVersion
 
 
 def facts(operation: Operation = Operation.CHAT, **changes: Any) -> RequestFacts:
-    """What a plain chat request asks for."""
+    """Return the facts of a plain chat request."""
     values: dict[str, Any] = {
         "operation": operation,
         "model": "assistant",
@@ -194,7 +194,7 @@ def key(number: int = 1) -> str:
 
 
 def key_record(secret: str, *, pepper: Pepper = PEPPER, **changes: Any) -> KeyRecord:
-    """What is stored of a key."""
+    """Return the stored record of a key."""
     key_id = key_id_of(secret)
     assert key_id is not None, "only a well-formed key has a record"
     values: dict[str, Any] = {
@@ -210,7 +210,7 @@ def key_record(secret: str, *, pepper: Pepper = PEPPER, **changes: Any) -> KeyRe
 def snapshot(
     *records: KeyRecord, document: Policy | None = None, peppers: tuple[Pepper, ...] = (PEPPER,)
 ) -> Snapshot:
-    """What a worker knows: every deployment of the policy has the same price."""
+    """Return a worker's snapshot: every deployment of the policy has the same price."""
     found = document or policy()
     return Snapshot(
         policy=version(found),
@@ -227,7 +227,7 @@ def terms(known: Snapshot, of: Request) -> RequestTerms:
 
 
 def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> SnapshotHolder:
-    """A snapshot holder, refreshed just now unless said otherwise."""
+    """Return a snapshot holder, refreshed just now unless changed."""
     return SnapshotHolder(
         current=current, refreshed_at=refreshed_at, problem=None if current else "not loaded"
     )

@@ -1,10 +1,9 @@
-"""A deterministic upstream of the OpenAI dialect that keeps a ledger of what it really generated.
+"""A deterministic upstream of the OpenAI dialect that keeps a ledger of its generated tokens.
 
 Run it: `python -m tests.fake_upstream --port 0 --ledger FILE`; it prints its address. It is the
-other side of the meter: tests compare what Tollgate booked with what this program says it made.
+other side of the meter: tests compare Tollgate's bookings with this program's ledger.
 
-What it does is asked for in the model name, in a body member `fake`, or in a header `x-fake`; later
-ones win:
+The model name, a body member `fake`, or a header `x-fake` selects its behaviour; later ones win:
 
     fake/in=1000,cached=400,write=50,out=50,think=20,ttft=80,tps=200,cut@5
     fake/in:1000+cached:400+out:50+cut@5                      (the same, in the letters a policy allows)
@@ -14,7 +13,7 @@ ones win:
     ttft, tps           milliseconds to the first token; tokens per second after it (0: at once)
     style               openai (default), vllm, deepseek, mistral: how usage is spelled and when it is sent
     on_choice           usage stands on the last chunk with choices, not on one of its own
-    nousage             no usage at all, whoever asks
+    nousage             no usage at all, even on request
     cut@N, end@N        after N tokens break the connection, or end it cleanly without [DONE]
     hang, hang@N        never answer; or stop answering after N tokens
     miderr@N            after N tokens an error event, then [DONE], as vLLM does when its engine dies
@@ -23,8 +22,8 @@ ones win:
     NNN                 answer with this HTTP status; ra=SECONDS adds a retry-after
     slow                the answer's headers come after two seconds
     early               a stream's headers come at once, however long the first token takes: vLLM says 200 and queues
-    quota               a 429 says that the account is used up
-    toolong             a 400 says that the prompt is too long for the context
+    quota               a 429 because the account is used up
+    toolong             a 400 because the prompt is too long for the context
 
 Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is
 the canary that `tests.canary` searches for, so that a completion that is kept anywhere is found.

@@ -1,4 +1,4 @@
-"""Deterministic stand-ins for what the gateway meets outside: time, journal, ledger, upstream, a
+"""Deterministic stand-ins for the outside of the gateway: time, journal, ledger, upstream, a
 listening port.
 """
 
@@ -108,7 +108,7 @@ class FakeSettled:
     position: int = 0
     is_finished: bool = False
     is_released: bool = False
-    problem: OSError | None = None  # what each read meets
+    problem: OSError | None = None  # the error of each read
     journal_id: UUID = field(default_factory=uuid4)
     reads: int = 0
 
@@ -142,7 +142,7 @@ class FakeSettled:
 
 @dataclass
 class FakeNotes:
-    """What Postgres knows of journals."""
+    """Postgres's register of journals."""
 
     is_away: bool = False
     registered: list[UUID] = field(default_factory=list)
@@ -215,13 +215,13 @@ class FakeLeases:
         return granted
 
     def leased(self, account_id: str) -> int:
-        """What all workers have of an account, in all its periods."""
+        """Return all workers' leases of an account, in all its periods."""
         return sum(
             nusd for (_, account, _), nusd in self.outstanding.items() if account == account_id
         )
 
     def write(self, journal_id: UUID, hold: Hold, cost_nusd: int) -> None:
-        """An event was written: what the ledger's transaction moves."""
+        """Apply an event as the ledger's transaction does."""
         key = (journal_id, hold.account_id, hold.starts_s)
         self.outstanding[key] -= min(cost_nusd, hold.held_nusd, self.outstanding[key])
         place = (hold.account_id, hold.starts_s)
@@ -340,7 +340,7 @@ class FakeTransport:
 
 @dataclass
 class FakeCounter:
-    """A token counter that finds what it is told to."""
+    """A token counter with set results."""
 
     counted: Counted = field(
         default_factory=lambda: Counted(
@@ -355,7 +355,9 @@ class FakeCounter:
 
 
 class CountingListener:
-    """A port that counts who connects and answers nobody: for places no request may ever go to."""
+    """A port that counts connections without answering: for places that no request may ever
+    reach.
+    """
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -383,7 +385,7 @@ class CountingListener:
 
 @dataclass
 class FakeEjections:
-    """Where ejections are told; it can be away."""
+    """The receiver of ejections; it can be away."""
 
     told: list[tuple[Contradiction, UUID, int]] = field(default_factory=list)
     is_away: bool = False
@@ -396,7 +398,7 @@ class FakeEjections:
 
 @dataclass
 class FakeProbeNotes:
-    """Where probes are noted; it can be away."""
+    """The records of probes; it can be away."""
 
     tokens: dict[UUID, Tokens | None] = field(default_factory=dict)
     is_away: bool = False
@@ -412,7 +414,7 @@ class FakeProbeNotes:
 
 @dataclass
 class FakeRefusals:
-    """Where refusals are counted; it can be away."""
+    """The counts of refusals; it can be away."""
 
     counts: dict[tuple[UUID, Refused], int] = field(default_factory=dict)
     is_away: bool = False

@@ -2,8 +2,7 @@
 behind it.
 
 `start_gateway(policy)` is for any suite; it returns a `Gateway` and stops it, by its process id,
-when the test is over. Whatever a gateway leaves behind is then searched for secrets (see
-`tests.canary`).
+when the test is over. A gateway's remains are then searched for secrets (see `tests.canary`).
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Gateway:
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client is given."""
+        """Return the base URL for an OpenAI client."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
@@ -86,7 +85,7 @@ class Gateway:
         return self.home.with_name(self.home.name + ".log")
 
     def tollgate(self, *arguments: str, status: int = 0) -> str:
-        """Run a command on the same home and database; return what it printed."""
+        """Run a command on the same home and database; return its output."""
         done = subprocess.run(
             [sys.executable, "-m", "gateway.main", *arguments],
             env=dict(self.variables),
@@ -159,7 +158,7 @@ class Gateway:
         return self.process.wait(60)
 
     def metrics(self) -> str:
-        """What its own listener says."""
+        """Return the answer of its metrics listener."""
         try:
             return httpx2.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
         except httpx2.HTTPError:
@@ -222,7 +221,7 @@ class FakeUpstreamProcess:
     ledger_path: Path
 
     def ledger(self) -> dict[str, Any]:
-        """What it says it really did."""
+        """Return its own ledger."""
         return dict(httpx2.get(f"{self.url}/ledger", timeout=10).json())
 
     def entries(self, request_id: str) -> list[dict[str, Any]]:
@@ -244,8 +243,8 @@ class FakeUpstreamProcess:
 
 @pytest.fixture(scope="session")
 def fake_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpstreamProcess]:
-    """The fake upstream, one for all tests: its entries are told apart by the gateway's request
-    id.
+    """The fake upstream, one for all tests: its entries are distinguished by the gateway's
+    request id.
     """
     ledger = tmp_path_factory.mktemp("upstream") / "ledger.jsonl"
     process = subprocess.Popen(
@@ -334,7 +333,7 @@ def _exhausted(made: Iterator[T]) -> Iterator[T]:
 
 
 def free_port() -> int:
-    """A port nobody has just now."""
+    """Return a port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -12,7 +12,7 @@ from gateway.api.http.table import ConnectionTable
 
 
 class MemoryTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class Line:
-    """One connection to an application. `send` gives it bytes, `written` is what came back."""
+    """One connection to an application. `send` gives it bytes, `written` has its answer."""
 
     def __init__(
         self, app: App, *, limits: HttpLimits | None = None, table: ConnectionTable | None = None

@@ -30,7 +30,7 @@ ROOM_BYTES = 4 * 2**30  # a server's log alone may grow to 1 GiB between two che
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A server with nothing in it but what its login may create."""
+    """Start a server with only its login's own objects."""
     given = os.environ.get("TOLLGATE_TEST_DATABASE_URL")
     if given:
         yield given
@@ -99,10 +99,10 @@ def separate_server() -> Iterator[str]:
 
 @contextmanager
 def _home() -> Iterator[Path]:
-    """Where a server keeps its files: in memory where there is enough, for a database a test takes
-    0.06 s there and 0.3 on a disk.
+    """Return the folder of a server's files: in memory if there is enough, because a database per
+    test takes 0.06 s there and 0.3 on a disk.
 
-    Open to pass through: pytest's own directories are closed to the server's user when we are root.
+    Passable: as root, pytest's own directories are closed to the server's user.
     """
     memory = Path("/dev/shm")
     has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= ROOM_BYTES

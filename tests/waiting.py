@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere: for a condition, with a deadline, never for a fixed time."""
+"""Waiting for events elsewhere: for a condition, with a deadline, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T | None], what: str, *, within_s: float = 20.0) -> T:
-    """Return the first truthy result of `look`; fail naming what did not come."""
+    """Return the first truthy result of `look`; fail with a message if none came."""
     deadline_s = time.monotonic() + within_s
     while True:
         found = look()

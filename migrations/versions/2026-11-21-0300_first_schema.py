@@ -185,9 +185,9 @@ CREATE TRIGGER api_keys_changed AFTER INSERT OR UPDATE OR DELETE ON tollgate.api
     FOR EACH STATEMENT EXECUTE FUNCTION tollgate.notify_change();
 """
 
-# Runs as the owner: the gateway's role may not create tables. The range bounds what it can be made
-# to create. Attached rather than created as a partition: that does not lock out the readers of the
-# other months.
+# Runs as the owner: the gateway's role may not create tables. The range bounds the tables that a
+# caller can have created. Attached rather than created as a partition: that does not lock out the
+# readers of the other months.
 PARTITIONS = """
 CREATE FUNCTION tollgate.ensure_month(month date) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -299,7 +299,7 @@ GRANT EXECUTE ON FUNCTION tollgate.ensure_month(date) TO tollgate_gateway;
 
 
 def upgrade() -> None:
-    """Create everything. Plain SQL: what stands in the database is what is read here."""
+    """Create everything. Plain SQL: the text here is the text in the database."""
     steps = (
         ROLES,
         "CREATE SCHEMA finance;",

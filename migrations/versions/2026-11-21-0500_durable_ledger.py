@@ -1,5 +1,5 @@
-"""The durable ledger: journals, dead letters, roll-ups, conflicting redeliveries, and events nobody
-may change.
+"""The durable ledger: journals, dead letters, roll-ups, conflicting redeliveries, and immutable
+events.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ END
 $$;
 """
 
-# What a roll-up is split by. `key_id` and `end_user` have days of their own: with them an hour
+# The dimensions of a roll-up. `key_id` and `end_user` have separate daily ones: with them an hour
 # would have as many rows as it has events.
 HOURLY = {
     "hour": "timestamptz",
@@ -282,8 +282,8 @@ def _in_days(days: str) -> str:
 
 
 def _summed(dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str) -> str:
-    """The one place that says how events are summed: for roll-ups, for what is read beside them,
-    and for the check.
+    """Return the only definition of sums over events: for roll-ups, for the events read beside
+    them, and for the check.
     """
     return f"""SELECT {", ".join(dimensions)}, {", ".join(f"{sql} AS {name}" for name, (_, sql) in figures.items())}
     FROM {events}
@@ -317,8 +317,8 @@ def _daily(who: str) -> dict[str, str]:
 HOURS_ASKED = _in_hours("unnest(buckets) AS wanted (bucket)", more=f", {LATENCY_BUCKETS}")
 DAYS_ASKED = _in_days("unnest(buckets) AS wanted (bucket)")
 
-# The logs of what must be summed again are only ever appended to by writers: a row each, no row
-# waited for. The time says for how long a bucket has waited.
+# Writers only append to the logs of marked buckets: a row each, without waiting for any row. The
+# time shows how long a bucket has waited.
 DIRTY_LOGS = """
 CREATE TABLE tollgate.dirty_hours (hour timestamptz NOT NULL, noted_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE tollgate.dirty_days (day date NOT NULL, noted_at timestamptz NOT NULL DEFAULT now());
@@ -449,7 +449,7 @@ WHERE NOT is_demo;
 """  # noqa: S608 - constants above
 
 
-# With what the event says, so that an adjustment can be split by whatever its event can.
+# With the event's fields, so that an adjustment can be split by all of its event's dimensions.
 OTHER_VIEWS = """
 DROP VIEW finance.adjustments;
 CREATE VIEW finance.adjustments AS

@@ -1,4 +1,4 @@
-"""GPU hours seen: samples of self-hosted engines, and what they cost beside what was applied."""
+"""Observed GPU hours: samples of self-hosted engines, and their cost beside the applied charges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ down_revision = "20261121_0510"
 branch_labels = None
 depends_on = None
 
-# Samples are small and kept for weeks; what they prove of an hour is added to `gpu_hours`, with the
+# Samples are small and kept for weeks; the hours that they prove are added to `gpu_hours`, with the
 # rate then in force.
 TABLES = """
 CREATE TABLE tollgate.engine_samples (
@@ -46,9 +46,9 @@ CREATE TABLE tollgate.gpu_hours (
 CREATE INDEX gpu_hours_hour ON tollgate.gpu_hours (hour);
 """
 
-# Per hour and deployment: applied + idle + variance = bill, exactly. A bill that is not known is
-# NULL, and so is what is left of it. Adjustments (an attempt resolved later, a new price) count in
-# the hour of their request.
+# Per hour and deployment: applied + idle + variance = bill, exactly. An unknown bill is NULL, and
+# so is its rest. Adjustments (an attempt resolved later, a new price) count in the hour of their
+# request.
 GPU_COST = """
 DROP VIEW finance.gpu_cost;
 CREATE VIEW finance.gpu_cost AS

@@ -1,8 +1,8 @@
-"""Budgets: what is declared, spent, leased to workers and granted, and the functions that move
-money between them.
+"""Budgets: declared, spent, leased and granted amounts, and the functions that move money between
+them.
 
-Every function locks in one order: the journal, then the periods by account and beginning, then what
-hangs on a period.
+Every function locks in one order: the journal, then the periods by account and beginning, then the
+rows of a period.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ END
 $$;
 """
 
-# `charges` are what the events that were just inserted cost, by account and period; with them goes
-# what this transaction's adjustments change, so that every row is locked once and in order.
+# `charges` are the costs of the inserted events, by account and period, together with this
+# transaction's adjustments, so that every row is locked once and in order.
 SETTLE = """
 CREATE FUNCTION tollgate.settle_holds(journal uuid, charges jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -390,7 +390,7 @@ END
 $$;
 """
 
-# One statement, and so one snapshot: what is written meanwhile is in both sums or in neither.
+# One statement, and so one snapshot: concurrent writes are in both sums or in neither.
 CHECKS = """
 CREATE FUNCTION tollgate.budget_mistakes() RETURNS TABLE (account_id text, starts_at timestamptz, what text)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -46,9 +46,9 @@ CREATE UNLOGGED TABLE tollgate.limit_workers (
 ) WITH (fillfactor = 50);
 """
 
-# Needs are [units, times]: each is met whole or not at all, in the order they came. Only where all
-# of them are met is there something for later, and the less the nearer the limit: an eighth of what
-# is left, for all workers together.
+# Needs are [units, times]: each is granted whole or not at all, in order. Only if all of them are
+# granted are units added for later, fewer near the limit: an eighth of the remainder, for all
+# workers together.
 GRANTS_OF_UNITS = """
 CREATE FUNCTION tollgate.units_granted(units_left bigint, needs jsonb, ahead bigint, workers bigint) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -75,7 +75,7 @@ $$;
 
 # A tick is 25 ms of the server's clock; 60 seconds are 2,400. A unit counts in its own tick and the
 # 2,400 after it, so for 60 seconds and at most one tick more. Rows are locked in the order of their
-# names, and the clock is read after the lock: what one worker takes is in the window of the next.
+# names, and the clock is read after the lock: one worker's units are in the window of the next.
 EXCHANGE = """
 CREATE FUNCTION tollgate.exchange_units(asking uuid, exchange bigint, asks jsonb) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -1,6 +1,4 @@
-"""Budget alerts: which thresholds of which budgets were reached, once a period each, and who was
-told.
-"""
+"""Budget alerts: reached thresholds of budgets, once a period each, and their deliveries."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ down_revision = "20261122_0620"
 branch_labels = None
 depends_on = None
 
-# What an alert says is kept as it was when it was raised: a retry of tomorrow says the same as the
-# first try. `next_try_at` is NULL as soon as nothing is left to do: it was delivered or given up.
+# An alert's content is kept as it was when it was raised: tomorrow's retry posts the same as the
+# first try. `next_try_at` is NULL once nothing is left to do: it was delivered or given up.
 ALERTS = """
 CREATE TABLE tollgate.budget_alerts (
     alert_id     uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,

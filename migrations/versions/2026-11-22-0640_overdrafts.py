@@ -1,4 +1,4 @@
-"""Overdrafts: what was spent without Postgres beyond what had been leased, for finance to see."""
+"""Overdrafts: spending without Postgres beyond the leases, for finance to see."""
 
 from __future__ import annotations
 

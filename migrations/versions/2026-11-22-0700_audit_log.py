@@ -11,9 +11,9 @@ down_revision = "20261122_0640"
 branch_labels = None
 depends_on = None
 
-# `line` is what was hashed, word by word: whoever checks the chain formats nothing. The columns are
-# its parts, to ask by. An act's notes stand in `audit_notes` from their insert until the commit,
-# and are never seen by anybody else; so nothing is lost with an unlogged table.
+# `line` is the hashed text, word by word: a checker of the chain formats nothing. The columns are
+# its parts, for queries. An act's notes stay in `audit_notes` from their insert until the commit,
+# and no other session ever sees them; so nothing is lost with an unlogged table.
 TABLES = """
 CREATE TABLE tollgate.audit_log (
     seq      bigint PRIMARY KEY CHECK (seq > 0),
@@ -76,9 +76,9 @@ END
 $$;
 """
 
-# Appended at the commit, not where it is noted: the lock is the last that is waited for, and is
-# held for a moment. Only the first note of a transaction brings the trigger: a repricing notes a
-# month of adjustments one by one, and each of as many triggers would read past all of them.
+# Appended at the commit, not at the note: the lock is the last that is waited for, and is held for
+# a moment. Only the first note of a transaction brings the trigger: a repricing notes a month of
+# adjustments one by one, and each of as many triggers would read past all of them.
 NOTES = """
 CREATE FUNCTION tollgate.note_audit(
     action text, subject text, details jsonb, entries bigint DEFAULT NULL, amount_nusd numeric DEFAULT NULL
@@ -141,8 +141,8 @@ CREATE VIEW finance.audit_log AS
 SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM tollgate.audit_log;
 """
 
-# Nobody but the owner's own triggers appends: a role that may could also tell of acts that never
-# were.
+# Only the owner's own triggers append: another role with that right could record acts that never
+# happened.
 GRANTS = """
 REVOKE ALL ON tollgate.audit_log, tollgate.audit_notes FROM PUBLIC, tollgate_reader, tollgate_gateway;
 REVOKE ALL ON FUNCTION tollgate.append_audit(text, text, jsonb), tollgate.append_noted(),

@@ -1,6 +1,4 @@
-"""What people change is noted for the audit log by the tables themselves, whatever program they
-use.
-"""
+"""The tables themselves record people's changes for the audit log, whatever program they use."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ down_revision = "20261122_0710"
 branch_labels = None
 depends_on = None
 
-# `current_user` inside these functions is their owner. `role` is what the session acts as, unless
-# it acts as its login.
+# `current_user` inside these functions is their owner. `role` is the session's role, unless it acts
+# as its login.
 WHO = """
 CREATE FUNCTION tollgate.is_gateway() RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -39,8 +37,8 @@ CREATE FUNCTION tollgate.audited(content jsonb, hidden text[]) RETURNS jsonb
     $$;
 """
 
-# Arguments: what the table has rows of, what an insert is called, the column that names the
-# subject, hidden columns.
+# Arguments: the table's subject, the name of an insert, the column that names the subject, hidden
+# columns.
 ANY_TABLE = """
 CREATE FUNCTION tollgate.audit_row() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -71,7 +69,7 @@ END
 $$;
 """
 
-# A rotation makes one key and sets the end of another: one act, told of the one that is replaced.
+# A rotation makes one key and sets the end of another: one act, recorded for the replaced one.
 KEYS = """
 CREATE FUNCTION tollgate.audit_key() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -162,8 +160,7 @@ CREATE TRIGGER price_entries_noted_for_audit AFTER INSERT ON tollgate.price_entr
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_prices();
 """
 
-# A journal that fell silent is given up by a gateway, by rule; only what an operator says of one is
-# an act.
+# A gateway gives up a silent journal by rule; only an operator's declaration is an act.
 OTHERS = """
 CREATE TRIGGER policies_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.policies
     FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('policy', 'apply', 'version', 'document');

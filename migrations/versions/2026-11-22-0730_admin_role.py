@@ -1,4 +1,4 @@
-"""The role that administration runs as: it may do what the commands do, and nothing else."""
+"""The role of administration: it may do the commands' work, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ END
 $$;
 """
 
-# Reading is not narrowed: what there is to read is figures and digests, and `doctor` reads the next
-# table too. Commands read reports as the reader; where this login may not hand that role on, an
-# administrator grants it to the admin's.
+# Reading is not narrowed: the data are figures and digests, and `doctor` reads the next table too.
+# Commands read reports as the reader; if this login may not grant that role, an administrator
+# grants it to the admin's.
 READING = """
 GRANT USAGE ON SCHEMA tollgate TO tollgate_admin;
 GRANT SELECT ON ALL TABLES IN SCHEMA tollgate TO tollgate_admin;

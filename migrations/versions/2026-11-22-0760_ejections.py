@@ -1,5 +1,5 @@
-"""Ejections: deployments whose upstream said that it made an answer elsewhere than promised, until
-a person looks.
+"""Ejections: deployments whose upstream reported another place than promised, until a person
+looks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ down_revision = "20261122_0750"
 branch_labels = None
 depends_on = None
 
-# One at a time is in force for a deployment; what came before stays for the auditor.
+# One at a time is in force for a deployment; earlier ones stay for the auditor.
 TABLE = """
 CREATE TABLE tollgate.ejections (
     ejection_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

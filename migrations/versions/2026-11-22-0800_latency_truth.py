@@ -1,5 +1,5 @@
-"""Times of an attempt that were not told apart until now, and whether its route's bounds sent it
-elsewhere.
+"""Times of an attempt that were combined until now, and whether its route's bounds sent it to
+another deployment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALTER TABLE tollgate.usage_events
     ADD COLUMN degraded       text;
 """
 
-# Replaced, not dropped: what others have built on it stays. New columns can only come last then.
+# Replaced, not dropped: views built on it stay. New columns can then only come last.
 EVENT_VIEW = """
 CREATE OR REPLACE VIEW finance.{name} AS
 SELECT request_id, attempt, occurred_at, started_at, recorded_at, posted_period,

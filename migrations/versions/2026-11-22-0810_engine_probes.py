@@ -1,5 +1,5 @@
-"""Probes of engines: what they had made stands in the engines' counters, and nobody may be charged
-for it.
+"""Probes of engines: their tokens are in the engines' counters, and no team may be charged for
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ down_revision = "20261122_0800"
 branch_labels = None
 depends_on = None
 
-# Written before a probe is sent. Without figures, as long as nobody knows what it had made.
+# Written before a probe is sent. Without figures as long as its tokens are unknown.
 STEP = """
 CREATE TABLE tollgate.engine_probes (
     probe_id          uuid PRIMARY KEY,

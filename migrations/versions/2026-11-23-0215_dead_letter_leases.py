@@ -1,5 +1,5 @@
-"""A dead letter keeps its own lease: what was held for its attempt stays set aside until somebody
-has dealt with it.
+"""A dead letter keeps its own lease: its attempt's hold stays reserved until the letter is
+resolved.
 
 The lease is a row of `tollgate.leases` whose `journal_id` is the letter's id.
 """

@@ -1,4 +1,6 @@
-"""What budgets have spent is a number without an end: no sum of holds makes an event unwritable."""
+"""A budget's spending is a number without an upper end: no sum of holds makes an event
+unwritable.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ END
 $$;
 """
 
-# Workers are told a BIGINT. Beyond its end it makes no difference how much more was spent.
+# Workers get a BIGINT. Beyond its end the exact excess makes no difference.
 EXCHANGE = """
 DO $$
 DECLARE

@@ -1,6 +1,4 @@
-"""`python -m tests.chaos SCENARIO`: each prints a table and exits with 1 where something must not
-be.
-"""
+"""`python -m tests.chaos SCENARIO`: each prints a table and exits with 1 if it has findings."""
 
 from __future__ import annotations
 
@@ -34,7 +32,8 @@ def main() -> int:
     name = "outage-budgets" if getattr(chosen, "budgets", False) else chosen.scenario
     result = Result(scenario=name, seed=chosen.seed)
     print(f"seed {chosen.seed}", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    # so that all started processes are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     uvloop.run(_scenario(chosen, result))
     return result.finish(
         write=chosen.write, command="python -m " + " ".join(["tests.chaos", *sys.argv[1:]])

@@ -1,5 +1,4 @@
-"""How each endpoint words an answer, its events and its usage: what the upstream of the chaos runs
-sends.
+"""Each endpoint's form of an answer, its events and its usage, for the upstream of the chaos runs.
 
 Pure. A completion of several prompts, each answered `n` times, counts like vLLM: a running figure
 is that of one choice alone, with the tokens of that choice's own prompt.
@@ -26,7 +25,7 @@ class Wording:
 
     @property
     def kind(self) -> Kind:
-        """What was asked for."""
+        """Return the request's kind."""
         return self.shape.kind
 
     # ---- whole answers

@@ -1,16 +1,16 @@
-"""Watches all budgets while a run goes on: one snapshot of Postgres, ten times a second, and what
-the journals say.
+"""Watches all budgets during a run: one snapshot of Postgres, ten times a second, and the journals'
+contents.
 
-A process of its own (`python -m tests.chaos.budget_checker`), so that a busy caller does not slow
-it. It shares no code with the gateway but how a record lies in a segment, and takes no lock:
+A separate process (`python -m tests.chaos.budget_checker`), so that a busy caller does not slow it.
+It shares no code with the gateway except the layout of a record in a segment, and takes no lock:
 neither a row's nor a journal's.
 
-Why no alarm is false. Whoever notes an intent has its hold already, out of what Postgres had
-granted by then. So an attempt that began before the snapshot and is not in the ledger there was, at
-that moment, held or settled and not written. It counts at its hold while no settlement is seen,
-else at what the settlement took: never more than it counted at that moment. Journals are read after
-the snapshot: what is written and let go meanwhile is missed, which hides something and invents
-nothing, and most records were read before it anyway.
+The reason why no alarm is false: a worker that records an intent already has its hold, from a grant
+of Postgres. So an attempt that began before the snapshot and is not in the ledger was, at that
+moment, held or settled and not written. It counts at its hold until its settlement is seen, and
+then at its cost: never more than it counted at that moment. Journals are read after the snapshot.
+Records that are written and released meanwhile are missed, which hides something and invents
+nothing; most records were read before it anyway.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ class Standing:
 
 
 class Unwritten(NamedTuple):
-    """What a journal says of an attempt that the ledger does not have: what it keeps of one
-    account.
-    """
+    """A journal's amount on one account for an attempt that the ledger does not have."""
 
     journal_id: UUID
     place: Place
@@ -84,7 +82,7 @@ class Snapshot:
 
 
 def mistakes(snapshot: Snapshot) -> list[Finding]:
-    """What must not be, of one snapshot."""
+    """Return the violations in one snapshot."""
     found: list[Finding] = []
     outstanding: Counter[Place] = Counter()
     for (_, place), nusd in snapshot.leases.items():
@@ -133,7 +131,9 @@ def mistakes(snapshot: Snapshot) -> list[Finding]:
 
 
 def _with_lease(snapshot: Snapshot, change: int) -> Snapshot | None:
-    """Another amount in the lease under what a journal holds, in both of Postgres' sums."""
+    """Return the snapshot with another lease amount under a journal's holds, in both of
+    Postgres' sums.
+    """
     for one in snapshot.unwritten:
         lease = snapshot.leases.get((one.journal_id, one.place), 0)
         standing = snapshot.standings.get(one.place)
@@ -227,7 +227,7 @@ _read_intent = msgspec.json.Decoder(_Intent).decode
 class Record:
     """An attempt in a journal.
 
-    `parts` are what it keeps of each account: its holds until a settlement is seen.
+    `parts` are its amounts on each account: its holds until a settlement is seen.
     """
 
     journal_id: UUID
@@ -236,7 +236,7 @@ class Record:
 
 
 class Journals:
-    """What all journals below a folder say of attempts that the ledger does not have.
+    """The attempts in all journals below a folder that the ledger does not have.
 
     Reads each byte once.
     """
@@ -247,7 +247,7 @@ class Journals:
         self.pending: dict[Attempt, Record] = {}
 
     def read_on(self) -> None:
-        """Take in what was appended since."""
+        """Read the appended records."""
         for journal_id, directory in list(layout.journal_directories(self._root)):
             for number in layout.segment_numbers(directory):
                 self._read_segment(journal_id, directory, number)
@@ -269,7 +269,9 @@ class Journals:
             os.close(handle)
 
     def _frames(self, handle: int, journal_id: UUID, number: int) -> Iterator[Frame]:
-        """The whole records behind what was read; the last one may still be being written."""
+        """Return the complete records behind the last read position; the last one may still be
+        being written.
+        """
         seed = segment_seed(journal_id, number)
         while True:
             at = self._read.get((journal_id, number), SEGMENT_HEADER_BYTES)
@@ -373,7 +375,7 @@ class Watch:
     told: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def run(self) -> None:
-        """Watch until told to stop."""
+        """Watch until stopped."""
         while True:
             due_s = time.monotonic() + EVERY_S
             self._look()

@@ -1,9 +1,9 @@
 """Four processes, a hundred callers each, and the last dollars of one budget: never above it,
 nearly all of it usable.
 
-A round is a key with a budget of its own, worth a few hundred requests. Its callers ask until every
-process has said 402 for a while; meanwhile callers leave and processes die by `kill -9`. All the
-time another process compares the sums in Postgres with each other and with the journals
+A round is a key with its own budget of a few hundred requests. Its callers ask until every process
+has answered 402 for a while; meanwhile callers leave and processes die by `kill -9`. All the time
+another process compares the sums in Postgres with each other and with the journals
 (`budget_checker`). After the last round four mistakes are planted in Postgres itself, and must be
 found.
 """
@@ -34,9 +34,9 @@ from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line
 from tests.chaos.plans import COUNTABLE, kind_of, shape
 from tests.chaos.report import Result
 
-# A thousand times what the other scenarios pay, so that a message in dollars and cents tells
-# figures apart. The least request is held at about 0.03 USD and the usual one at 0.15, so 97 % of
-# 30 USD leaves room for 30 of the least.
+# A thousand times the prices of the other scenarios, so that figures in dollars and cents differ.
+# The least request is held at about 0.03 USD and the usual one at 0.15, so 97 % of 30 USD leaves
+# room for 30 of the least.
 RATES = {
     "vllm-a": ("153.7", "15.37", "610.1"),
     "vllm-b": ("211.1", "53.3", "777.7"),
@@ -62,7 +62,7 @@ NO_KILL_EVERY, TWO_SHARE = (
 )  # one round of so many has no kill; this share of the others has two
 KILL_WITHIN_S = 3.0
 PAUSE_S = (0.3, 1.2)  # after a refusal
-# What others have at hand goes back within two seconds, what a dead process had when its journal is
+# The other processes' leases return within two seconds, a dead process's when its journal is
 # written.
 QUIET_S, QUIET_AFTER_KILL_S, QUIET_REFUSALS = 2.2, 4.0, 20
 ROUND_S = 40.0
@@ -82,7 +82,7 @@ CENTS_USD = Fraction("0.025")  # four figures, each rounded to a cent
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One budget and what became of it.
+    """One budget and its result.
 
     `refused_since` counts 402s of each process since the last admission.
     """
@@ -108,8 +108,8 @@ class Round:
         return f"{self.team}/key:{key_id_of(self.key)}/{TEAMS[self.team][0]}"
 
     def is_quiet(self, processes: int) -> bool:
-        """True when all processes have said no for a while, and nothing is to come back any
-        more.
+        """Return True when all processes have refused for a while, and no lease is still to
+        return.
         """
         now_s = time.monotonic()
         return (
@@ -151,7 +151,7 @@ class Watcher:
         self._stdin.flush()
 
     def said(self) -> list[dict[str, Any]]:
-        """All it has said so far."""
+        """Return its output so far."""
         return [json.loads(line) for line in self._path.read_text().splitlines()]
 
     def end(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Watcher:
         )
 
     def kill(self) -> None:
-        """End it where the run has failed."""
+        """End it if the run has failed."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -279,7 +279,7 @@ class Run:
     # ---- after a round
 
     async def close(self, one: Round) -> list[Finding]:
-        """Wait until all that was leased is back; say what must not be."""
+        """Wait until all leases are back; return the violations."""
         began_s = time.monotonic()
         while (stands := await asyncio.to_thread(self._stands, one))["leases"] or stands["leased"]:
             if time.monotonic() - began_s > LEASE_S + ADOPTED_WITHIN_S:
@@ -309,7 +309,7 @@ class Run:
         return found
 
     async def probe(self, one: Round) -> list[Finding]:
-        """With nothing leased, one more small request is right exactly where it fits."""
+        """Send one more small request with nothing leased: it must succeed exactly if it fits."""
         index = next(self._indices)
         wanted = shape(self.fleet.seed, index, most_output=1, stream_share=0)
         body = wanted.body("own", max_tokens=1)
@@ -360,7 +360,7 @@ FROM tollgate.budget_periods WHERE account_id = %(account)s
 
 
 async def run(result: Result, *, rounds: int, processes: int, callers: int) -> None:
-    """All rounds, then the books, then what is planted."""
+    """Run all rounds, then check the books, then the planted mistakes."""
     fleet = Fleet(
         seed=result.seed,
         mix="healthy",
@@ -413,7 +413,7 @@ def _policy() -> str:
 
 
 def _rounds(fleet: Fleet, rounds: int) -> list[Round]:
-    """Each with a key of its own, those for what is planted at the end."""
+    """Run rounds with a key each; those for planted mistakes come last."""
     every, names = [], list(TEAMS)
     keys = {team: iter(fleet.new_keys(team, rounds + len(PLANTS))) for team in names}
     for number in range(rounds + len(PLANTS)):
@@ -478,9 +478,7 @@ def _judge(result: Result, fleet: Fleet, play: Run, rounds: Sequence[Round]) -> 
 def _judge_accounts(
     result: Result, attempts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]
 ) -> None:
-    """By key: what the upstream generated, at the price of the day, against what the budget
-    counts.
-    """
+    """Compare by key: the upstream's tokens at the day's price against the budget's count."""
     key_of = {str(event["request_id"]): event["key_id"] for event in events}
     running = {
         str(event["request_id"])
@@ -521,7 +519,7 @@ def _judge_accounts(
 
 
 def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ended_s: float) -> None:
-    """What the checker saw before anything was planted."""
+    """Report the checker's findings from before any mistake was planted."""
     counts = Counter(last["counts"])
     for said in watcher.said():
         if "kind" in said and said["at"] < ended_s:
@@ -544,7 +542,7 @@ def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ende
     result.demand(counts["busy"] > 10, "checker", "it hardly saw an unwritten hold")
 
 
-# ---- what is planted in Postgres
+# ---- mistakes planted in Postgres
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -625,7 +623,7 @@ PLANTS = (
 async def _plant(
     result: Result, fleet: Fleet, play: Run, watcher: Watcher, rounds: Sequence[Round]
 ) -> None:
-    """Plant each in a round of its own; what is found there must be what was planted."""
+    """Plant each in a separate round; the findings there must match the mistake."""
     for plant, one in zip(PLANTS, rounds, strict=True):
         began_s = time.time()
         watcher.watch([one.key])

@@ -63,7 +63,7 @@ async def run(result: Result, *, requests: int, callers: int) -> None:
             result.demand(grown <= 2, "leak", f"{grown:.0f} tasks more than before")
         attempts = fleet.attempts()
         await fleet.settled(len(attempts))
-        # Left before any usage, which is the point here: how often is not what this run is about.
+        # Left before any usage, as this run intends; their frequency does not matter.
         books = Books(
             attempts=attempts,
             events=fleet.events(),
@@ -92,7 +92,7 @@ async def _emptied(fleet: Fleet) -> bool:
 
 
 def _state(fleet: Fleet, replica: Replica) -> dict[str, float]:
-    """What could leak. `tasks` only where the gateway says."""
+    """Return the state that could leak. `tasks` only if the gateway reports them."""
     state = {
         "files": float(replica.open_files()),
         "threads": float(replica.threads()),

@@ -1,9 +1,9 @@
-"""Joins three books that share no code: what the upstream generated, what finance reads, what
-callers saw.
+"""Joins three books that share no code: the upstream's ledger, finance's view, and the callers'
+records.
 
-Pure. Its arithmetic is its own (fractions, not the gateway's decimals), and every run plants faults
-in a copy of its input and demands that they are found, so that a checker that finds nothing cannot
-pass for a gateway that has none.
+Pure. Its arithmetic is its own (fractions, not the gateway's decimals). Every run plants faults in
+a copy of its input and demands that they are found, so that a blind checker cannot pass for a
+correct gateway.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ MOST_UNKNOWN = 0.005
 # much later.
 KILL_SLACK_S = 2.0
 PROGRESS_EVERY_S = 1.0
-# what an engine sent so shortly before its end may never have been read: the caller had gone
+# bytes that an engine sent this shortly before its end may never have been read: the caller had
+# left
 ON_ITS_WAY_S = 0.2
-OVERHEAD_TOKENS = 64  # what the gateway adds to a request's bytes for its hold
+OVERHEAD_TOKENS = 64  # the gateway's addition to a request's bytes for its hold
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not be. `kind` is what the self-test counts."""
+    """A violation. The self-test counts by `kind`."""
 
     kind: str
     detail: str
@@ -41,9 +42,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What is compared. `rates` are USD per million tokens by model: input, cached input, output.
+    """The compared books. `rates` are USD per million tokens by model: input, cached input, output.
 
-    `on_its_way_s`: so late may arrive what an engine has sent; more where the machine is full.
+    `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine.
     """
 
     attempts: Sequence[Attempt]
@@ -57,7 +58,7 @@ class Books:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found, and what was counted on the way."""
+    """The findings and the counts."""
 
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -135,7 +136,7 @@ def _has_fired(attempt: Attempt) -> bool:
 def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
     """Pair attempts with events by request and model, in order.
 
-    What stays alone is lost, doubled or an orphan.
+    An unpaired one is lost, doubled or an orphan.
     """
     arrived: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     booked: dict[tuple[str, str], list[Event]] = defaultdict(list)
@@ -149,7 +150,7 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
         surplus = len(events) - len(attempts)
         if (
             surplus > 0
-        ):  # what nobody may have read is nobody's, though the next attempt there was answered
+        ):  # unread bytes count for no team, even if the next attempt there was answered
             events.sort(key=_may_be_unread)
         pairs += list(zip(attempts, events, strict=False))
         for attempt in attempts[len(events) :]:
@@ -165,7 +166,7 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
 def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdict) -> None:
     """An event that no attempt of the upstream's explains."""
     if event["usage_source"] == "none" and not has_twin:
-        verdict.counts["never sent"] += 1  # nobody listened, or the permit was refused
+        verdict.counts["never sent"] += 1  # there was no listener, or the permit was refused
     elif (
         event["outcome"] == "interrupted"
         and not has_twin
@@ -205,7 +206,7 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
     closed = sum(attempt["fault"] == Fault.STALE for attempt in books.attempts)
     if (
         verdict.counts["written into a closing connection"] > closed
-    ):  # who wrote cannot know that nobody read it
+    ):  # the writer cannot know that its bytes were not read
         verdict.find(
             "orphan",
             f"{verdict.counts['written into a closing connection']} booked, only {closed} were "
@@ -219,7 +220,7 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
 
 
 def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict) -> None:
-    """What was booked against what was generated."""
+    """Compare the booked with the generated tokens."""
     where = (
         f"{event['request_id']}/{event['attempt']} {event['model']} {event['outcome']} "
         f"({attempt['fault']})"
@@ -309,7 +310,7 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
 
 
 def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: Verdict) -> None:
-    """Provider-sourced tokens per team, by the caller's own list of who asked what."""
+    """Compare provider-sourced tokens per team with the callers' own list."""
     team_of = {call.index: call.team for call in books.calls}
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for attempt, event in pairs:
@@ -333,7 +334,7 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
 
 
 def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: Verdict) -> None:
-    """Unknown only where no usage had come, and rarely."""
+    """Require that usage is unknown only if none had come, and rarely."""
     # Implausible usage has rules of its own: it may be held for, if it is flagged.
     unknown = [(a, e) for a, e in pairs if e["usage_source"] == "unknown" and not e["is_suspect"]]
     verdict.counts["suspect, flagged"] = sum(bool(event["is_suspect"]) for event in books.events)
@@ -353,8 +354,8 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
                 "unknown",
                 f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before",
             )
-    # Only their provider can count a request with pictures: where it says nothing, that is unknown
-    # for good.
+    # Only their provider can count a request with pictures: without its report the usage stays
+    # unknown.
     pictured = {call.index for call in books.calls if call.kind == Kind.PICTURES}
     uncountable = {
         attempt["request_id"] for attempt in books.attempts if attempt["index"] in pictured
@@ -387,7 +388,7 @@ def _cause(attempt: Attempt, event: Event) -> str:
 
 
 def _check_callers(books: Books, verdict: Verdict) -> None:
-    """What callers were told is what was booked."""
+    """Require that callers' figures equal the booked ones."""
     by_request: dict[str, list[Event]] = defaultdict(list)
     for event in books.events:
         by_request[str(event["request_id"])].append(event)
@@ -465,7 +466,7 @@ def _overlaps(attempt: Attempt, kills_s: Sequence[float]) -> bool:
     return _near_span(attempt["arrived_s"], attempt["ended_s"] or attempt["arrived_s"], kills_s)
 
 
-# ---- what the self-test plants
+# ---- faults planted by the self-test
 
 
 def _with_events(books: Books, events: list[Event]) -> Books:

@@ -1,8 +1,8 @@
-"""A caller that notes all it saw: one connection a request, the framing checked, leaving early
-where it is told to.
+"""A caller that records everything: one connection a request, checked framing, and planned early
+departures.
 
-Own and small, because it must say whether an answer ended properly (last chunk, `[DONE]`, error
-event), and must leave after an exact byte or instant, by FIN or by RST.
+Our own and small, because it must know whether an answer ended properly (last chunk, `[DONE]`,
+error event), and must leave after an exact byte or instant, by FIN or by RST.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Leave:
 class Call:
     """One request as its caller saw it.
 
-    `ending`: `complete` (whole answer of status 200), `error_event` (a stream that said what
-    happened), `truncated` (a clean end without either: SDKs take it for success), `error` (another
-    status), `broken` (the connection died under it), `left` (the caller itself went), `no_answer`
-    (nothing within the limit), `refused` (no replica took it).
+    `ending`: `complete` (whole answer of status 200), `error_event` (a stream with its error),
+    `truncated` (a clean end without either: SDKs take it for success), `error` (another status),
+    `broken` (the connection died under it), `left` (the caller itself left), `no_answer` (nothing
+    within the limit), `refused` (no replica accepted it).
     """
 
     index: int
@@ -138,7 +138,7 @@ class _Exchange(asyncio.Protocol):
             self.call.ending = ending
             self.over.set_result(None)
             if self.transport is not None:
-                self.transport.abort()  # closes at once; RST only where lingering was set so
+                self.transport.abort()  # closes at once; RST only if lingering was set so
 
 
 async def ask(
@@ -189,7 +189,7 @@ async def ask(
 
 
 def _judge(call: Call) -> None:
-    """Say what a whole answer was, and take out what it says of tokens."""
+    """Classify a complete answer, and extract its token figures."""
     if call.is_stream and call.status == 200:
         _read_stream(call)
     elif call.ending == "whole":
@@ -214,7 +214,7 @@ def _read_plain(call: Call) -> None:
 
 
 def _read_stream(call: Call) -> None:
-    """Whole events only: what follows the last empty line was never finished."""
+    """Read whole events only: bytes after the last empty line were never finished."""
     events = bytes(call.body).split(b"\n\n")[:-1]
     is_done, error = False, None
     for event in events:

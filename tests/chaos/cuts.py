@@ -32,9 +32,7 @@ ALL = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A transcript, and what each event of it says of usage: (input, output), None where it says
-    nothing.
-    """
+    """A transcript, with each event's usage: (input, output), None without any."""
 
     case: str
     path: str
@@ -53,7 +51,7 @@ class Recorded:
 
     @property
     def is_running(self) -> bool:
-        """Usage is said all along, not only at the end."""
+        """Return True if usage is reported all along, not only at the end."""
         return self.case.startswith("vllm")
 
     def whole_events(self, first_bytes: int) -> int:
@@ -74,7 +72,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Cut:
-    """One cut of one transcript, and what its caller saw."""
+    """One cut of one transcript, and its caller's view."""
 
     recorded: Recorded
     side: str
@@ -100,7 +98,7 @@ def read(case: str) -> Recorded:
 
 
 async def run(result: Result, *, side: str, callers: int, step: int) -> None:
-    """Make every cut, then hold each event against what the transcript says up to its cut."""
+    """Make every cut, then compare each event with the transcript up to its cut."""
     recorded = [read(case) for case in CASES]
     # All of those who leave are drained here, however busy the machine: how many is bounded is
     # another test's.
@@ -128,7 +126,7 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         events: dict[str, list[dict[str, Any]]] = {}
         for event in sorted(
             fleet.events(), key=lambda event: -event["attempt"]
-        ):  # the last is what its caller saw
+        ):  # the last is its caller's view
             events.setdefault(str(event["request_id"]), []).append(event)
         arrived = Counter(attempt["request_id"] for attempt in fleet.attempts())
         written = Counter({request_id: len(rows) for request_id, rows in events.items()})
@@ -204,7 +202,7 @@ async def _make(fleet: Fleet, cuts: list[Cut], callers: int) -> None:
 
 
 def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one event."""
+    """Return the problems of one event."""
     recorded, call = cut.recorded, cut.call
     booked = (row["input_tokens"], row["output_tokens"])
     last = [usage for usage in recorded.usage if usage is not None][-1]
@@ -220,8 +218,7 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
         if (row["outcome"] == "ok") != is_done:
             yield f"outcome {row['outcome']}"
     else:
-        # Of the caller's bytes only usage that was passed on can be said for sure; the gateway may
-        # have seen more.
+        # From the caller's bytes only relayed usage is certain; the gateway may have seen more.
         said, is_final = [], row["usage_source"] == "provider"
         if row["outcome"] not in ("ok", "client_gone"):
             yield f"outcome {row['outcome']}"

@@ -54,7 +54,7 @@ INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created
 
 
 class FleetError(Exception):
-    """The run could not be set up; the message says what to look at."""
+    """The run could not be set up; the message names the place to look."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,13 +102,13 @@ class Replica:
         return self.process is not None and self.process.poll() is None
 
     def is_ready(self) -> bool:
-        """True once it takes traffic. Raises `FleetError` where its process ended instead."""
+        """Return True once it is ready. Raises `FleetError` if its process ended instead."""
         if not self.is_alive:
             raise FleetError(f"The gateway ended: {self.log.read_text(errors='replace')[-2000:]}")
         return _get(f"http://127.0.0.1:{self.port}/readyz") is not None
 
     def gauge(self, name: str) -> float | None:
-        """One value from its `/metrics`, labels summed; None where it does not say."""
+        """Return one value of its `/metrics`, labels summed; None if absent."""
         text = _get(f"http://127.0.0.1:{self.metrics_port}/metrics") or ""
         values = [
             float(line.rpartition(" ")[2])
@@ -167,7 +167,7 @@ class Fleet(Assembly):
 
     @property
     def ports(self) -> list[int]:
-        """Where callers ask."""
+        """The ports for callers."""
         return [replica.port for replica in self.replicas]
 
     @property
@@ -232,7 +232,7 @@ class Fleet(Assembly):
             return connection.execute("SELECT * FROM finance.usage_events").fetchall()
 
     def count_events(self) -> int:
-        """How many usage events are in; -1 where Postgres does not say."""
+        """Return the number of usage events; -1 if Postgres does not answer."""
         try:
             with psycopg.connect(self.database_url, connect_timeout=2) as connection:
                 row = connection.execute("SELECT count(*) FROM finance.usage_events").fetchone()
@@ -247,7 +247,7 @@ class Fleet(Assembly):
         """Wait until that many events are in and no more come; return the seconds until the last
         came in.
 
-        Returns also when time is up: what is missing then is for the checker to name.
+        Also returns when time is up: the checker then reports the missing ones.
         """
         began_s = changed_s = time.monotonic()
         before = await asyncio.to_thread(self.count_events)
@@ -261,7 +261,7 @@ class Fleet(Assembly):
         return changed_s - began_s
 
     def tollgate(self, *arguments: str) -> str:
-        """Run a command on the fleet's home and database; return what it printed."""
+        """Run a command on the fleet's home and database; return its output."""
         done = subprocess.run(
             [sys.executable, "-m", "gateway.main", *arguments],
             env=self.variables,
@@ -287,7 +287,7 @@ class Fleet(Assembly):
     # ---- building
 
     def _build(self) -> None:
-        # Below /tmp and open to pass through: Postgres runs as another user where we are root.
+        # Below /tmp and passable: as root, Postgres runs as another user.
         self.folder = Path(tempfile.mkdtemp(prefix="tollgate-chaos-", dir="/tmp"))
         self._stack.callback(self._end_folder)
         self.folder.chmod(0o711)
@@ -390,10 +390,10 @@ def policy_of(
     wait_s: float = 1.5,
     more: str = "",
 ) -> str:
-    """A document with all deployments and routes; `teams` are its lines of teams, `more` is what
+    """Return a document with all deployments and routes; `teams` are its lines of teams, `more`
     follows them.
 
-    `wait_s` is how long an upstream may say nothing.
+    `wait_s` is an upstream's allowed silence.
     """
 
     def deployment(name: str) -> str:

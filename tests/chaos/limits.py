@@ -1,17 +1,17 @@
-"""Ten times the allowed rate against three processes: how much gets in, in every 60 seconds, and is
-"later" true?
+"""Ten times the allowed rate against three processes: the admitted amount in every 60 seconds, and
+the truth of "later".
 
-What got in is counted by the gateway's own clock: an event's `started_at` is taken right after its
+Admissions are counted by the gateway's own clock: an event's `started_at` is taken right after its
 request was admitted, and all processes are on one machine. Callers' clocks would add the time that
-answers take. Tokens count as the gateway knew them at each moment: reserved until the attempt has
-ended, what was used from then on.
+answers take. Tokens count as the gateway knew them at each moment: the reservation until the
+attempt has ended, the true use from then on.
 
-Beside the crowd there are callers that are alone under a limit of their own: they come back at the
-very moment that a 429 told them, at another process, and must be let in.
+Beside the crowd, some callers are alone under a limit. They come back at the very moment that a 429
+gave them, at another process, and must be admitted.
 
-Crowds under a limit on requests ask for everything. Those under a limit on tokens, or on requests
-at once, send chat alone: the first are judged by what a chat reserves, the second by how long it
-takes. So do the callers that are alone.
+Crowds under a limit on requests use all endpoints. Those under a limit on tokens, or on concurrent
+requests, send only chat: the first are judged by a chat's reservation, the second by its duration.
+So do the callers that are alone.
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ MOST_OVER = (
 )
 LEAST_OFFERED = 0.97  # of the rate that was meant: else the callers are too slow to prove anything
 PROBES, PROBE_LIMIT, PROBE_TOKENS = 12, 4, 4000
-QUIET_S = 75.0  # after the crowd: then Postgres answers at once, and what is told must be true
-STALE_S = (0.0, 0.1, 0.2, 0.3)  # a process may refuse from what it heard a quarter of a second ago
-GRACE_S = 0.005  # a caller that comes back so much later than it was told is on time
-PROBE_PAUSE_S = (0.5, 2.0)  # after an answer: what its request did not use goes back meanwhile
+# seconds after the crowd: Postgres then answers at once, and the given times must be true
+QUIET_S = 75.0
+# a process may refuse by an answer that is a quarter of a second old
+STALE_S = (0.0, 0.1, 0.2, 0.3)
+GRACE_S = 0.005  # a caller that comes back this much after its given time is on time
+PROBE_PAUSE_S = (0.5, 2.0)  # after an answer: its request's unused part is returned meanwhile
 ANSWER_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """A team under one limit, and the rate at which it asks.
+    """A team under one limit, and its request rate.
 
-    `seconds` and `tokens` are what a request takes.
+    `seconds` and `tokens` are a request's duration and use.
     """
 
     team: str
@@ -97,7 +99,7 @@ PROBE_TEAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one caller saw."""
+    """One caller's view."""
 
     index: int
     team: str
@@ -111,8 +113,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """One request by the gateway's own book: when it got in, when it ended, what was reserved and
-    used.
+    """One request by the gateway's own book: its admission, its end, its reservation and its
+    use.
     """
 
     at_s: float
@@ -183,7 +185,7 @@ class Callers:
     async def one(
         self, team: str, process: int, *, key: str | None = None, index: int | None = None
     ) -> Answer | None:
-        """One request to one process, the same again where it has an index; None where its
+        """Send one request to one process, the same again if it has an index; None if its
         connection broke.
         """
         index = index or next(self._indices)
@@ -231,7 +233,7 @@ class Callers:
 
 
 async def run(result: Result, *, seconds: float, replicas: int, times: float) -> None:
-    """The crowd and those who are alone, then what got in."""
+    """Run the crowd and the single callers, then count the admissions."""
     fleet = Fleet(
         seed=result.seed,
         mix="long",
@@ -307,7 +309,7 @@ async def _press(
 
 @dataclass(slots=True)
 class Probed:
-    """What those who are alone under a limit were told, and what came of it."""
+    """The times given to single callers, and their results."""
 
     told: int = 0
     let_in: int = 0
@@ -329,7 +331,9 @@ async def _probe_all(
 async def _probe(
     callers: Callers, found: Probed, team: str, *, key: str, rng: Random, until_s: float
 ) -> None:
-    """Ask until refused; come back when told, mostly on time and now and then two seconds early."""
+    """Ask until refused; come back at the given time, mostly on time and now and then two
+    seconds early.
+    """
     processes = len(callers.fleet.replicas)
     while time.time() < until_s:
         process = rng.randrange(processes)
@@ -397,8 +401,8 @@ def count_window(
     def between(start_s: float, end_s: float) -> int:
         return sums[bisect_left(times, end_s)] - sums[bisect_left(times, start_s)]
 
-    # What is reserved beyond its use counts as well until the attempt has ended: nobody knew better
-    # at that moment.
+    # An unused reservation counts as well until the attempt has ended, because its real use was
+    # unknown.
     changes = sorted(
         change
         for one in (ordered if by_tokens else ())
@@ -412,8 +416,7 @@ def count_window(
     def counted(end_s: float) -> int:
         return between(end_s - WINDOW_S, end_s) + reserved[bisect_right(moments, end_s)]
 
-    # A limit shows where it refuses: an emptier window that nobody was refused in says how much was
-    # asked.
+    # A limit shows by its refusals: an emptier window without refusals only shows the demand.
     first_s = begun_s + WINDOW_S
     at_refusals = [
         max(counted(one.ended_s - ago_s) for ago_s in STALE_S)
@@ -611,7 +614,7 @@ def _admitted(
     for (
         request_id,
         of_it,
-    ) in attempts.items():  # more than one where a deployment could not be reached in time
+    ) in attempts.items():  # more than one if a deployment could not be reached in time
         found[of_it[0]["team"]].append(
             Admitted(
                 at_s=min(event["started_at"].timestamp() for event in of_it),

@@ -1,4 +1,6 @@
-"""Callers: who asks what, from the seed, as fast as so many at once can or at a given rate."""
+"""Callers: their requests from the seed, as fast as a given concurrency allows or at a given
+rate.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ LIMIT_S = 30.0  # of one request; the longest way through two failing deployment
 class Load:
     """Requests of one run.
 
-    `leave_share` of the callers go within the time or the bytes; `calls` is what all saw.
+    `leave_share` of the callers leave within the time or the bytes; `calls` are all records.
     """
 
     fleet: Fleet
@@ -96,12 +98,12 @@ class Load:
 
 
 async def idle(fleet: Fleet, *, within_s: float = 30.0) -> bool:
-    """Wait until no request is in flight anywhere; False where some stay."""
+    """Wait until no request is in flight anywhere; return False if some stay."""
     return await until(lambda: asyncio.to_thread(_is_idle, fleet), within_s=within_s)
 
 
 async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> bool:
-    """Wait for a condition; False where it does not come to hold in time."""
+    """Wait for a condition; return False if it does not hold in time."""
     deadline_s = asyncio.get_running_loop().time() + within_s
     while not await holds():
         if asyncio.get_running_loop().time() > deadline_s:

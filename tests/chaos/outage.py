@@ -1,6 +1,6 @@
-"""Postgres goes away for minutes while known keys ask at a steady rate.
+"""Postgres is away for minutes while known keys send requests at a steady rate.
 
-Nobody may notice, and nothing may be lost.
+No caller may notice, and nothing may be lost.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: f
 
 
 def _demand_flat(result: Result, memory: list[float], most_growth_mib: float) -> None:
-    """It grows until what is kept for receipts is full, within bounds, and then no more, however
-    long it takes.
+    """Require that memory grows only until the receipts' cache is full, within bounds, for any
+    length of outage.
     """
     shown = [memory[len(memory) * tenth // 10] for tenth in range(10)]
     result.say(

@@ -1,10 +1,10 @@
-"""Postgres goes away while teams with budgets and limits ask: what is leased is served, the rest is
-503, never 402.
+"""Postgres is away while teams with budgets and limits send requests: leased money is served, the
+rest is 503, never 402.
 
 Three teams at two processes. `payments` has a budget whose leased money covers the outage, `search`
 one whose slices are used up a third of the way in, `support` a limit on requests, of which each
-process then has its share. Leases last one and a half times as long as the outage, which is what
-the defaults are for ten minutes.
+process then has its share. Leases last one and a half times as long as the outage, which matches
+the defaults for ten minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ MOSTLY = 0.95
 
 
 async def run(result: Result, *, away_s: float, per_s: float) -> None:
-    """Warm up, take Postgres away, bring it back; then what each caller got, and the books."""
+    """Warm up, take Postgres away, bring it back; then check each caller's answers, and the
+    books.
+    """
     spends_usd_per_s = per_s / len(TEAMS) * COST_USD
     search_usd = SLICES * spends_usd_per_s / REPLICAS * away_s * SLICE_LASTS
     fleet = Fleet(
@@ -142,11 +144,13 @@ async def _served_again(fleet: Fleet, load: Load, team: str) -> float:
     return time.monotonic() - began_s
 
 
-# ---- what is asked beside the teams' own requests
+# ---- requests beside the teams' own ones
 
 
 class Odd:
-    """Requests with a key nobody knows, and keyed ones: neither can be decided without Postgres."""
+    """Requests with an unknown key, and with idempotency keys: neither can be decided without
+    Postgres.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -251,7 +255,7 @@ def _judge_told(result: Result, told: Sequence[dict[str, Any]], *, away_s: float
     result.say("at its end /readyz, age of the snapshot, events that wait", shown)
 
 
-# ---- what the teams got
+# ---- the teams' results
 
 
 def _judge_teams(result: Result, during: Sequence[Call], *, began_s: float) -> None:
@@ -290,10 +294,10 @@ def _judge_teams(result: Result, during: Sequence[Call], *, began_s: float) -> N
 def _judge_limit(
     result: Result, fleet: Fleet, calls: Sequence[Call], *, span: tuple[float, float]
 ) -> None:
-    """By the gateway's clock, as in `limits`; two processes, so each has half.
+    """Judge by the gateway's clock, as in `limits`; two processes, so each has half.
 
-    Requests come at random: where a window slides faster than they come, some of it stays empty. So
-    the least is held against what two exact windows let through of the same requests.
+    Requests come at random: if a window slides faster than they come, some of it stays empty. So
+    the minimum is compared with two exact windows over the same requests.
     """
     times = sorted(
         event["started_at"].timestamp() for event in fleet.events() if event["team"] == "support"

@@ -36,7 +36,7 @@ END_ALL = (
 
 
 class DeafProxy:
-    """A socket in front of Postgres that, when told to, swallows the acknowledgement of a commit
+    """A socket in front of Postgres that, on demand, swallows the acknowledgement of a commit
     and hangs up.
     """
 
@@ -120,7 +120,7 @@ def _postmaster(fleet: Fleet) -> int:
 
 @asynccontextmanager
 async def paused(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
-    """SIGSTOP: connections stay open and nobody answers."""
+    """SIGSTOP: connections stay open without answers."""
     pids = machine.tree(_postmaster(fleet))
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -236,8 +236,8 @@ async def deaf(fleet: Fleet, proxy: DeafProxy) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def full(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
-    """The disk of the data directory has no byte left (only where it is a file system of its
-    own).
+    """Fill the disk of the data directory to the last byte (only if it is a separate file
+    system).
     """
     ballast = fleet.postgres.data.resolve().parent / "ballast"
     await asyncio.to_thread(_fill, ballast)
@@ -394,7 +394,7 @@ def _fill(ballast: Path) -> None:
 
 
 @contextlib.contextmanager
-def _own_disk():  # type: ignore[no-untyped-def]  # yields a path, or None where no file system may be mounted
+def _own_disk():  # type: ignore[no-untyped-def]  # yields a path, or None if no file system may be mounted
     folder = Path(f"/tmp/tollgate-chaos-disk-{os.getpid()}")
     folder.mkdir(mode=0o711)
     mounted = subprocess.run(

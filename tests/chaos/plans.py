@@ -1,6 +1,6 @@
-"""What each request asks for and what each upstream attempt meets, drawn from the run's seed.
+"""Each request's content and each upstream attempt's fault, drawn from the run's seed.
 
-Pure: the upstream draws an attempt's plan anew from (seed, index, model), so that one seed is one
+Pure: the upstream draws an attempt's plan again from (seed, index, model), so that one seed is one
 run. A request's index travels in its `user` member, which each of OpenAI's endpoints has and which
 passes every gateway untouched.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Fault(StrEnum):
-    """What an attempt meets.
+    """The fault of an attempt.
 
     All but the healthy ones count as fired once the upstream has begun them.
     """
@@ -70,7 +70,7 @@ DIALECTS = ("vllm", "paid")
 
 
 class Kind(StrEnum):
-    """What a request is: its endpoint and the form of its prompt."""
+    """A request's endpoint and the form of its prompt."""
 
     CHAT = "chat"
     PICTURES = "chat with pictures and tools"
@@ -119,7 +119,7 @@ TOOL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a request asks for: the same at every deployment that tries it.
+    """A request's content: equal at every deployment that tries it.
 
     `input_tokens` are those of all `prompts` together, `output_tokens` those of one answer; each
     prompt is answered `choices` times.
@@ -138,7 +138,7 @@ class Shape:
 
     @property
     def path(self) -> str:
-        """Where it is asked."""
+        """Return its path."""
         return PATHS[self.kind]
 
     @property
@@ -212,7 +212,7 @@ def shape(
     stream_share: float = 0.7,
     kind: Kind = Kind.CHAT,
 ) -> Shape:
-    """Draw what request number `index` asks for, if it is of that kind."""
+    """Draw the content of request number `index`, if it is of that kind."""
     rng = Random(f"{seed}/{index}/shape")
     input_tokens, output_tokens = rng.randint(20, 400), rng.randint(1, most_output)
     cached_tokens = rng.randint(0, input_tokens) if rng.random() < 0.5 else 0
@@ -237,7 +237,7 @@ def shape(
 
 
 def plan(seed: int, index: int, model: str, mix: dict[Fault, int], *, is_stream: bool) -> Plan:
-    """Draw what this model's attempt at request `index` meets.
+    """Draw the fault of this model's attempt at request `index`.
 
     `is_stream` is the caller's wish, not the gateway's.
     """

@@ -1,4 +1,6 @@
-"""What a run says: a table for the terminal, the same in `docs/chaos.md`, and an exit status."""
+"""The report of a run: a table for the terminal, the same in `docs/chaos.md`, and an exit
+status.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SHOWN = 5  # findings of a kind
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """One scenario's outcome. `rows` are what was measured, `findings` what must not be."""
+    """One scenario's outcome. `rows` are measurements, `findings` violations."""
 
     scenario: str
     seed: int
@@ -37,7 +39,7 @@ class Result:
         print(f"  {time.monotonic() - self.began_s:6.1f} s  {what}", file=sys.stderr, flush=True)
 
     def demand(self, holds: bool, kind: str, detail: str) -> None:
-        """Find something where it does not hold."""
+        """Add a finding if the condition does not hold."""
         if not holds:
             self.findings.append(Finding(kind, detail))
 
@@ -96,7 +98,7 @@ class Result:
         return verdict
 
     def finish(self, *, write: bool, command: str) -> int:
-        """Print, write where asked, and return the exit status."""
+        """Print, write if requested, and return the exit status."""
         kinds = Counter(finding.kind for finding in self.findings)
         self.say("findings", _counted(kinds) if kinds else "none")
         facts = [
@@ -136,9 +138,9 @@ def _part(counts: Counter[str], prefix: str) -> Counter[str]:
 def _write(
     scenario: str, rows: Sequence[tuple[str, str]], facts: Sequence[tuple[str, str]]
 ) -> None:
-    """Replace what stands between the scenario's marks.
+    """Replace the lines between the scenario's marks.
 
-    Raises `ValueError` where the page has none.
+    Raises `ValueError` if the page has none.
     """
     table = [
         "| | |",

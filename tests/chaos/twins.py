@@ -1,10 +1,10 @@
 """Pairs of requests with one Idempotency-Key, at once, mostly to different processes, while
-upstreams fail and processes die by `kill -9`: each key is charged once, and whoever is not served
-is told by whom it was.
+upstreams fail and processes die by `kill -9`: each key is charged once, and an unserved caller gets
+the id of the served request.
 
 A caller that gets an error, or whose connection breaks, asks again with its key until it is served
-or told that the key's request has ended. So every key ends, and what it cost is in the books of the
-upstream and of finance.
+or the key's request has ended. So every key ends, and its cost is in the books of the upstream and
+of finance.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIRST_PLANTED = 10**6
 class Pair:
     """Two callers with one key.
 
-    `ends` are how each ended, `waited_s` how long a key was said to be under way.
+    `ends` are their endings, `waited_s` is how long a key was reported as in flight.
     """
 
     index: int
@@ -131,9 +131,7 @@ class Play:
             group.create_task(self._twin(pair, second, late_s, None))
 
     async def _twin(self, pair: Pair, port: int, late_s: float, leave: Leave | None) -> None:
-        """Ask until it is served, told that the key has ended, or has failed for nothing often
-        enough.
-        """
+        """Ask until it is served, the key has ended, or it failed without a charge often enough."""
         await asyncio.sleep(late_s)
         kind = kind_of(self.fleet.seed, pair.index, KINDS)
         wanted = shape(self.fleet.seed, pair.index, most_output=self.fleet.most_output, kind=kind)
@@ -292,7 +290,7 @@ def _judge_pair(result: Result, pair: Pair, *, is_charged: bool) -> None:
     result.demand(pair.ends.count("complete") <= 1, "twice", f"{where}: both were served")
     if (
         "ended before" in pair.ends
-    ):  # a key that ends for nothing is free again, and is not said to have ended
+    ):  # a key that ends without a charge is free again, and is not reported as ended
         result.demand(is_charged, "caller", f"{where}, and nothing was charged")
 
 

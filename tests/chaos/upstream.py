@@ -1,14 +1,14 @@
-"""An upstream that fails on purpose and keeps its own ledger of what it really generated.
+"""An upstream that fails on purpose and keeps its own ledger of its generated tokens.
 
 Run as a process: `python -m tests.chaos.upstream --seed 1 --mix faults --ledger FILE`; it prints
-its address. It shares nothing with the gateway but HTTP. Each attempt is a line when it arrives and
-a line when it has ended; lines are appended at once and synced in groups before an answer begins. A
-`paid` model goes on generating when the other side leaves, and charges for it; a `vllm` model
-stops.
+its address. It shares nothing with the gateway except HTTP. Each attempt is a line when it arrives
+and a line when it has ended; lines are appended at once and synced in groups before an answer
+begins. A `paid` model continues generating when the other side leaves, and charges for it; a `vllm`
+model stops.
 
-Models: `vllm-…` says running usage on every event where asked (`continuous_usage_stats`), `paid-…`
-only at the end; `golden-…` plays a recorded transcript and cuts it after as many bytes as the
-request's `seed` says.
+Models: `vllm-…` reports running usage on every event if requested (`continuous_usage_stats`),
+`paid-…` only at the end; `golden-…` plays a recorded transcript and cuts it after as many bytes as
+the request's `seed`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Upstream:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; False where the connection is over."""
+        """Serve one request; return False if the connection is over."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path, _ = head.split(" ", 2)
         headers = dict(
@@ -181,7 +181,7 @@ class Upstream:
         finally:
             entry.ended_s = time.time()
             if entry.ending == "other_left" and model.startswith("paid"):
-                exchange.generate_rest()  # nobody listens; it is charged all the same
+                exchange.generate_rest()  # the caller left; it is charged all the same
             self.ledger.note(entry)
 
     async def _golden(self, model: str, asked: dict[str, Any], entry: Entry, line: _Line) -> bool:
@@ -205,7 +205,7 @@ class Upstream:
                     entry.ending = "fault"
                     await asyncio.sleep(
                         0.005
-                    )  # what was sent must be on its way before the connection breaks
+                    )  # the sent bytes must be on their way before the connection breaks
                     return line.cut(reset=entry.index % 2 == 1)
                 if how == "whole" and await line.is_left_within(0.002):
                     entry.ending = "other_left"
@@ -323,7 +323,7 @@ class _Exchange:
         self.wording = Wording(number=entry.number, model=entry.model, shape=wanted)
 
     async def run(self) -> bool:
-        """Answer, or fail as planned; False where the connection is over."""
+        """Answer, or fail as planned; return False if the connection is over."""
         try:
             if await self.line.is_left_within(self.plan.ttft_s):
                 return self._other_left()
@@ -445,7 +445,8 @@ class _Exchange:
         if self.plan.fault is Fault.STALL:
             await self.line.is_left_within(PATIENCE_S)
             return False
-        await asyncio.sleep(0.005)  # what was sent must be on its way before the connection breaks
+        # the sent bytes must be on their way before the connection breaks
+        await asyncio.sleep(0.005)
         return self.line.cut(reset=self.plan.fault is Fault.RESET)
 
     def _note_usage(self, *, is_final: bool) -> None:

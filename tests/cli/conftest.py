@@ -36,7 +36,7 @@ class Cli:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *arguments: str, given: str | None = None) -> str:
-        """Run a command that must succeed; return what it printed."""
+        """Run a command that must succeed; return its output."""
         ran = self(*arguments, given=given)
         assert ran.code == 0, ran
         return ran.out

@@ -32,7 +32,7 @@ def forge(owner: psycopg.Connection[tuple[object, ...]], statement: str) -> None
 
 
 def test_an_untouched_log_verifies(applied: Cli) -> None:
-    """The everyday answer, and what to do so that it is worth more."""
+    """The everyday answer, with the step that makes it stronger."""
     ran = applied("audit", "verify")
     assert ran.code == 0
     assert "each as it was written" in ran.err
@@ -44,7 +44,7 @@ def test_an_untouched_log_verifies(applied: Cli) -> None:
 
 
 def test_an_edit_is_a_finding(applied: Cli, owner: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Exit 1, and the row's number: that is what a nightly job mails."""
+    """Exit 1, and the row's number: a nightly job mails that."""
     forge(owner, "UPDATE tollgate.audit_log SET operator = 'eve' WHERE seq = 2")
     ran = applied("audit", "verify", "--format", "json")
     assert ran.code == 1
@@ -57,7 +57,7 @@ def test_an_edit_is_a_finding(applied: Cli, owner: psycopg.Connection[tuple[obje
 def test_a_cut_off_end_is_found_against_a_kept_head(
     applied: Cli, owner: psycopg.Connection[tuple[object, ...]], tmp_path: Path
 ) -> None:
-    """Without the head what is left looks whole."""
+    """Without the head the remainder looks whole."""
     kept = tmp_path / "heads"
     kept.write_text(applied.ok("audit", "head"))
     applied.ok("key", "create", "payments", "--reason", "launch")
@@ -94,7 +94,7 @@ def test_what_cannot_be_asked_is_said(applied: Cli, tmp_path: Path) -> None:
 def test_a_log_that_was_written_anew_says_how_much_is_wrong(
     applied: Cli, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    """A million lines of findings help nobody: the first are shown, the others counted."""
+    """A million lines of findings help no reader: the first are shown, the others counted."""
     forge(
         owner,
         "INSERT INTO tollgate.audit_log SELECT n, now(), '', '', '', '', '', '{}', '', '', '' "
@@ -106,7 +106,7 @@ def test_a_log_that_was_written_anew_says_how_much_is_wrong(
 
 
 def test_acts_are_listed_with_who_and_why(applied: Cli) -> None:
-    """What an auditor asks first, and in a form that a spreadsheet reads."""
+    """An auditor's first question, in a form that a spreadsheet reads."""
     made = json.loads(
         applied.ok("key", "create", "payments", "--reason", "launch", "--format", "json")
     )
@@ -130,7 +130,7 @@ def test_acts_are_listed_with_who_and_why(applied: Cli) -> None:
 
 
 def test_commands_run_in_the_role_of_administration(applied: Cli, database_url: str) -> None:
-    """The login may be the owner's; what the commands need is far less."""
+    """The login may be the owner's; the commands need far fewer rights."""
     checks = {row["check"]: row for row in json.loads(applied("doctor", "--format", "json").out)}
     assert checks["administration"]["status"] == "ok"
     assert "tollgate_admin" in checks["administration"]["finding"]
@@ -155,7 +155,7 @@ def narrow(applied: Cli, database_url: str, tmp_path: Path) -> Iterator[Cli]:
 def test_an_administrators_own_login_can_run_every_command(
     narrow: Cli, policy_file: Path, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    """A login for each person is what makes `db_user` worth something."""
+    """A login for each person gives `db_user` its value."""
     made = json.loads(narrow.ok("key", "create", "payments", "--format", "json"))
     narrow.ok("key", "pause", made["key_id"])
     narrow.ok("key", "resume", made["key_id"])

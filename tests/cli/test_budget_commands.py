@@ -1,5 +1,5 @@
-"""`tollgate budget` at the terminal: how budgets stand, which one a name means, and what a grant
-leaves on record.
+"""`tollgate budget` at the terminal: the state of budgets, the meaning of a name, and a grant's
+record.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def till(cli: Cli, database: Database) -> Iterator[Cli]:
 
 
 def listed(till: Cli, *arguments: str) -> dict[str, dict[str, Any]]:
-    """What `budget list` prints as JSON, by budget."""
+    """Return the output of `budget list` as JSON, by budget."""
     return {
         row["budget"]: row
         for row in json.loads(till.ok("budget", "list", *arguments, "--format", "json"))
@@ -111,8 +111,8 @@ def listed(till: Cli, *arguments: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_list_is_exact_and_has_every_declared_budget(till: Cli) -> None:
-    """Who decides on money reads limit, spent, left and forecast; one that nobody used yet has all
-    of its limit.
+    """A decision on money needs limit, spent, left and forecast; an unused budget has all of its
+    limit.
     """
     ran = till("budget", "list")
     assert ran.code == 0, ran
@@ -177,9 +177,7 @@ def test_small_money_is_never_nothing(till: Cli, database: Database) -> None:
 
 
 def test_past_and_undeclared_budgets_are_asked_for(till: Cli, database: Database) -> None:
-    """They are history: in the way of whoever wants to know what is left now, and kept for whoever
-    asks.
-    """
+    """They are history: hidden by default, and shown on request."""
     ledger = Ledger(database)
     past = Hold("payments/month", int(datetime(2036, 9, 30, 22, tzinfo=UTC).timestamp()), 1)
     ledger.write([event(8, at=NOW - timedelta(days=40), cost_nusd=7, lines=(), holds=(past,))])
@@ -205,7 +203,7 @@ def test_without_a_budget_the_list_teaches_the_first(cli: Cli) -> None:
 
 
 def alert(database: Database) -> None:
-    """An alert at 2 % of the month that nobody has taken yet."""
+    """Raise an alert at 2 % of the month that no worker has taken yet."""
     with database.begin() as connection:
         connection.execute(
             text(
@@ -220,9 +218,7 @@ def alert(database: Database) -> None:
 
 
 def test_one_budget_is_shown_in_full(till: Cli, database: Database) -> None:
-    """Whoever is asked for more money sees who spent it, who has it at hand, and what was granted
-    before.
-    """
+    """The person asked for more money sees the spenders, the leases, and the earlier grants."""
     till.ok("budget", "grant", "payments/month", "5", "--reason", "launch week")
     alert(database)
     shown = json.loads(till.ok("budget", "show", "payments/month", "--format", "json"))
@@ -292,7 +288,7 @@ def test_a_short_name_means_one_budget_or_none(till: Cli, name: str, code: int, 
 def test_a_grant_leaves_who_why_and_until_when(
     till: Cli, database: Database, database_url: str
 ) -> None:
-    """An auditor asks; and whoever granted sees at once what it changed."""
+    """An auditor asks for it; and the granting person sees the change at once."""
     ran = till(
         "budget", "grant", "payments/month", "12.5", "--reason", " launch ", "--format", "json"
     )
@@ -366,7 +362,7 @@ def test_a_grant_says_before_and_after_in_words(till: Cli) -> None:
 def test_a_slip_of_the_keyboard_grants_nothing(
     till: Cli, database: Database, arguments: tuple[str, ...]
 ) -> None:
-    """Amounts that are none, moments that are over, no reason: said, and nothing is booked."""
+    """Invalid amounts, past moments, no reason: an error, and nothing is booked."""
     ran = till("budget", "grant", "--reason", "x", *arguments)
     assert ran.code == 2, ran
     assert "Nothing was granted" in ran.err

@@ -1,4 +1,6 @@
-"""What scripts and people rely on: help, exit codes, JSON shapes, and secrets that stay secret."""
+"""The contract for scripts and people: help, exit codes, JSON shapes, and secrets that stay
+secret.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from gateway.settings import Settings
 from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
-NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1: nobody listens
+NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1 has no listener
 NOT_BUILT = ("export", "engine", "rollback", "simulate")
 
 
@@ -69,9 +71,7 @@ def test_help_needs_no_settings() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Nobody explores a command line that takes a second to answer; heavy imports wait for their
-    command.
-    """
+    """A slow command line is not explored; heavy imports wait for their command."""
     code = (
         "import sys; from gateway.main import run; sys.argv = ['tollgate', "
         "'--version']\ntry: run()\nfinally:\n"
@@ -130,7 +130,7 @@ def test_exit_codes_tell_findings_from_faults(
 def test_debug_shows_the_traceback(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever fixes Tollgate needs what others do not want to see."""
+    """A developer of Tollgate needs it, while others do not want it."""
     monkeypatch.setenv("TOLLGATE_DEBUG", "1")
     assert without_database("key", "list") == 3
     assert "Traceback" in capfd.readouterr().err
@@ -166,7 +166,7 @@ def test_a_lost_pepper_is_never_replaced_beside_keys(applied: Cli, tmp_path: Pat
 
 
 def test_an_apply_prints_version_and_hash(cli: Cli, policy_file: Path) -> None:
-    """Pipelines keep what was applied; printing JSON does not ask."""
+    """Pipelines keep the version; printing JSON does not ask."""
     printed = json.loads(cli.ok("policy", "apply", str(policy_file), "--format", "json"))
     assert list(printed) == ["version", "sha256"]
     assert printed["version"] == 1
@@ -175,7 +175,7 @@ def test_an_apply_prints_version_and_hash(cli: Cli, policy_file: Path) -> None:
 
 
 def test_an_apply_that_cannot_ask_applies_nothing(cli: Cli, policy_file: Path) -> None:
-    """A cron job must not change a policy because nobody said no."""
+    """A cron job must not change a policy only because no refusal came."""
     ran = cli("policy", "apply", str(policy_file))
     assert ran.code == 2
     assert "--yes" in ran.err
@@ -237,7 +237,7 @@ def test_validate_reports_findings_as_data(cli: Cli, policy_file: Path) -> None:
 
 
 def test_show_prints_a_policy_again(applied: Cli, tmp_path: Path) -> None:
-    """What is in force can be taken out, changed and applied."""
+    """The policy in force can be exported, changed and applied."""
     assert applied.ok("policy", "show") == EXAMPLE
     effective = tmp_path / "effective.yaml"
     effective.write_text(applied.ok("policy", "show", "1", "--effective"))
@@ -307,7 +307,7 @@ def test_a_new_key_is_shown_once_and_kept_nowhere(
 
 
 def test_a_key_can_be_revoked_by_id_or_by_itself(applied: Cli) -> None:
-    """In an incident people paste what they have."""
+    """In an incident people paste the key that they have."""
     first = json.loads(applied.ok("key", "create", "payments", "--format", "json"))
     second = json.loads(applied.ok("key", "create", "search", "--format", "json"))
     applied.ok("key", "revoke", first["key_id"])
@@ -405,7 +405,7 @@ def test_demo_data_is_seen_only_as_demo(applied: Cli) -> None:
 
 
 def test_doctor_tells_what_to_do(cli: Cli, policy_file: Path) -> None:
-    """One command for everybody who does not know what is wrong."""
+    """One command for every person with an unknown problem."""
     checks = {row["check"]: row for row in json.loads(cli("doctor", "--format", "json").out)}
     assert checks["policy"]["status"] == "fail"
     assert checks["policy"]["what to do"] == "tollgate policy apply FILE"

@@ -34,7 +34,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     ("path", "command"), list(commands()), ids=[path for path, _ in commands()]
 )
 def test_every_command_is_documented_with_its_options(path: str, command: Any) -> None:
-    """A command that is not in the reference is found by nobody."""
+    """An undocumented command is not found."""
     sections = [
         s for s in COMMANDS.split("\n### ") if s.splitlines()[0] == path or s.startswith(f"{path} ")
     ]
@@ -46,7 +46,7 @@ def test_every_command_is_documented_with_its_options(path: str, command: Any) -
 
 
 def test_every_documented_command_exists() -> None:
-    """Documentation of what is gone misleads."""
+    """Documentation of removed commands misleads."""
     known = [path for path, _ in commands()]
     for section in COMMANDS.split("\n### ")[1:]:
         heading = section.splitlines()[0]
@@ -55,7 +55,7 @@ def test_every_documented_command_exists() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_documented(name: str) -> None:
-    """A setting that is not in the reference is set by nobody."""
+    """An undocumented setting is not used."""
     meaning = Settings.model_fields[name].description
     assert meaning
     (line,) = [

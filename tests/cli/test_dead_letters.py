@@ -100,7 +100,7 @@ def test_one_refused_does_not_keep_the_others_out(
 def test_a_record_is_dismissed_with_a_reason_that_an_auditor_reads(
     cli: Cli, ledger: Ledger
 ) -> None:
-    """Nobody is charged for it, so somebody must have said why."""
+    """No team is charged for it, so a person must have given the reason."""
     ledger.write_documents([b"no record"])
     (letter,) = listed(cli)
     assert cli("month", "status", "2026-11").code == 1

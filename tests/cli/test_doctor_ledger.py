@@ -1,5 +1,5 @@
-"""The doctor looks into the ledger: journals, writers, unknown usage, partitions, what was set
-aside, roll-ups.
+"""The doctor looks into the ledger: journals, writers, unknown usage, partitions, dead letters,
+roll-ups.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
 def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(
     applied: Cli, database_url: str
 ) -> None:
-    """Whoever was woken by an alert finds the same thing here, and the page that says what to
-    do.
-    """
+    """A person woken by an alert finds the same problem here, and its page with the remedy."""
     now = datetime.now(UTC)
     database = Database(database_url)
     unknown: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""Months, reconciliation and journals at the terminal: what scripts read, what is refused, and what
-is booked.
+"""Months, reconciliation and journals at the terminal: the output for scripts, the refusals, and
+the bookings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ledger(database: Database) -> Iterator[Ledger]:
 
 
 def test_an_unknown_attempt_is_found_resolved_and_gone(cli: Cli, ledger: Ledger) -> None:
-    """The whole way of whoever reconciles: what is open, say what it was, nothing is open."""
+    """The complete reconciliation: list open attempts, enter the cost, nothing is open."""
     ledger.write([event(1, **UNKNOWN)])
     assert cli("month", "status", "2026-11").code == 1
     (listed,) = json.loads(cli.ok("report", "unsettled", "--format", "json"))["rows"]
@@ -109,7 +109,7 @@ def test_a_month_is_listed_check_by_check(cli: Cli, ledger: Ledger) -> None:
 
 
 def test_a_journal_is_listed_and_declared_lost_once(cli: Cli, database: Database) -> None:
-    """Only what was live can be lost, and the reason stays beside it."""
+    """Only a live journal can be lost, and the reason stays beside it."""
     assert "No gateway has written" in cli("journal", "list").err
     journals, live, done = JournalTable(database), uuid4(), uuid4()
     journals.register(live, replica="gateway-1")

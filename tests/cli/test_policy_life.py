@@ -125,8 +125,8 @@ def test_nothing_comes_before_the_first_version(applied: Cli) -> None:
 
 
 def test_an_export_is_the_file_byte_for_byte(cli: Cli, tmp_path: Path) -> None:
-    """Line ends and all: its hash is the version's, so a file in git can be held against what
-    runs.
+    """Including line ends: its hash is the version's, so a file in git can be compared with the
+    running policy.
     """
     path = tmp_path / "odd.yaml"
     path.write_bytes(EXAMPLE.replace("\n", "\r\n").encode() + "# Grüße\r\n\r\n".encode())
@@ -154,7 +154,7 @@ cases:
 
 
 def test_cases_pass_or_exit_with_one(applied: Cli, policy_file: Path, tmp_path: Path) -> None:
-    """What a policy must do stands in git beside it, and a pipeline stops where it does not."""
+    """A policy's expected decisions are in git beside it, and a pipeline stops at a miss."""
     cases = tmp_path / "cases.yaml"
     cases.write_text(CASES)
     assert "2 of 2 as expected" in applied("policy", "test", str(cases)).err

@@ -1,4 +1,4 @@
-"""`tollgate price`: what an administrator and finance see of prices, and how they change them."""
+"""`tollgate price`: prices for administrators and finance, and their changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def entries(url: str) -> int:
 
 
 def test_every_rate_of_every_tier_is_listed_with_its_source(applied: Cli) -> None:
-    """Where a figure comes from is half of it."""
+    """The source is half of a figure."""
     rows = prices(applied)
     assert {row["deployment"]: row["source"].split(" ")[0] for row in rows} == {
         "qwen-eu": "GPU",
@@ -90,9 +90,7 @@ def test_a_price_is_added_from_its_day_on(applied: Cli) -> None:
 
 
 def test_an_override_wins_over_a_gpu_rate_and_not_over_the_policy(applied: Cli) -> None:
-    """What stands in the policy is what was reviewed; the command says that it changes nothing
-    there.
-    """
+    """The policy's text was reviewed; the command reports that it changes nothing there."""
     applied.ok(*ADD, "--deployment", "qwen-eu", "--input", "0.5", "--output", "2")
     assert rate_of(applied, "qwen-eu", "input") == Decimal("0.5")
     ran = applied(*ADD, "--deployment", "partner", "--input", "0.5", "--output", "2")
@@ -120,7 +118,7 @@ def test_a_withdrawn_price_gives_way_to_what_was_below(applied: Cli) -> None:
 
 
 def test_tiers_of_context_and_service_and_calls_are_added(applied: Cli) -> None:
-    """Whatever a contract says can be said here, in the units it is written in."""
+    """Any contract can be entered here, in its own units."""
     applied.ok(
         *ADD,
         "gpt-5.5",
@@ -242,7 +240,7 @@ def test_an_embedding_needs_no_output_rate(applied: Cli, policy_file: Path) -> N
 
 
 def test_a_stand_in_is_said_to_be_one(applied: Cli, policy_file: Path) -> None:
-    """Whoever reads the list must see what was made up, until somebody gives the real price."""
+    """A reader of the list must see the invented price until a real one is entered."""
     document = changed("price: {input", "stand_in_price: {input")
     policy_file.write_text(document)
     applied.ok("policy", "apply", str(policy_file), "--yes")
@@ -255,7 +253,7 @@ def test_a_stand_in_is_said_to_be_one(applied: Cli, policy_file: Path) -> None:
 
 
 def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
-    """Finance asks what a request costs, what it cost in October, and who said so."""
+    """Finance asks for a request's cost now, in October, and for the source."""
     applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2026-10-20")
     (shown,) = json.loads(applied.ok("price", "show", "gpt-5.5", "-f", "json"), parse_float=Decimal)
     assert (shown["name"], shown["source"], shown["is_stand_in"]) == (
@@ -294,7 +292,7 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
 
 
 def test_a_model_of_the_list_is_shown_though_nobody_uses_it(cli: Cli) -> None:
-    """Before there is a policy: what would it cost?"""
+    """Before there is a policy, to see its cost."""
     shown = json.loads(
         cli.ok("price", "show", "o3", "--at", "2025-05-01", "-f", "json"), parse_float=Decimal
     )
@@ -343,7 +341,7 @@ def stale(url: str) -> None:
 
 
 def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -> None:
-    """Nobody's price changes because a package was updated."""
+    """No team's price changes because a package was updated."""
     stale(database_url)
     before = entries(database_url)
     listing = applied("price", "list")
@@ -423,7 +421,7 @@ def test_a_month_is_priced_again_and_its_events_stay(
 
 
 def test_unknown_events_are_counted_and_left(applied: Cli, database: Database) -> None:
-    """What was never known cannot be priced again; it is resolved."""
+    """An unknown cost cannot be priced again; it is resolved."""
     month = spend(database, cost_nusd=None, held_nusd=1, lines=())
     ran = applied("price", "reprice", "--month", month, "--yes")
     assert ran.code == 0

@@ -1,4 +1,4 @@
-"""Every report prints as a table, whatever it has to show."""
+"""Every report prints as a table, with any content."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.storage.factories import event
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_report_prints_with_and_without_events(cli: Cli, database: Database, name: str) -> None:
-    """`report shadow` crashed where events were there and nothing was in shadow."""
+    """`report shadow` crashed if events existed and nothing was in shadow mode."""
     assert cli.ok("report", name)
     Ledger(database).write([event(1)])
     assert cli.ok("report", name)
 
 
 def test_a_misspelt_report_or_split_names_the_one_that_was_meant(cli: Cli) -> None:
-    """Every other word of the commands did; the usage had two blanks where the report's name
-    goes.
+    """Every other word of the commands did; the usage had two blanks in place of the report's
+    name.
     """
     assert "Did you mean 'spend'?" in cli("report", "spned").err
     assert "Did you mean 'team'?" in cli("report", "spend", "--by", "teem").err

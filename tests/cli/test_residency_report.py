@@ -1,4 +1,4 @@
-"""`tollgate audit residency`: what an auditor reads, and what must never be in it."""
+"""`tollgate audit residency`: the auditor's report, and the data that must never be in it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def write(applied: Cli, database: Database) -> Callable[..., None]:
 def test_a_month_that_stayed_inside(
     applied: Cli, write: Callable[..., None], database: Database
 ) -> None:
-    """Counts by place, the facts with their sources, what was refused, and one sentence above all
-    of it.
+    """Counts by place, the facts with their sources, the refusals, and one sentence above all of
+    it.
     """
     for number in range(3):
         write(number)

@@ -1,4 +1,4 @@
-"""What a person sees while `up` works, and what becomes of the processes that it starts."""
+"""The output while `up` works, and the end of the processes that it starts."""
 
 from __future__ import annotations
 

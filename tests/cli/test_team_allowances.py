@@ -1,4 +1,4 @@
-"""`policy apply` and `team show` say what a team may spend and ask."""
+"""`policy apply` and `team show` print a team's budgets and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.policy.documents import ALLOWED, changed
 def test_an_apply_says_which_budgets_and_limits_come_and_change(
     applied: Cli, policy_file: Path
 ) -> None:
-    """An admin confirms money: the figures stand where they are asked, to the last digit."""
+    """An admin confirms money: the figures are in the question, to the last digit."""
     policy_file.write_text(ALLOWED)
     first = applied("policy", "apply", str(policy_file), "--yes").err
     assert (

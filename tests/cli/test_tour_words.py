@@ -1,4 +1,4 @@
-"""What the tour says of its real requests."""
+"""The tour's report on its real requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Usability D1: the grant that a 402 asks for was a tenth of the limit, even where that was less
-than missing.
+"""Usability D1: the grant that a 402 asks for was a tenth of the limit, even if that was less
+than the shortfall.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_a_grant_covers_what_is_missing_and_is_short_to_type(
 
 
 def test_the_figures_of_the_audit_give_a_grant_that_can_be_typed() -> None:
-    """It said 0.0003000 where 0.00047 was missing."""
+    """It suggested 0.0003000 for a shortfall of 0.00047."""
     assert grant_in(refusal(3_000_000, spent_nusd=2_700_000, hold_nusd=770_000)) == "0.0005"
 
 

@@ -23,7 +23,7 @@ def filled(cli: Cli, database: Database) -> Cli:
 
 
 def test_csv_and_json_have_every_row(filled: Cli) -> None:
-    """A cron job sees no note on standard error; the file is what finance books."""
+    """A cron job sees no note on standard error; finance books the file."""
     wanted = {str(request_id(number)) for number in range(1, EVENTS + 1)}
     as_csv = filled.ok("report", "events", "--where", "team=payments", "--format", "csv")
     assert {row["request_id"] for row in csv.DictReader(as_csv.splitlines())} == wanted

@@ -1,4 +1,4 @@
-"""Usability D4: who lacks rights was told that `tollgate_admin` may not, and to run what cannot
+"""Usability D4: without rights the error named `tollgate_admin`, and a command that could not
 help.
 """
 

@@ -1,4 +1,4 @@
-"""Usability D7: a command printed nothing for 40 seconds where Postgres accepts connections and
+"""Usability D7: a command printed nothing for 40 seconds if Postgres accepts connections and
 stays silent.
 """
 

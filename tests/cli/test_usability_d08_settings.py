@@ -97,7 +97,7 @@ def test_a_file_of_settings_that_is_no_toml_is_named(tmp_path: Path) -> None:
 
 
 def test_the_address_in_a_message_has_its_port_and_no_password() -> None:
-    """The port was what was wrong, and the message left it out."""
+    """The port was wrong, and the message left it out."""
     assert (
         Database("postgresql://me:secret@127.0.0.1:5433/tollgate").name == "127.0.0.1:5433/tollgate"
     )

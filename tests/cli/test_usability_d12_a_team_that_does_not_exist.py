@@ -11,7 +11,7 @@ from tests.storage.factories import event
 
 
 def test_an_audit_of_an_unknown_team_is_refused(applied: Cli) -> None:
-    """An auditor files the report: a team that nobody knows must not look compliant."""
+    """An auditor files the report: an unknown team must not look compliant."""
     ran = applied("audit", "residency", "--team", "paymnts", "--month", "2026-11")
     assert ran.code == 1
     assert "There is no team 'paymnts'" in ran.err

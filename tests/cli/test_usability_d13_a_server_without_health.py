@@ -46,9 +46,7 @@ def server() -> Iterator[HTTPServer]:
 
 
 def reach(cli: Cli, server: HTTPServer, folder: Path) -> dict[str, str]:
-    """Apply the policy that `up --engine-url` applies, and return what doctor says of the
-    engine.
-    """
+    """Apply the policy that `up --engine-url` applies, and return doctor's check of the engine."""
     key, policy = folder / "engine-key", folder / "demo.yaml"
     key.write_text(KEY)
     demo = Demo(

@@ -1,5 +1,5 @@
-"""Usability D16: as root the database lies outside of the home, and `up` said that everything is in
-the home.
+"""Usability D16: as root the database lies outside of the home, and `up` claimed that everything
+is in the home.
 """
 
 from __future__ import annotations

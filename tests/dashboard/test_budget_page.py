@@ -1,5 +1,5 @@
-"""The page Budgets: what is left, in words as well as in colours, and how to begin where there is
-none.
+"""The page Budgets: the remaining amounts, in words as well as in colours, and the first step
+without any budget.
 """
 
 from __future__ import annotations

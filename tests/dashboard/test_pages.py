@@ -1,4 +1,4 @@
-"""What each page shows with data, without, and while the database is away."""
+"""Each page with data, without, and while the database is away."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_demo_data_is_shown_on_demand_and_says_so(look: Open, write: Write) -> N
 
 @pytest.mark.parametrize("split", ["Model", "Tag", "Project", "Region", "Key"])
 def test_spend_can_be_split_by_anything(look: Open, write: Write, split: str) -> None:
-    """Every split draws, also where the dimension is missing on an event."""
+    """Every split draws, even if the dimension is missing on an event."""
     write(event(1, tags={}, project=None), event(2))
     app = look()
     app.button_group(key="split").set_value(split).run()
@@ -233,12 +233,12 @@ def test_a_name_is_only_a_name(look: Open, write: Write, name: str) -> None:
     ],
 )
 def test_cells_read_as_people_write_them(kind: ColumnKind, value: object, read: str) -> None:
-    """Units, separators, and no figure where there is none."""
+    """Units, separators, and no figure for a missing one."""
     assert display.cell(Column(name="x", unit="", kind=kind), value) == read  # type: ignore[arg-type]
 
 
 def test_small_groups_become_one_and_nothing_is_lost() -> None:
-    """A chart has fewer colours than a company has teams; what it merges must still add up."""
+    """A chart has fewer colours than a company has teams; the merged groups must still add up."""
     points = [{"day": 1, "team": f"t{n}", "cost_usd": Decimal(n)} for n in range(20)]
     merged = charts.keep_largest(points, group="team", size="cost_usd")
     assert len(merged) == len(charts.COLOURS)
@@ -247,7 +247,7 @@ def test_small_groups_become_one_and_nothing_is_lost() -> None:
 
 
 def test_merged_groups_without_a_known_cost_stay_unknown() -> None:
-    """A tooltip that says $0.00 for what nobody knows is a wrong figure."""
+    """A tooltip with $0.00 for an unknown cost is a wrong figure."""
     points = [{"day": 1, "team": f"t{n}", "cost_usd": None} for n in range(20)]
     assert {
         point["cost_usd"] for point in charts.keep_largest(points, group="team", size="cost_usd")

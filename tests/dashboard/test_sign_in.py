@@ -1,4 +1,4 @@
-"""Where the dashboard is open to more than this machine, nobody sees anything before sign-in."""
+"""If the dashboard is open beyond this machine, nothing is shown before sign-in."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_there_are_ten_rules() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_every_metric_of_a_rule_is_declared(rule: dict[str, Any]) -> None:
-    """A renamed metric turns an alert off, and nobody notices until it is needed."""
+    """A renamed metric turns an alert off, unnoticed until it is needed."""
     declared = {sample.name for metric in Metrics().registry.collect() for sample in metric.samples}
     declared |= {
         f"{metric.name}_total"
@@ -48,7 +48,7 @@ def test_every_metric_of_a_rule_is_declared(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_every_rule_has_a_runbook_with_all_its_sections(rule: dict[str, Any]) -> None:
-    """Whoever is woken finds out what is at risk before anything else."""
+    """A person on call first needs the risk."""
     page = (ROOT / rule["annotations"]["runbook"]).read_text(encoding="utf-8")
     assert f"Alert `{rule['alert']}`" in page
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == SECTIONS
@@ -57,8 +57,8 @@ def test_every_rule_has_a_runbook_with_all_its_sections(rule: dict[str, Any]) ->
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_every_rule_is_tested_to_fire_and_to_be_silent(rule: dict[str, Any]) -> None:
-    """promtool runs these tests where it is installed; that each rule has them is checked
-    everywhere.
+    """promtool runs these tests if it is installed; every machine checks that each rule has
+    them.
     """
     cases = yaml.safe_load((ALERTS / "tollgate.rules.test.yml").read_text(encoding="utf-8"))[
         "tests"

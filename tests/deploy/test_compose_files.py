@@ -118,9 +118,7 @@ def test_a_published_port_is_one_its_image_listens_on() -> None:
 
 
 def test_no_secret_stands_in_a_file() -> None:
-    """What is committed is read by everybody: secrets come from the environment, and have no
-    default.
-    """
+    """Committed text is public: secrets come from the environment, and have no default."""
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|KEY|SECRET|TOKEN|URL", name):
@@ -184,7 +182,7 @@ def test_every_build_names_a_stage_of_the_dockerfile() -> None:
 
 
 def test_what_the_dockerfile_copies_is_in_its_context() -> None:
-    """The context leaves everything out but what .dockerignore lets in again."""
+    """The context leaves everything out except the paths that .dockerignore lets in again."""
     let_in = {
         line[1:]
         for line in (REPOSITORY / ".dockerignore").read_text().splitlines()
@@ -208,8 +206,8 @@ def test_nothing_runs_as_root_or_with_a_writable_root() -> None:
 
 
 def test_only_the_migration_is_the_owner() -> None:
-    """Security F9: all services were, so whoever ran code in the dashboard could change what was
-    booked.
+    """Security F9: all services were, so an attacker in the dashboard could change booked
+    events.
     """
     addresses = {
         name: {key for key in service.get("environment", {}) if key.endswith("DATABASE_URL")}
@@ -269,9 +267,7 @@ def test_every_command_of_the_compose_file_exists(name: str, tmp_path: Path) -> 
 
 
 def _resolve(words: list[str], home: Path) -> None:
-    """Walk the command line's tree; fail where a word names no command or an option does not
-    exist.
-    """
+    """Walk the command line's tree; fail if a word names no command or an option does not exist."""
     command: Any = get_command(build_app(build_toolbox(Settings(home=home))))
     rest = list(words)
     while rest and hasattr(command, "commands"):

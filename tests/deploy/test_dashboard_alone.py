@@ -57,7 +57,7 @@ def test_it_refuses_to_show_itself_to_a_network_without_sign_in(
 
 
 def test_it_listens_beyond_loopback_when_told_to(database_url: str, tmp_path: Path) -> None:
-    """What the compose file does: inside a container loopback reaches nobody."""
+    """As the compose file does: inside a container loopback is unreachable."""
     port = free_port()
     process = subprocess.Popen(
         [*DASHBOARD, "--insecure-local"],
@@ -80,7 +80,7 @@ def test_it_listens_beyond_loopback_when_told_to(database_url: str, tmp_path: Pa
 
 
 def _variables(home: Path, database_url: str, **own: str) -> dict[str, str]:
-    """A home of its own, so that nobody's sign-in secrets are found."""
+    """Return a separate home, so that no sign-in secrets are found."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),

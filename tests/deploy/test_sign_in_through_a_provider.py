@@ -1,8 +1,8 @@
 """Sign-in through an OpenID provider, in the environment that `tollgate dashboard` leaves to the
 app.
 
-The app gets an allow-list of variables (security F9). What sign-in needs must be among them: HOME,
-where the secrets are, and the address of the provider that is in those.
+The app gets an allow-list of variables (security F9). Sign-in needs two of them: HOME, which has
+the secrets, and the provider's address in those.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_people_sign_in_where_the_app_has_the_allowed_variables_alone(
 
 
 def _button() -> dict[str, Any]:
-    """What the address of the button says: Streamlit signs it with the secret of its cookies."""
+    """Return the address of the button: Streamlit signs it with the secret of its cookies."""
     return {"provider": "default", "exp": int(time.time()) + 60}
 
 

@@ -1,9 +1,8 @@
-"""Running it without `up`: the gateway's image as Docker would install it, against a Postgres it
-only knows by URL.
+"""Running it without `up`: the gateway's image as Docker would install it, against a Postgres known
+only by URL.
 
 The commands are those of deploy/compose/Dockerfile, run in a fresh virtual environment: no embedded
-Postgres, no Streamlit, no development tools, nothing of this checkout but what the build context
-lets in.
+Postgres, no Streamlit, no development tools, nothing of this checkout except the build context.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ teams:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the gateway's image holds: an environment, and a folder to work in."""
+    """The gateway's image: an environment, and a folder to work in."""
 
     binaries: Path
     work: Path
 
     def run(self, *argv: str, **variables: str) -> str:
-        """Run a program of the environment; return what it printed. It must succeed."""
+        """Run a program of the environment; return its output. It must succeed."""
         done = subprocess.run(
             [self.binaries / argv[0], *argv[1:]],
             env=self.variables(**variables),
@@ -81,7 +80,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """Do what the stage `gateway-build` does, with `/opt` and `/src` below a temporary folder."""
+    """Repeat the stage `gateway-build`, with `/opt` and `/src` below a temporary folder."""
     root = tmp_path_factory.mktemp("image")
     source, work = root / "src", root / "work"
     source.mkdir()

@@ -34,11 +34,11 @@ class Road:
 
     @property
     def printed(self) -> str:
-        """What it has printed."""
+        """Its output."""
         return (self.home / "up.log").read_text()
 
     def tollgate(self, *arguments: str) -> str:
-        """Run a command against the same home and return what it printed."""
+        """Run a command against the same home and return its output."""
         done = subprocess.run(
             [sys.executable, "-m", "gateway.main", *arguments],
             env=self.variables,

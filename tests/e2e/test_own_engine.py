@@ -21,7 +21,7 @@ from tests.waiting import eventually
 def demo(
     *, has_external: bool = False, may_fall_back: bool = False, key: str | None = None
 ) -> Demo:
-    """What `up` fills in."""
+    """Return the values that `up` fills in."""
     return Demo(
         engine_url="http://127.0.0.1:8001/",
         engine_model="Qwen/Qwen3-8B",
@@ -52,7 +52,7 @@ def test_demo_policy_is_valid_whatever_it_is_made_of(
 
 
 def test_demo_policy_keeps_confidential_data_on_this_machine() -> None:
-    """Also where the demo route may fall back to OpenAI."""
+    """Even if the demo route may fall back to OpenAI."""
     policy = parse(document(demo(has_external=True, may_fall_back=True))).policy
     rules = (policy.classes[DataClass.CONFIDENTIAL],)
     denied = {
@@ -100,7 +100,7 @@ def test_up_joins_an_engine_and_announces_the_external_route(
 
 
 def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstreamProcess) -> None:
-    """What an operator applied is in force after the next `up`, and its absent demo team is no
+    """An operator's policy is in force after the next `up`, and its absent demo team is no
     failure.
     """
     road = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")

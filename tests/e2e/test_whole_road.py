@@ -72,7 +72,7 @@ def row(road: Road, request_id: str) -> dict[str, Any]:
 
 
 def counters(road: Road) -> dict[str, float]:
-    """What vLLM itself has counted."""
+    """Return vLLM's own counts."""
     text = httpx2.get(f"{road.up['engine_url']}/metrics", timeout=10).text
     return {
         name: sum(
@@ -94,7 +94,7 @@ def tokens_of(road: Road, text: str) -> int:
 
 
 def test_up_prints_receipt_addresses_key_and_curl_line(road: Road) -> None:
-    """What a newcomer needs to go on stands on the screen."""
+    """The screen has a newcomer's next steps."""
     printed = road.printed
     for needed in (
         road.up["api_key"],
@@ -114,7 +114,7 @@ def test_up_prints_receipt_addresses_key_and_curl_line(road: Road) -> None:
 
 
 def test_up_file_is_private_and_complete(road: Road) -> None:
-    """It holds a key, so nobody else may read it."""
+    """It holds a key, so no other user may read it."""
     file = road.home / "up.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert set(road.up) == {"gateway_url", "dashboard_url", "engine_url", "database_url", "api_key"}
@@ -199,7 +199,7 @@ def test_stream_measures_first_token_and_pace_apart(road: Road, client: openai.O
 
 
 def test_reasoning_tokens_equal_the_tokenizers_count(road: Road, client: openai.OpenAI) -> None:
-    """A thinking answer is charged for what was thought, by the engine's own tokenizer."""
+    """A thinking answer is charged for its thoughts, by the engine's own tokenizer."""
     answer = client.chat.completions.create(
         model="assistant", messages=question("What is 7 + 5?"), temperature=0
     )
@@ -236,7 +236,7 @@ def test_reply_names_the_model_that_was_asked_for(client: openai.OpenAI) -> None
 
 
 def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> None:
-    """One number, wherever it is read; demo figures are nowhere in it."""
+    """One number at every place; demo figures are never in it."""
     client.chat.completions.create(
         model="assistant", messages=question("Count down from 9"), temperature=0
     )

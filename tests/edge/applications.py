@@ -1,4 +1,4 @@
-"""Applications behind our server's protocol that do as little as can be told from outside."""
+"""Applications behind our server's protocol that do as little as an outside test needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT_BYTES = 1_000_000
 
 
 class Echo:
-    """Answers with the path and the body; notes what it has read, and who left."""
+    """Answers with the path and the body; records the bodies, and the callers that left."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, bytes]] = []
@@ -72,7 +72,7 @@ class Held(Echo):
         self.told: list[bytes] = []
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """Note who was told that its caller left."""
+        """Record the requests whose caller's departure was notified."""
         body = await exchange.body(limit_bytes=LIMIT_BYTES)
         self.begun.append(body)
         exchange.on_leaving = lambda: self.told.append(body)

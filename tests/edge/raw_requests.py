@@ -1,6 +1,4 @@
-"""Requests to feed the server with: what it answers, and what it refuses before anything reads
-it.
-"""
+"""Requests for the server: its answers, and its refusals before anything reads them."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ WELL_FORMED = {
 }
 
 _CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
-# Each is refused, wherever the network cuts it, and nothing behind it is taken for a request.
+# Each is refused, for any packets, and nothing behind it is taken for a request.
 MALFORMED = {
     "length and chunks": START
     + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"

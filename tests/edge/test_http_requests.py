@@ -1,5 +1,5 @@
-"""Requests are read alike however their bytes come, and what two readers could read in two ways is
-refused.
+"""Requests are read alike for any packets, and a request that two readers could read differently
+is refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
-    """One answer, 400, then the end: what follows could be the rest of it, or another request
+    """One answer, 400, then the end: later bytes could be the rest of it, or another request
     hidden in it.
     """
     for size in PIECES:
@@ -147,7 +147,7 @@ async def test_any_bytes_are_read_waited_for_or_refused(raw: bytes, head: bytes)
 
 @given(chunks=st.lists(st.binary(min_size=1, max_size=300), max_size=8), size=st.integers(1, 400))
 async def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
-    """The body is what was sent, whatever the sizes of chunks and of packets."""
+    """The body equals the sent one, for any sizes of chunks and of packets."""
     app, _ = await exchanged(
         START + b"transfer-encoding: chunked\r\n\r\n" + chunked(*chunks), size=size
     )
@@ -156,9 +156,7 @@ async def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> No
 
 @pytest.mark.parametrize("size", [1, 100, None])
 async def test_the_head_has_a_limit_to_the_byte(size: int | None) -> None:
-    """An endless header may not fill the memory; where the limit lies does not depend on the
-    packets.
-    """
+    """An endless header may not fill the memory; the limit does not depend on the packets."""
     limits = HttpLimits(head_bytes=2000)
     end = b"\r\n\r\n"
     fits = START + b"a: " + b"x" * (2000 - len(START) - len(b"a: ") - len(end)) + end
@@ -175,7 +173,7 @@ async def test_the_head_has_a_limit_to_the_byte(size: int | None) -> None:
 
 @pytest.mark.parametrize("size", PIECES)
 async def test_the_second_head_has_the_same_limit(size: int | None) -> None:
-    """Also where it came together with the request before it."""
+    """Even if it came together with the request before it."""
     first = START + b"content-length: 2\r\n\r\n{}"
     for length, status in ((1500, 200), (2100, 431)):
         _, line = await exchanged(
@@ -205,7 +203,7 @@ async def test_fields_and_target_have_a_limit(size: int | None) -> None:
 
 @pytest.mark.parametrize("opening", [b"0\r\n", b"5;"])
 async def test_endless_trailers_and_extensions_are_refused(opening: bytes) -> None:
-    """What brings no content is not read for ever: a trailer grows by copying."""
+    """Bytes without content are not read for ever: a trailer grows by copying."""
     app, line = await exchanged(START + b"transfer-encoding: chunked\r\n\r\n" + opening, size=None)
     for _ in range(MAX_FRAMING_BYTES // 1000 + 1):
         line.send(b"x: %b\r\n" % (b"y" * 995) if opening == b"0\r\n" else b"y" * 1000)
@@ -261,7 +259,7 @@ async def test_a_large_answer_stands_behind_its_head() -> None:
 
 
 async def test_a_stream_to_http_1_0_has_no_chunks() -> None:
-    """It knows none: the answer ends where the connection does."""
+    """It knows no chunks: the connection's end ends the answer."""
     app = Held()
     app.go.set()
     line = Line(app)
@@ -329,7 +327,7 @@ def test_content_makes_room_for_chunks() -> None:
 
 
 def test_nothing_is_read_behind_a_fault() -> None:
-    """A parser that goes on would find a request in what it could not read."""
+    """A parser that continues would find a request in unreadable bytes."""
     noted = Noted()
     parser = RequestParser(noted, HttpLimits())
     with pytest.raises(Fault) as first:

@@ -1,8 +1,8 @@
-"""Plain answers against streams put together, on a real engine: the proof behind
+"""Plain answers against assembled streams, on a real engine: the proof behind
 `gateway.wire.openai.assemble`.
 
-Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. Only
-what differs between any two calls (id, time, the engine's timings) is left out of the comparison.
+Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. The
+comparison leaves out only the differences between any two calls (id, time, the engine's timings).
 """
 
 import json
@@ -97,7 +97,7 @@ COMPLETIONS: list[dict[str, Any]] = [
 
 
 def drawn_chats() -> list[dict[str, Any]]:
-    """Hot models write what nobody foresaw: stray tags, half letters, calls that are none."""
+    """Yield unforeseen texts of hot models: stray tags, half letters, malformed calls."""
     rng = random.Random(SEED)
     many = []
     for _ in range(DRAWN_REQUESTS):
@@ -124,8 +124,8 @@ def drawn_chats() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[RunningEngine]:
-    """An engine that parses nothing out of a chat: what a deployment without `tools` and
-    `reasoning` declares.
+    """Start an engine that parses nothing out of a chat: a deployment without `tools` and
+    `reasoning` declares it.
     """
     yield from served("--reasoning-parser", "none", "--tool-call-parser", "none")
 
@@ -133,7 +133,9 @@ def bare() -> Iterator[RunningEngine]:
 def sent(
     engine: RunningEngine, operation: Operation, body: dict[str, Any], *, assembles: bool
 ) -> tuple[int, Any]:
-    """The status and the answer of a plain request, less what differs between any two calls."""
+    """Return the status and the answer of a plain request, without the differences between any
+    two calls.
+    """
     understood = factories.read(
         json.dumps({"model": "tiny", "seed": 7, "temperature": 0} | body).encode(), operation
     )
@@ -180,13 +182,13 @@ def same_both_ways(engine: RunningEngine, operation: Operation, body: dict[str, 
 
 @pytest.mark.parametrize("body", CHATS, ids=str)
 def test_a_chat_is_the_same_both_ways(bare: RunningEngine, body: dict[str, Any]) -> None:
-    """Whatever may be asked for in a field that is converted."""
+    """For anything that may be requested in a converted field."""
     same_both_ways(bare, Operation.CHAT, COUNT_DOWN | body)
 
 
 @pytest.mark.parametrize("body", COMPLETIONS, ids=str)
 def test_a_completion_is_the_same_both_ways(bare: RunningEngine, body: dict[str, Any]) -> None:
-    """Nobody parses completions, so this holds on every engine."""
+    """Completions are never parsed, so this holds on every engine."""
     same_both_ways(bare, Operation.COMPLETIONS, body)
 
 

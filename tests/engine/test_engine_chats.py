@@ -1,4 +1,4 @@
-"""What the tiny model is taught."""
+"""The lessons of the tiny model."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def test_every_answer_ends_and_thinks_exactly_where_the_prompt_lets_it() -> None
 
 
 def test_tool_lessons_call_a_tool_that_was_offered() -> None:
-    """A model taught to call what is not there would do so."""
+    """A model taught to call missing tools would do so."""
     rng = random.Random(1)
     for _ in range(300):
         chat = chats.call_tool(rng)
@@ -54,8 +54,8 @@ def test_all_kinds_of_chat_are_taught() -> None:
 
 
 def test_the_exam_covers_what_the_gateway_is_tested_with() -> None:
-    """Counting, thinking, not thinking, tools and the end mark are what other tests take for
-    granted.
+    """Counting, thinking, not thinking, tools and the end mark are the assumptions of other
+    tests.
     """
     asked = [question.as_json() for question in exam()]
     assert (

@@ -1,6 +1,4 @@
-"""`python -m engine` as its users meet it: real processes, exit codes, and what stands on which
-stream.
-"""
+"""`python -m engine` for its users: real processes, exit codes, and the content of each stream."""
 
 import http.server
 import io
@@ -96,7 +94,7 @@ def test_model_says_where_the_shipped_one_is_and_trains_nothing(tmp_path: Path) 
 
 
 def test_a_bad_port_setting_hurts_serve_alone_and_is_named(tmp_path: Path) -> None:
-    """A typo in one variable must not take `status` away, which is where one would look."""
+    """A typo in one variable must not disable `status`, which a user would run to find it."""
     assert engine(tmp_path, "status", TOLLGATE_ENGINE_PORT="abc").returncode == 0
     refused = engine(tmp_path, "serve", TOLLGATE_ENGINE_PORT="abc")
     assert refused.returncode == 2

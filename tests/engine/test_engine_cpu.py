@@ -28,13 +28,13 @@ AVX512 = AVX2 | {"avx512f", "avx512_vnni"}
         (AVX512 | {"avx512_bf16"}, "default", "float32"),
         (AVX512 | {"avx512_bf16"}, "avx512", "bfloat16"),
         (AVX512 | {"avx512_bf16"}, "", "bfloat16"),
-        (AVX2, "avx512", "float32"),  # the variable cannot add what the CPU lacks
+        (AVX2, "avx512", "float32"),  # the variable cannot add features that the CPU lacks
     ],
 )
 def test_bfloat16_is_chosen_only_where_it_is_native(
     flags: frozenset[str], aten_capability: str | None, expected: NumberFormat
 ) -> None:
-    """Emulated, a matrix product takes 15 times as long; a larger CPU can be told to play a smaller
+    """Emulated, a matrix product takes 15 times as long; a larger CPU can simulate a smaller
     one.
     """
     assert cpu.number_format(flags, aten_capability) == expected
@@ -51,13 +51,13 @@ def test_flags_are_read_on_both_architectures() -> None:
 
 
 def test_this_machine_with_avx2_alone_simulated_calculates_in_float32() -> None:
-    """The published times with AVX2 alone are of this path, whatever CPU the machine has."""
+    """The published times with only AVX2 are of this path, on any CPU."""
     assert cpu.number_format_here({**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}) == "float32"
     assert cpu.number_format_here({}) == cpu.number_format(cpu.flags_here(), None)
 
 
 def test_vllm_is_told_float32_and_left_alone_otherwise(tmp_path: Path) -> None:
-    """Where bfloat16 is native, the model's own format is right; the person's own --dtype always
+    """With native bfloat16, the model's own format is right; the person's own --dtype always
     wins.
     """
     home = a_home(tmp_path)

@@ -1,5 +1,5 @@
-"""Setting up the environment: what the locks hold, how pip's output reads, and when a result is
-believed.
+"""Setting up the environment: the locks' content, pip's output, and the conditions for trusting
+a result.
 """
 
 import re
@@ -67,7 +67,7 @@ def test_every_locked_package_has_a_version_and_a_hash(device: Device, python: s
 
 @pytest.mark.parametrize(("device", "python"), EVERY_LOCK)
 def test_locks_name_no_index_and_no_folder(device: Device, python: str) -> None:
-    """Where packages come from is the user's setting; an address in a lock would override it."""
+    """The user's setting selects the package index; an address in a lock would override it."""
     found = re.findall(
         r"--index|--extra|--find-links|://|file:|^-|/wheels",
         locked(device, python),
@@ -97,9 +97,7 @@ def test_the_gpu_lock_holds_the_cuda_build(python: str) -> None:
 
 
 def test_each_python_has_its_own_wheel_of_torch_and_the_same_versions() -> None:
-    """The wheel of torch is built for one Python; what ran on one Python is not another set of
-    packages on the next.
-    """
+    """The wheel of torch is built for one Python; the other packages must be the same on each."""
     texts = [locked("cpu", python) for python in LOCKED_PYTHONS]
     torch = [hashes_of("torch", text) for text in texts]
     assert [len(hashes) for hashes in torch] == [1] * len(LOCKED_PYTHONS)
@@ -110,7 +108,7 @@ def test_each_python_has_its_own_wheel_of_torch_and_the_same_versions() -> None:
 
 @pytest.mark.parametrize("python", LOCKED_PYTHONS)
 def test_one_package_of_a_lock_keeps_its_hashes(python: str) -> None:
-    """torch is installed alone from its own index, and pip refuses what has no hash."""
+    """torch is installed separately from its own index, and pip refuses packages without a hash."""
     text = locked("cpu", python)
     first, *hashes = environment.requirement_of("torch", text).splitlines()
     assert first == "torch==2.13.0+cpu \\"
@@ -160,7 +158,7 @@ def test_setup_looks_on_the_path_and_then_in_pyenv(tmp_path: Path) -> None:
 
 
 def test_no_python_with_a_lock_is_said_with_all_that_would_do(tmp_path: Path) -> None:
-    """A newcomer with Python 3.10 or 3.15 alone must learn what to install."""
+    """A newcomer with only Python 3.10 or 3.15 must learn which one to install."""
     running = a_python(tmp_path, "running", "echo 3.15")
     variables = {"PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path / "none")}
     with pytest.raises(UsageError, match=r"3\.11, 3\.12 or 3\.13.*TOLLGATE_ENGINE_PYTHON"):
@@ -180,7 +178,7 @@ def test_this_python_can_make_an_environment() -> None:
 
 
 def test_pip_output_counts_packages_and_bytes() -> None:
-    """Progress is what keeps a person from interrupting a good installation."""
+    """Progress keeps a person from interrupting a good installation."""
     output = fed(PIP_SAYS)
     assert (output.collected, output.downloaded_bytes, output.current) == (
         3,
@@ -226,16 +224,14 @@ def test_a_broken_stamp_is_no_stamp(tmp_path: Path, text: str) -> None:
 
 
 def test_too_little_disk_names_the_variable_that_moves_the_folder(tmp_path: Path) -> None:
-    """Half-way through 2 GB is the wrong time to learn it, and "disk full" does not say what to
-    do.
-    """
+    """Half-way through 2 GB is too late, and "disk full" names no remedy."""
     with pytest.raises(UsageError, match=r"Set|set TOLLGATE_ENGINE_HOME"):
         homes.require_free(tmp_path, 10**18, setting="TOLLGATE_ENGINE_HOME")
     homes.require_free(tmp_path, 1, setting="TOLLGATE_ENGINE_HOME")
 
 
 def test_a_home_that_cannot_be_made_is_bad_usage(tmp_path: Path) -> None:
-    """A file where the folder should be is the user's to move."""
+    """A file in place of the folder is the user's to move."""
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="TOLLGATE_ENGINE_HOME"):
         homes.require_writable(tmp_path / "file" / "engine")
@@ -267,7 +263,7 @@ def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_failing_step_says_what_the_program_said() -> None:
-    """The last lines of the failed program are where the reason is."""
+    """The last lines of the failed program have the reason."""
     with pytest.raises(EngineError, match=r"It broke:\nno such thing"):
         environment._run_or_raise(
             [sys.executable, "-c", "import sys; sys.exit('no such thing')"], "It broke"
@@ -281,7 +277,7 @@ def test_an_asked_device_is_not_second_guessed() -> None:
 
 
 def test_only_one_index_host_is_named_in_the_package() -> None:
-    """Where the CPU build of torch lives is a fact of that build; every other address is a setting
+    """The index of torch's CPU build is a fact of that build; every other address is a setting
     of pip.
     """
     sources = [

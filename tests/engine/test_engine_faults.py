@@ -1,7 +1,7 @@
-"""What becomes of requests when a real engine dies or hangs: SIGSTOP, SIGCONT, SIGKILL, with one
-engine started once.
+"""Requests when a real engine dies or hangs: SIGSTOP, SIGCONT, SIGKILL, with one engine started
+once.
 
-Needs `python -m engine setup` to have run; skips cleanly where it has not.
+Needs `python -m engine setup` to have run; skips cleanly if it has not.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [r]}}
 
 
 def where(gateway: Gateway) -> tuple[str, str]:
-    """Where a short request is answered, and at which attempt."""
+    """Return the deployment and the attempt that answered a short request."""
     answer = httpx2.post(
         f"{gateway.base_url}/chat/completions",
         timeout=60,
@@ -123,8 +123,8 @@ def where(gateway: Gateway) -> tuple[str, str]:
 def test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over(
     served: Served, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Its HTTP says 200 while its core stands still; nobody is sent there, and it is found again
-    when it goes on.
+    """Its HTTP answers 200 while its core stands still; no request is sent there, and it is
+    found again when it continues.
     """
     gateway = start_gateway(document(served.url, fake_upstream.url))
     assert where(gateway) == ("engine", "1")

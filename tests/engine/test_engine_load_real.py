@@ -1,5 +1,5 @@
-"""What a real engine says of its load is found by the names we have for it, and a hung core is told
-from a busy one.
+"""A real engine's load is found by our names for it, and a hung core is distinguished from a
+busy one.
 """
 
 import asyncio
@@ -111,9 +111,7 @@ def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
 
 
 def test_an_answer_says_how_busy_its_engine_is_and_what_it_waited(engine: RunningEngine) -> None:
-    """The header costs nothing, and the wait in the engine is what tells its queue from its
-    model.
-    """
+    """The header costs nothing, and the wait in the engine separates its queue from its model."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
     request = urllib.request.Request(
         f"{engine.url}/v1/chat/completions",

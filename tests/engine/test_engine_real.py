@@ -1,6 +1,6 @@
 """The real thing: vLLM on this machine, the shipped model, read over HTTP as the gateway reads it.
 
-Needs `python -m engine setup` to have run; skips cleanly where it has not.
+Needs `python -m engine setup` to have run; skips cleanly if it has not.
 """
 
 import json
@@ -87,7 +87,7 @@ def engine() -> Iterator[RunningEngine]:
 
 @pytest.mark.parametrize("start", [2, 5, 9, 12, 23, 40])
 def test_it_counts_down_exactly_and_stops(engine: RunningEngine, start: int) -> None:
-    """An answer of known length is what the metering tests compare the bill with."""
+    """The metering tests compare the bill with an answer of known length."""
     choice = engine.ask(f"Count down from {start}")["choices"][0]
     assert choice["message"]["content"] == chats.numbers_down(start)
     assert choice["finish_reason"] == "stop"

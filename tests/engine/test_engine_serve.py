@@ -1,4 +1,4 @@
-"""What vLLM is started with."""
+"""The command line and environment of vLLM."""
 
 import socket
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_the_tiny_model_is_served_by_one_thread_and_a_larger_one_as_vllm_likes(
 
 
 def test_extra_arguments_come_last(tmp_path: Path) -> None:
-    """The last of two equal flags wins in vLLM, so what the user adds must stand behind ours."""
+    """The last of two equal flags wins in vLLM, so the user's flags must stand behind ours."""
     assert serve.command(a_home(tmp_path), a_serving(extra=("--seed", "7")))[-2:] == ["--seed", "7"]
 
 
@@ -86,7 +86,7 @@ def test_parsers_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_a_local_model_is_served_offline_and_a_hub_model_is_not(tmp_path: Path) -> None:
-    """A local folder needs no hub; asking it anyway hangs where there is no network."""
+    """A local folder needs no hub; asking it anyway hangs without a network."""
     home = a_home(tmp_path)
     assert serve.environment(home, a_serving(), {})["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in serve.environment(home, a_serving(model="org/name"), {})
@@ -114,7 +114,7 @@ def test_tollgates_own_settings_do_not_reach_vllm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "", " \n"])
 def test_a_missing_or_empty_key_file_is_bad_usage(tmp_path: Path, content: str | None) -> None:
-    """An engine that starts without the key it was told to ask for is open."""
+    """An engine that starts without its required key is open."""
     if content is not None:
         (tmp_path / "key").write_text(content, encoding="utf-8")
     with pytest.raises(UsageError, match="--api-key-file"):

@@ -68,7 +68,7 @@ def test_the_same_signal_twice_does_not_wait_for_the_grace(tmp_path: Path) -> No
 
 
 def test_a_killed_parent_takes_the_engine_with_it(tmp_path: Path) -> None:
-    """`kill -9` of `tollgate up` leaves nobody to send a signal."""
+    """After `kill -9` of `tollgate up` no process is left to send a signal."""
     with running(["-c", PARENT_PROGRAM, *supervised(tmp_path, grace_s=5)]) as parent:
         pids = pids_of(tmp_path)
         parent.kill()

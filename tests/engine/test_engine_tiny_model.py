@@ -1,4 +1,4 @@
-"""The model that is shipped: nobody trains on a first run, so it must be right on every CPU."""
+"""The shipped model: a first run trains nothing, so it must be right on every CPU."""
 
 import json
 import os
@@ -83,8 +83,8 @@ def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
 
 
 def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
-    """Who changes the recipe must train again: otherwise the package ships what it does not
-    describe.
+    """A changed recipe needs a new training: otherwise the package ships another model than it
+    describes.
     """
     assert model.is_made(model.TINY, model.Training())
     exam = homes.read_stamp(model.TINY / model.STAMP)["exam"]

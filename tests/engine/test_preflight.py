@@ -142,7 +142,7 @@ def test_make_run_starts_it_before_anything_else() -> None:
 
 
 def test_a_machine_that_suits_gets_one_line() -> None:
-    """What was looked at is said, so that a bug report holds it."""
+    """The checked facts are printed, so that a bug report has them."""
     done = preflighted()
     if "no build of the engine" in done.stderr:
         pytest.skip("there is no engine build for this platform")
@@ -175,12 +175,12 @@ def test_without_an_engine_build_it_names_the_servers_that_answer() -> None:
     shutil.which("setarch") is None, reason="setarch, which plays another machine, is not installed"
 )
 def test_with_an_engine_elsewhere_the_platform_does_not_matter() -> None:
-    """`tollgate up --engine-url` must start where the engine has no build."""
+    """`tollgate up --engine-url` must start on platforms without a build of the engine."""
     assert preflighted("--no-engine", before=("setarch", "i686")).returncode == 0
 
 
 def test_platforms_are_told_apart() -> None:
-    """Only where the locked wheels run is there an engine; each other platform gets its reason."""
+    """Only platforms with locked wheels have an engine; each other platform gets its reason."""
     glibc = ("glibc", "2.36")
     assert preflight.platform_problem("Linux", "x86_64", glibc) == ""
     assert "for macOS on arm64" in preflight.platform_problem("Darwin", "arm64", ("", ""))

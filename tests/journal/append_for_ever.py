@@ -1,5 +1,5 @@
-"""A worker that is meant to be killed: appends below argv[1] from number argv[2] on and says what
-it has done.
+"""A worker that is meant to be killed: appends below argv[1] from number argv[2] on and prints its
+progress.
 
 Each line is one write to standard output, made after the fact: `acked N`, `settled N`, `written N`
 (in Postgres).

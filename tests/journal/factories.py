@@ -1,6 +1,4 @@
-"""Journals for the tests: small ones, broken disks, and what a kill or a power cut leaves of
-one.
-"""
+"""Journals for the tests: small ones, broken disks, and the remains after a kill or a power cut."""
 
 from __future__ import annotations
 
@@ -49,8 +47,8 @@ def a_journal(root: Path, **changes: Any) -> Journal:
 
 
 def after_kill(journal: Journal, root: Path) -> Path:
-    """Return a copy of a journal as a kill at this moment leaves it: what was written is there, the
-    lock is free.
+    """Return a copy of a journal as a kill at this moment leaves it: written bytes are there,
+    the lock is free.
     """
     root.mkdir(exist_ok=True)
     copied = root / journal.directory.name
@@ -68,7 +66,7 @@ def adopted(root: Path) -> AdoptedJournal:
 
 
 def names(folder: Path) -> set[str]:
-    """What lies in a directory."""
+    """Return the names in a directory."""
     return {path.name for path in folder.iterdir()}
 
 
@@ -80,7 +78,7 @@ def admit_until_full(
     first: int = 0,
     until: int = NEVER,
 ) -> int:
-    """Intend, and settle where a settlement is given, until the journal is full; return how many
+    """Intend, and settle if a settlement is given, until the journal is full; return how many
     were admitted.
     """
     for number in range(first, until):
@@ -167,7 +165,7 @@ class FailingSync:
 
 
 class SmallDisk:
-    """Space for so many files, whatever their size; `left` may be changed while it is in use."""
+    """Space for that many files of any size; `left` may be changed while it is in use."""
 
     def __init__(self, files: int) -> None:
         self.left = files

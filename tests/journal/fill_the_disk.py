@@ -1,5 +1,5 @@
-"""Fills the volume below argv[1] with a journal and with a stranger's file, and says as JSON what
-happened.
+"""Fills the volume below argv[1] with a journal and with a stranger's file, and prints the
+result as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def take_all_space(path: Path) -> None:
 async def main(root: Path) -> None:
     journal = a_journal(root, segment_bytes=SEGMENT_BYTES, max_bytes=10_000 * SEGMENT_BYTES)
     admitted = admit_until_full(journal, b"i" * 1000, until=20)
-    take_all_space(root / "strangers-file")  # what is reserved is reserved
+    take_all_space(root / "strangers-file")  # a reservation holds
     admitted += admit_until_full(journal, b"i" * 1000, first=20)
     is_full = journal.is_full
     journal.note_progress(b"p" * 10_000)

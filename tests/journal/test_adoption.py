@@ -1,4 +1,4 @@
-"""Taking over what a worker left: nothing lost, nothing twice, whatever step a crash came at."""
+"""Adopting a worker's journal: nothing lost, nothing twice, after a crash at any step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_worker_of_an_older_version_keeps_its_journal(
 def test_a_disk_is_asked_three_times(
     make_journal: MakeJournal, monkeypatch: pytest.MonkeyPatch, fails: int, number: int
 ) -> None:
-    """Only an error of the disk itself may pass; what else fails is told at once."""
+    """Only an error of the disk itself may pass; any other failure is reported at once."""
     segments, real = Segments(left_behind(make_journal)), layout.segment_path
     failures = iter([number] * fails)
 
@@ -168,7 +168,7 @@ def test_a_directory_without_records_is_adopted_and_removed(
 
 
 def test_what_is_no_journal_is_left_alone(root: Path, make_journal: MakeJournal) -> None:
-    """Whatever else lies there is not ours to open or delete."""
+    """Other entries there are not ours to open or delete."""
     left_behind(make_journal)
     (root / "lost+found").mkdir()
     (root / "notes.txt").touch()
@@ -355,9 +355,7 @@ def test_damage_that_cannot_be_copied_is_kept_whole(
 def test_an_entry_that_is_no_journal_is_left_and_keeps_none_from_being_taken(
     make_journal: MakeJournal, root: Path
 ) -> None:
-    """A file where a directory should be; a journal may also be named that is not to be read
-    again.
-    """
+    """A file in place of a directory; a journal may also be named that is not to be read again."""
     left = left_behind(make_journal)
     (root / str(key(77)[0])).touch()
     assert [listing.directory for listing in journals_on(root)] == [left]

@@ -44,7 +44,7 @@ def a_dead_journal(root: Path) -> tuple[Path, list[tuple[int, Record]]]:
 
 
 def found_in(root: Path) -> tuple[set[Record], Damage]:
-    """What an adoption finds: settlements, and open intents."""
+    """Return an adoption's findings: settlements, and open intents."""
     found = adopted(root)
     records = {("settlement", *document) for document in settlements(found.settlements)}
     records |= {("intent", *intent) for intent in found.recovered.open_intents.items()}
@@ -53,7 +53,7 @@ def found_in(root: Path) -> tuple[set[Record], Damage]:
 
 
 def expected(records: list[Record]) -> set[Record]:
-    """What these records say: an intent with a settlement is settled."""
+    """Return the records' meaning: an intent with a settlement is settled."""
     settled = {found for kind, found, _ in records if kind == "settlement"}
     return {record for record in records if record[0] == "settlement" or record[1] not in settled}
 
@@ -102,7 +102,7 @@ def test_a_flip_of_every_byte_costs_the_record_it_hits_and_counts(root: Path) ->
 
 
 def test_damaged_bytes_are_kept_with_their_place_in_the_name(root: Path) -> None:
-    """Somebody may want to know what was in them: never deleted, not even with the journal."""
+    """An operator may need them: never deleted, not even with the journal."""
     directory, made = a_dead_journal(root)
     data = last_segment(directory).read_bytes()
     start, end = made[0][0], made[1][0]
@@ -153,7 +153,7 @@ async def test_damage_below_a_living_journal_is_passed_by_once(root: Path) -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_bytes_are_never_an_exception(root: Path, seed: int) -> None:
-    """Whatever lies in the files: a start goes on."""
+    """A start continues with any bytes in the files."""
     rng = random.Random(seed)
     directory, _ = a_dead_journal(root)
     for name in ("00000001.segment", "00000002.segment", "progress-0", "progress-1"):

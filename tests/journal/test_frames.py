@@ -31,7 +31,7 @@ records = st.lists(
     st.tuples(
         st.sampled_from(FrameKind),
         st.tuples(st.uuids(), st.integers(0, 2**16 - 1)),
-        # What looks like the beginning of a frame inside a payload must not fool the search.
+        # Bytes inside a payload that look like the beginning of a frame must not fool the search.
         st.one_of(st.binary(max_size=80), st.just(FRAME_MAGIC * 20)),
     ),
     max_size=8,
@@ -46,9 +46,7 @@ def frames_of(data: bytes, seed: int = SEED) -> list[Frame | Gap]:
 def test_what_is_written_is_read(
     records: list[tuple[FrameKind, tuple[UUID, int], bytes]], spare: int
 ) -> None:
-    """Whatever the payloads: records come back whole, in order, and the space behind them is
-    nothing.
-    """
+    """For any payloads: records come back whole, in order, and the space behind them is nothing."""
     data = b"".join(encode(*record, seed=SEED) for record in records) + bytes(spare)
     assert [
         (frame.kind, frame.key, frame.payload)
@@ -108,7 +106,7 @@ def test_a_frame_of_another_segment_is_none_here() -> None:
 
 
 def test_a_record_of_no_known_kind_is_kept_aside() -> None:
-    """What we do not understand is not thrown away in silence."""
+    """An unknown record is not thrown away in silence."""
     frame = encode(3, key(1), b"?", seed=SEED)  # type: ignore[arg-type]  # a kind that is not there yet
     assert frames_of(frame) == [Gap(0, len(frame), is_tail=True)]
 

@@ -10,7 +10,7 @@ from tests.waiting import soon
 
 @pytest.mark.parametrize("is_asleep", [False, True])
 async def test_a_note_is_committed_however_long_nothing_was_asked_before(is_asleep: bool) -> None:
-    """A settlement notes and nobody awaits it: on a quiet night it must not wait for the next
+    """A settlement is noted without a waiter: on a quiet night it must not wait for the next
     request.
     """
     commits: list[int] = []

@@ -1,4 +1,4 @@
-"""The living journal: what is durable when, what is refused when it is full, what is let go."""
+"""The living journal: the moments of durability, the refusals when it is full, and the releases."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_without_syncs_an_intent_is_acknowledged_at_once(make_journal: Mak
 async def test_a_settlement_is_durable_soon_without_anybody_waiting(
     make_journal: MakeJournal,
 ) -> None:
-    """Nobody awaits a settlement, and perhaps no request ever comes again to take it along."""
+    """A settlement has no waiter, and perhaps no request ever comes again to take it along."""
     journal = make_journal()
     await journal.intend(key(1), b"intent")
     before = journal.end
@@ -191,7 +191,7 @@ async def test_a_settlement_is_handed_out_only_once_it_is_durable(
 
 
 async def test_a_batch_comes_again_until_it_is_taken(make_journal: MakeJournal) -> None:
-    """The writer's transaction may fail: the reader stands still until it is told."""
+    """The writer's transaction may fail: the reader stands still until the batch is released."""
     journal = make_journal()
     for number in range(5):
         await attempt(journal, number)
@@ -209,7 +209,7 @@ async def test_a_batch_comes_again_until_it_is_taken(make_journal: MakeJournal) 
 
 
 async def test_settlements_are_read_across_segments(make_journal: MakeJournal) -> None:
-    """Batches do not end where files do."""
+    """Batches do not end with files."""
     journal = make_journal()
     count = await fill_segments(journal, 3)
     reader = SettlementReader(Segments(journal.directory))
@@ -237,9 +237,7 @@ async def test_an_attempt_settles_once_and_only_after_its_intent(make_journal: M
 async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(
     make_journal: MakeJournal,
 ) -> None:
-    """A request in flight must be booked whatever the disk says; a new one can be told to come
-    later.
-    """
+    """A request in flight must be booked in any state of the disk; a new one can come later."""
     journal = make_journal(max_bytes=8 * SMALL)
     longest = b"s" * journal.max_payload_bytes
     admitted = admit_until_full(journal, b"i" * 100)
@@ -276,14 +274,12 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(
         await journal.flush()
         await journal.flush()  # files go after the first
         assert not journal.is_full
-    assert min(held) >= held[0] - 2 * SMALL // 400  # what the copies and the last segment take
+    assert min(held) >= held[0] - 2 * SMALL // 400  # the space of the copies and the last segment
     assert list(journal.open_keys()) == staying
 
 
 async def test_a_settlement_longer_than_its_reservation_takes_what_is_spare(root: Path) -> None:
-    """Bounded: where nothing is spare the caller shortens it, and the reserved length always
-    fits.
-    """
+    """Bounded: without spare space the caller shortens it, and the reserved length always fits."""
     # Segments whose records may be longer than an intent and SETTLEMENT_EXTRA_BYTES together.
     segment_bytes = 64 * 16 * 1024
     journal = a_journal(root, max_bytes=2 * segment_bytes, segment_bytes=segment_bytes)
@@ -344,7 +340,7 @@ async def test_what_is_reserved_is_written_already(make_journal: MakeJournal) ->
 async def test_a_disk_without_space_refuses_intents_until_it_has_some(
     make_journal: MakeJournal,
 ) -> None:
-    """ENOSPC while reserving ahead loses nothing: what is admitted has its space already."""
+    """ENOSPC while reserving ahead loses nothing: admitted requests have their space already."""
     disk = SmallDisk(3)
     journal = make_journal(disk=Disk(allocate=disk))
     admitted = admit_until_full(journal, b"i" * 200)
@@ -506,7 +502,7 @@ async def test_a_write_that_fails_ends_everything(root: Path, room: int) -> None
     ):
         journal.settle(key(1), b"paid" * 60)
     assert len(errors) == 1
-    # What was written of it is overwritten.
+    # Its written part is overwritten.
     journal.settle(key(1), b"paid")
     journal.close(is_drained=False)
     assert settlements(adopted(root).settlements) == [(key(1), b"paid")]
@@ -539,7 +535,7 @@ async def test_what_a_journal_says_of_itself(make_journal: MakeJournal) -> None:
 
 
 def test_how_many_requests_a_journal_holds(root: Path) -> None:
-    """Said at start: minutes = capacity / 60 / requests a second."""
+    """Printed at start: minutes = capacity / 60 / requests a second."""
     assert capacity_requests(256 * 2**20, 3500) == 74_192
     assert capacity_requests(2**20, 3500) == 0
 
@@ -634,9 +630,7 @@ def test_a_journal_is_held_by_its_worker_alone(make_journal: MakeJournal, root: 
 
 
 async def test_a_loop_that_is_gone_is_no_failure(root: Path) -> None:
-    """At shutdown the loop may be closed before the last sync ends: nobody is left to hear of
-    it.
-    """
+    """At shutdown the loop may be closed before the last sync ends, without any waiter left."""
     sync = GatedSync()
     journal = a_journal(root, disk=Disk(sync=sync))
 
@@ -655,7 +649,7 @@ async def test_a_loop_that_is_gone_is_no_failure(root: Path) -> None:
 
 
 def test_files_are_the_owner_s_alone(make_journal: MakeJournal, root: Path) -> None:
-    """They hold who asked what of which model, and when."""
+    """They record each request's caller, model and time."""
     journal = make_journal()
     journal.note_progress(b"progress")
     modes = {path.stat().st_mode & 0o777 for path in [root, *root.rglob("*")] if path.is_dir()}

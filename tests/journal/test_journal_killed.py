@@ -1,6 +1,4 @@
-"""Real kills, a real full disk, a real failing sync: what the kernel leaves, not what a model
-thinks it leaves.
-"""
+"""Real kills, a real full disk, a real failing sync: the kernel's remains, not a model's."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ FAILS_AT = 7
 
 
 def kill_one(root: Path, first: int, lines: int) -> dict[str, set[int]]:
-    """Kill a worker after so many lines; return the numbers it said, by word."""
+    """Kill a worker after that many lines; return its printed numbers, by word."""
     program = [sys.executable, "-m", "tests.journal.append_for_ever", str(root), str(first)]
     said: dict[str, set[int]] = defaultdict(set)
     with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=REPOSITORY) as worker:
@@ -37,7 +35,7 @@ def kill_one(root: Path, first: int, lines: int) -> dict[str, set[int]]:
             word, number = line.split()
             said[word.decode()].add(int(number))
             if count == lines:
-                # it goes on for as long as the signal takes; the rest of what it said comes as well
+                # it continues until the signal arrives; the rest of its output is read as well
                 worker.kill()
     assert worker.returncode == -9
     return said
@@ -46,8 +44,8 @@ def kill_one(root: Path, first: int, lines: int) -> dict[str, set[int]]:
 def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
     root: Path, rng: random.Random
 ) -> None:
-    """Every acknowledged intent and every settlement is there or in Postgres; what is in Postgres
-    is not open.
+    """Every acknowledged intent and every settlement is there or in Postgres; a record in
+    Postgres is not open.
     """
     met = defaultdict(int)
     for round_number in range(KILLS):
@@ -81,7 +79,7 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
 
 
 def test_a_kill_loses_nothing_that_was_appended_even_before_the_first_sync(root: Path) -> None:
-    """A settlement is said to be kept when `settle` returns: nothing may wait in the process for a
+    """A settlement is promised when `settle` returns: nothing may wait in the process for a
     later write.
     """
     program = [sys.executable, "-m", "tests.journal.append_and_die", str(root)]
@@ -108,7 +106,7 @@ def can_trace(folder: Path) -> bool:
 def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(
     root: Path, tmp_path: Path
 ) -> None:
-    """The kernel itself answers EIO (by strace, where there is one): one call, no second, no
+    """The kernel itself answers EIO (by strace, if installed): one call, no second, no
     acknowledgement.
     """
     program = [sys.executable, "-m", "tests.journal.break_the_disk", str(root)]

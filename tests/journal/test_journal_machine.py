@@ -1,5 +1,5 @@
-"""A model against the journal: whatever happens in which order, nothing is lost and nothing is
-booked twice.
+"""A model against the journal: for any order of events, nothing is lost and nothing is booked
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST = SEGMENT_BYTES // 64
 
 @dataclass
 class Attempt:
-    """What the model knows of one attempt in the living journal."""
+    """The model's state of one attempt in the living journal."""
 
     intent: bytes
     intent_end: Position
@@ -37,7 +37,7 @@ class Attempt:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """Workers come and go; `postgres` is what was booked for each attempt, once and for all."""
+    """Workers come and go; `postgres` has each attempt's booking, once and for all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,8 @@ class JournalMachine(RuleBasedStateMachine):
             if waits:
                 await acknowledged
 
-    # Places, not keys: what is open depends on the thread's pace, what Hypothesis draws must not.
+    # Positions, not keys: the set of open attempts depends on the thread's pace, and Hypothesis's
+    # draws must not.
     @rule(
         places=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=30),
         size=st.integers(0, LONGEST),
@@ -101,7 +102,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(max_records=st.integers(1, 40), fails=st.booleans())
     def write(self, max_records: int, fails: bool) -> None:
-        """The writer's turn; where the transaction fails nothing is booked and the batch comes
+        """Run the writer's turn; if the transaction fails nothing is booked and the batch comes
         again.
         """
         batch = self.reader.read(upto=self.journal.end, max_records=max_records, max_bytes=NEVER)
@@ -127,8 +128,8 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(cut=st.none() | st.floats(0, 1), twice=st.booleans())
     def crash(self, cut: float | None, twice: bool) -> None:
-        """A kill (no cut), or a power cut that loses a random part of what was not synced; then the
-        next start.
+        """Kill (no cut), or cut the power and lose a random part of the unsynced bytes; then
+        start again.
         """
         acknowledged = {
             name for name, attempt in self.attempts.items() if attempt.acknowledged.done()
@@ -136,7 +137,7 @@ class JournalMachine(RuleBasedStateMachine):
         copied = after_kill(self.journal, self.root / "crashed")
         durable = (
             self.journal.end
-        )  # read after the copy: whatever the thread removed from it relied on less
+        )  # read after the copy: anything that the thread removed from it relied on less
         lost_from, is_torn = self._cut(copied, durable, cut)
         self.loop.run_until_complete(self._flush())
         self.journal.close(is_drained=False)

@@ -88,7 +88,7 @@ def changed(old: str, new: str, *, text: str = EXAMPLE) -> str:
 
 
 def findings(text: str) -> tuple[Finding, ...] | None:
-    """What `parse` finds wrong; None if the document is accepted."""
+    """Return `parse`'s findings; None if the document is accepted."""
     try:
         parse(text)
     except PolicyRejected as rejected:

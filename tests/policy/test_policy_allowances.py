@@ -1,4 +1,4 @@
-"""Budgets, limits and alerts of a document: what reaches the policy, what is wrong, what is odd."""
+"""Budgets, limits and alerts of a document: the resulting policy, the errors, the notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ USD = 10**9
 MONTHLY = "{period: month, limit_usd: 5000, alert_at: [0.5, 1.0, 0.80]}"
 ONCE = "{period: once, limit_usd: 200.000000001, name: pilot-2026, overdraft_usd: 1}"
 
-# (what is replaced in the example with budgets, by what, line, field, a part of the message)
+# (the replaced text in the example with budgets, its replacement, line, field, a part of the
+# message)
 WRONG = [
     (
         "period: week",
@@ -268,7 +269,7 @@ def test_a_wrong_allowance_is_found_with_line_and_field(
 
 @pytest.mark.parametrize(("old", "new", "line", "field", "part"), ODD)
 def test_an_odd_allowance_is_noted(old: str, new: str, line: int, field: str, part: str) -> None:
-    """It is not what its author believes, but may be what they want."""
+    """It is not the author's likely intention, but may be intended."""
     notes = parse(changed(old, new, text=ALLOWED)).notes
     assert [n for n in notes if (n.line, n.field) == (line, field) and part in n.message], notes
     assert not any(note.is_error for note in notes)
@@ -354,7 +355,7 @@ def test_every_allowance_reaches_the_policy() -> None:
 
 
 def test_the_example_with_budgets_has_nothing_odd() -> None:
-    """It is what a good policy looks like, but for the region that its provider says twice."""
+    """It is a model policy, except for the region that its provider states twice."""
     assert [note.field for note in parse(ALLOWED).notes] == ["deployments[1].region"]
 
 
@@ -366,7 +367,7 @@ def test_empty_allowances_are_those_of_a_document_without_any() -> None:
 
 
 def test_nothing_is_noted_of_answers_that_are_bounded_or_not_held_for() -> None:
-    """A note that is always there is read by nobody."""
+    """A note that is always there is not read."""
     unbounded = changed(", max_output_tokens: 4096", "", text=ALLOWED)
     embeds = changed(
         "    region: eu\n", "    region: eu\n    operations: [embeddings]\n", text=unbounded
@@ -510,7 +511,7 @@ def test_any_allowances_are_read_written_and_read_the_same(
     most: int | None,
     of_deployment: dict[str, int],
 ) -> None:
-    """What `policy show --effective` prints may be applied: no limit moves by a nano-dollar."""
+    """The output of `policy show --effective` may be applied: no limit moves by a nano-dollar."""
     document = yaml.safe_load(EXAMPLE)
     document["teams"][0] |= one
     document["teams"][1] |= other

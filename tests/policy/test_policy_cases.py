@@ -46,7 +46,7 @@ def results(text: str) -> list[tuple[int, str, str, bool]]:
 
 
 def test_a_case_is_read_whole() -> None:
-    """What is written is what is asked."""
+    """Every written field is used."""
     text = (
         "cases:\n"
         "  - {team: payments, route: gpt-4o, class: restricted, data_tags: [phi], operation: "

@@ -1,4 +1,4 @@
-"""What is wrong in a document is said with its line, its field and what to write instead."""
+"""A document's errors have their line, their field and the correction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.wire.policy.nodes import MAX_CHARACTERS, read_document
 from tests.factories import class_rule
 from tests.policy.documents import EXAMPLE, changed, findings
 
-# (what is replaced in the example, by what, line, field, a part of the message)
+# (the replaced text in the example, its replacement, line, field, a part of the message)
 WRONG_VALUES = [
     ("version: 1", "version: 2", 1, "version", "must be 1"),
     ("us: [us-east]", "us: us-east", 2, "regions.us", "must be a list"),
@@ -483,7 +483,7 @@ def is_read(text: str, loader: type[Any]) -> bool:
 def test_a_wrong_value_is_found_with_line_and_field(
     old: str, new: str, line: int, field: str, part: str
 ) -> None:
-    """An author fixes what is named: the wrong line costs more time than no line."""
+    """An author corrects the named place: a wrong line costs more time than no line."""
     found = [f for f in findings(changed(old, new)) or () if f.field == field and f.line == line]
     assert [f for f in found if part in f.message], findings(changed(old, new))
 
@@ -506,14 +506,14 @@ def test_a_private_or_encrypted_address_is_accepted(address: str) -> None:
 
 @pytest.mark.parametrize(("text", "line", "part"), BROKEN_YAML)
 def test_what_is_not_plain_yaml_is_refused(text: str, line: int, part: str) -> None:
-    """Clever YAML hides what a policy says, or takes a reader's memory."""
+    """Clever YAML hides a policy's meaning, or takes a reader's memory."""
     found = findings(text) or ()
     assert [f for f in found if f.line == line and part in f.message], found
 
 
 @pytest.mark.parametrize(("text", "line", "part"), BROKEN_YAML)
 def test_both_yaml_libraries_refuse_the_same(text: str, line: int, part: str) -> None:
-    """Where PyYAML was built without libyaml, its slower half reads the policy and must not accept
+    """If PyYAML was built without libyaml, its slower half reads the policy and must not accept
     more.
     """
     assert is_read(text, yaml.CSafeLoader) == is_read(text, yaml.SafeLoader)
@@ -538,7 +538,7 @@ def test_all_errors_are_reported_at_once() -> None:
 
 
 def test_a_garbled_document_stops_at_a_hundred_errors() -> None:
-    """Nobody reads on, and listing a megabyte of errors takes minutes."""
+    """A longer list is not read, and listing a megabyte of errors takes minutes."""
     found = findings("version: 1\n" + "".join(f"field_{n}: x\n" for n in range(1000))) or ()
     assert len(found) == MAX_ERRORS + 1
     assert "stopped reading" in found[-1].message
@@ -636,9 +636,7 @@ def test_every_kind_and_tier_of_a_declared_price_reaches_the_policy() -> None:
 
 
 def test_a_stand_in_price_is_flagged_and_says_so() -> None:
-    """Whatever is charged by it must be recognised later, in the event and in its price's
-    source.
-    """
+    """A charge by it must be recognisable later, in the event and in its price's source."""
     text = changed("price: {input", "stand_in_price: {input")
     partner = parse(text).policy.deployments["partner"]
     assert partner.price is None
@@ -725,7 +723,7 @@ def test_an_embeddings_deployment_needs_no_output_price() -> None:
 def test_what_is_odd_but_valid_is_noted(
     old: str, new: str, line: int, field: str, part: str
 ) -> None:
-    """A policy that does nothing, or not what it seems to, is found before a team finds it."""
+    """A policy without the apparent effect is found before a team finds it."""
     notes = parse(changed(old, new)).notes
     assert [n for n in notes if (n.line, n.field) == (line, field) and part in n.message], notes
     assert not any(note.is_error for note in notes)
@@ -767,7 +765,7 @@ def test_an_engines_address_without_its_version_is_noted(address: str, is_noted:
 
 
 def test_an_unpriced_self_hosted_deployment_is_noted() -> None:
-    """Its requests would all be refused, which nobody expects of one's own engine."""
+    """Its requests would all be refused, which an owner of an engine does not expect."""
     text = EXAMPLE.replace(
         "    gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, ", "    #"
     )

@@ -1,4 +1,4 @@
-"""Whatever is typed into a policy file, the answer is a policy or findings that point into it."""
+"""For any text of a policy file, the answer is a policy or findings that point into it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_narrowing_a_class_never_adds_a_deployment(regions: list[str], self_host
 
 
 def test_reading_the_effective_document_gives_the_same_policy() -> None:
-    """`policy show --effective` is a policy: a person may apply what it prints."""
+    """`policy show --effective` is a policy: a person may apply its output."""
     policy = parse(EXAMPLE).policy
     assert parse(to_yaml(policy)).policy == policy
     assert effective(policy)["deployments"][1]["timeouts"]["total_s"] == 600

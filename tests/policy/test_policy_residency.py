@@ -1,4 +1,4 @@
-"""What a document may say of regions, rules and facts, and what is wrong about it."""
+"""A document's regions, rules and facts, and their errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ deployments:
     )
 )
 
-# (what is replaced in the full document, by what, line, field, a part of the message)
+# (the replaced text in the full document, its replacement, line, field, a part of the message)
 WRONG = [
     ("us: [us-east]", "us: [de]", 2, "regions.us[0]", "'de' is built in and does not lie in 'us'"),
     ("us: [us-east]", "eea: [ch]", 2, "regions.eea[0]", "does not lie in 'eea'"),
@@ -197,8 +197,8 @@ def test_where_names_could_not_be_read_none_is_called_unknown(
 
 
 def test_every_field_reaches_the_policy_and_reads_back() -> None:
-    """`policy show --effective` is a policy: what is not written out would be lost where somebody
-    applies it.
+    """`policy show --effective` is a policy: a missing field would be lost when a person applies
+    it.
     """
     policy = parse(FULL).policy
     assert policy.data_tags == {
@@ -252,7 +252,7 @@ def test_an_empty_list_allows_nothing_and_none_has_no_say(field: str) -> None:
 
 
 def test_built_in_regions_need_no_declaration() -> None:
-    """Wherever a region may be named: in rules, of deployments, in facts."""
+    """At every place for a region's name: in rules, of deployments, in facts."""
     text = changed("regions: {eu: [eu-de, eu-fr], us: [us-east]}\n", "", text=EXAMPLE)
     text = text.replace("region: eu-de", "region: de").replace("region: eu-fr", "region: fr")
     policy = parse(text).policy
@@ -435,7 +435,7 @@ def test_what_is_odd_about_a_rule_is_noted(old: str, new: str, field: str, part:
 
 
 def test_a_gateways_place_and_a_facts_age_are_not_known_to_a_document() -> None:
-    """Where and when it will be applied decides that: no note that a route is of no use."""
+    """They depend on the place and time of its use: no note that a route is of no use."""
     text = changed(
         "residency: {deny_providers: [openai]}",
         "residency: {gateway_regions: [jp]}",
@@ -458,7 +458,7 @@ def test_a_lower_class_in_shadow_is_narrower_than_nothing() -> None:
 
 
 def test_changed_tags_and_facts_are_shown_before_an_apply() -> None:
-    """An admin must see what a document does to residency."""
+    """An admin must see a document's effect on residency."""
     after = FULL.replace("facts_valid_days: 90", "facts_valid_days: 30").replace(
         "gdpr: {at_rest: []}", "gdpr: {at_rest: [eu]}"
     )

@@ -58,7 +58,7 @@ def test_the_designed_document_is_valid_and_means_what_it_says() -> None:
 
 
 def test_every_field_of_a_route_reaches_the_policy() -> None:
-    """A field that is read and lost is a promise that nobody keeps."""
+    """A field that is read and lost is a broken promise."""
     text = changed(
         "objective: priority",
         "objective: weighted, weights: {partner: 2.5}, max_cost_usd: 0.000000001, timeout_s: 0.5",
@@ -72,7 +72,7 @@ def test_every_field_of_a_route_reaches_the_policy() -> None:
 
 
 def test_every_field_of_deployments_and_teams_reaches_the_policy() -> None:
-    """And what is not said is the default that the reference names."""
+    """A missing field has the default that the reference names."""
     text = changed(
         "[store]", "[store]\n    latency: {ttft_ms: 250}\n    max_in_flight: 7\n    group: solo"
     )
@@ -128,7 +128,7 @@ def test_any_figures_are_read_written_and_read_the_same(
     usd: Decimal,
     timeout_s: Decimal,
 ) -> None:
-    """Seconds are floats inside: what is shown must still be what is in force."""
+    """Seconds are floats inside: the printed value must still be the one in force."""
     text = changed(
         "[store]", f"[store]\n    latency: {{ttft_ms: {ttft_ms:f}, tpot_ms: {tpot_ms:f}}}"
     )
@@ -213,12 +213,12 @@ def test_replicas_are_one_engine_at_one_price(old: str, new: str, different: str
     ],
 )
 def test_a_mistake_hides_no_other_and_makes_none(old: str, new: str, fields: list[str]) -> None:
-    """What could not be read is not called wrong a second time."""
+    """An unreadable part is not called wrong a second time."""
     assert [one.field for one in findings(changed(old, new)) or ()] == fields
 
 
 def test_routes_that_cannot_be_read_say_nothing_of_degrading() -> None:
-    """Only what stands there is judged."""
+    """Only written fields are judged."""
     routes = EXAMPLE[EXAMPLE.index("routes:\n") : EXAMPLE.index("teams:\n")]
     assert [one.field for one in findings(EXAMPLE.replace(routes, "routes: 3\n")) or ()] == [
         "routes"
@@ -226,7 +226,7 @@ def test_routes_that_cannot_be_read_say_nothing_of_degrading() -> None:
 
 
 def test_a_changed_route_is_shown_field_by_field() -> None:
-    """`plan` says what a reader must decide about, in the document's own units."""
+    """`plan` shows the facts for a decision, in the document's own units."""
     (added, change) = changes(parse(EXAMPLE).policy, parse(DESIGNED).policy)[::-1]
     assert (added.verb, added.kind, added.name) == ("added", "route", "assistant-small")
     assert change.details == (
@@ -237,7 +237,7 @@ def test_a_changed_route_is_shown_field_by_field() -> None:
 
 
 def test_defaults_stand_in_the_effective_document() -> None:
-    """An admin reads there what is in force, not what was typed."""
+    """An admin reads there the values in force, not the typed ones."""
     document = effective(parse(EXAMPLE).policy)
     assert document["routes"][0]["timeout_s"] == 600
     assert document["deployments"][0]["timeouts"]["first_token_s"] == 60

@@ -53,7 +53,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Shelf:
-    """Remembers documents, what was expected to be current, and the budgets that came with each
+    """Remembers documents, the expected current version, and the budgets that came with each
     apply.
     """
 
@@ -145,7 +145,7 @@ def prices(version: PolicyVersion) -> dict[str, Price]:
 
 
 def test_an_apply_stores_the_document_and_dates_its_prices() -> None:
-    """The document as written is what an auditor reads later; its hash identifies it."""
+    """An auditor reads the document as written later; its hash identifies it."""
     shelf, book = Shelf(), Book()
     assert put(EXAMPLE, shelf, book) == (1, True)
     assert shelf.stored == [
@@ -199,7 +199,7 @@ def test_no_policy_is_an_error_that_says_what_to_do() -> None:
 
 
 def test_a_stored_document_is_read_back() -> None:
-    """What is in force is what was written."""
+    """The policy in force equals the written one."""
     shelf = Shelf()
     put(EXAMPLE, shelf, Book())
     stored = shelf.current()
@@ -208,7 +208,7 @@ def test_a_stored_document_is_read_back() -> None:
 
 
 def test_prices_come_from_the_policy_then_the_gpu_then_the_list() -> None:
-    """The order decides what a team pays."""
+    """The order decides a team's price."""
     found = prices(current())
     assert found["partner"].source == "policy"
     assert found["gpt-eu"] == LIST_PRICE
@@ -264,8 +264,8 @@ STOOD_IN = changed(
 def test_there_is_one_order_of_prices(
     document: str, book: Book | None, expected: dict[str, str]
 ) -> None:
-    """Policy, `price add`, GPU, the list as imported, the bundled list; a stand-in only where
-    nothing else is.
+    """Policy, `price add`, GPU, the list as imported, the bundled list; a stand-in only if there
+    is no other.
     """
     found = prices_of(parse(document).policy, at=NOW, builtin=listed, book=book)
     assert {name: price.source.split(" ")[0] for name, price in found.items()} == expected
@@ -275,9 +275,7 @@ def test_there_is_one_order_of_prices(
 
 
 def test_an_apply_pins_the_list_before_it_prices() -> None:
-    """What was in force when the policy was approved stays in force until somebody approves another
-    list.
-    """
+    """The prices at the policy's approval stay in force until a person approves another list."""
     shelf, book = Shelf(), Book(imported={"gpt-eu": own("imported")})
     put(EXAMPLE, shelf, book)
     assert book.pinned == [("ada", "first used by policy version 1")]
@@ -285,7 +283,7 @@ def test_an_apply_pins_the_list_before_it_prices() -> None:
 
 
 def test_a_self_hosted_model_never_takes_a_list_price() -> None:
-    """The list knows what a provider asks for that model, not what our GPU costs."""
+    """The list has a provider's price for that model, not our GPU's cost."""
     document = changed("provider: openai\n", "provider: openai_compatible\n    self_hosted: true\n")
     policy = current(document).policy
 
@@ -354,7 +352,7 @@ def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
 
 
 def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
-    """The admin must see what the developer saw."""
+    """The admin must see the developer's message."""
     version = current()
     decision = decision_for(
         version,

@@ -35,7 +35,7 @@ class Authority:
         )
 
     def trusting(self) -> ssl.SSLContext:
-        """What a client uses that trusts this authority."""
+        """Return the context of a client that trusts this authority."""
         return ssl.create_default_context(cafile=str(self.path))
 
     def server(self, kind: str) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Raw answers for the HTTP client, each with what it means."""
+"""Raw answers for the HTTP client, each with its meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Recorded:
-    """Bytes of an answer. `ends_at_close` where only the end of the connection ends it."""
+    """Bytes of an answer. `ends_at_close` if only the end of the connection ends it."""
 
     raw: bytes
     status: int

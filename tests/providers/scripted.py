@@ -1,4 +1,4 @@
-"""A server that does what a test's script says, byte for byte, and a client to call it with."""
+"""A server that follows a test's script, byte for byte, and a client to call it with."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Script = Callable[[Peer], Awaitable[None]]
 
 @dataclass
 class Server:
-    """What the server has seen."""
+    """The server's observations."""
 
     port: int = 0
     connections: int = 0

@@ -1,4 +1,4 @@
-"""Answers are read alike however their bytes come, and what is not HTTP/1.1 is refused."""
+"""Answers are read alike for any packets, and anything but HTTP/1.1 is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.providers.recorded_answers import HEAD, MALFORMED, RECORDED, STREAM, 
 
 
 def read(*pieces: bytes, closed_by: str | None = "nobody") -> Answer:
-    """Feed pieces; `closed_by` None is a proper end of the connection, a text is what broke it."""
+    """Feed pieces; `closed_by` None is a proper end of the connection, a text is its error."""
     answer = Answer()
     for piece in pieces:
         answer.feed(piece)
@@ -89,8 +89,8 @@ def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
             taken = answer.take()
             assert one.body.startswith(taken), at
             if is_whole:
-                # An answer without a length is whole wherever its connection properly ends; one
-                # with garbage after it is whole before the garbage.
+                # An answer without a length is complete at any proper end of the connection; one
+                # with garbage after it is complete before the garbage.
                 assert (one.ends_at_close and reason is None) or taken == one.body, at
 
 
@@ -105,7 +105,7 @@ def test_any_split_gives_the_same(data: st.DataObject, name: str) -> None:
 
 @given(chunks=st.lists(st.binary(min_size=1, max_size=300), max_size=8), size=st.integers(1, 400))
 def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
-    """The body is what was sent, whatever the sizes of chunks and of packets."""
+    """The body equals the sent one, for any sizes of chunks and of packets."""
     raw = STREAM + chunked(*chunks)
     answer = read(*(raw[at : at + size] for at in range(0, len(raw), size)))
     assert (answer.is_complete, answer.take(), answer.may_keep_alive) == (
@@ -127,9 +127,7 @@ def test_any_bytes_end_in_an_answer_or_a_fault(raw: bytes, head: bytes) -> None:
 
 
 def test_the_head_has_a_limit_to_the_byte() -> None:
-    """An endless header may not fill the memory; where the limit lies does not depend on the
-    packets.
-    """
+    """An endless header may not fill the memory; the limit does not depend on the packets."""
     start, end = b"HTTP/1.1 200 OK\r\nx: ", b"\r\ncontent-length: 2\r\n\r\n"
     fits = start + b"a" * (MAX_HEAD_BYTES - len(start) - len(end)) + end
     too_long = start + b"a" + fits.removeprefix(start)
@@ -140,13 +138,13 @@ def test_the_head_has_a_limit_to_the_byte() -> None:
 
 
 def test_ten_informational_answers_are_allowed() -> None:
-    """The limit is where it is said to be."""
+    """The limit is exact."""
     raw = b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INFORMATIONAL + RECORDED["plain"].raw
     assert read(raw).take() == RECORDED["plain"].body
 
 
 def test_endless_trailers_and_extensions_are_a_fault() -> None:
-    """What brings no content is not read for ever."""
+    """Bytes without content are not read for ever."""
     for opening in (b"0\r\n", b"5;"):
         answer = read(STREAM + opening)
         for _ in range(MAX_FRAMING_BYTES // 1000 + 1):
@@ -205,7 +203,7 @@ def test_headers_of_one_name_are_joined() -> None:
 def test_the_upstream_says_how_long_it_keeps_the_connection(
     hint: bytes, seconds: float | None
 ) -> None:
-    """What cannot be read is as if it were not said."""
+    """An unreadable value counts as missing."""
     assert (
         read(HEAD + b"keep-alive: " + hint + b"\r\ncontent-length: 0\r\n\r\n").keep_alive_s
         == seconds

@@ -1,4 +1,4 @@
-"""What bounds an exchange besides silence: its request's own time, the first token, and its
+"""The bounds of an exchange besides silence: its request's own time, the first token, and its
 origin's share.
 """
 
@@ -56,8 +56,8 @@ async def drained(exchange: Exchange) -> None:
 
 
 async def test_headers_and_pings_are_no_first_token() -> None:
-    """An engine answers 200 and then queues; what keeps the line open is not what its caller waits
-    for.
+    """An engine answers 200 and then queues; keep-alive bytes are not the token that its caller
+    waits for.
     """
     async with serving(pings) as server, calling() as client:
         with pytest.raises(
@@ -104,7 +104,9 @@ async def sharing(max_connections: int, *, max_per_origin: int) -> AsyncIterator
 
 
 async def test_one_address_cannot_take_all_connections() -> None:
-    """It hangs, and everybody who wants it is told at once; the others go on as if nothing were."""
+    """It hangs, and its further callers get an error at once; the other addresses are not
+    affected.
+    """
     async with (
         serving(silence) as hung,
         serving(answering(OK)) as well,

@@ -1,5 +1,5 @@
-"""One exchange over a real socket: what is sent, what comes back, and every way in which it can go
-wrong.
+"""One exchange over a real socket: the sent bytes, the received bytes, and every possible
+failure.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ async def test_what_is_malformed_is_an_error_and_the_connection_ends(name: str) 
 @pytest.mark.parametrize("ends", ["closes", "reset"])
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-le"])
 async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> None:
-    """It is not sent again: nobody can say that the upstream did not begin to work on it."""
+    """It is not sent again: the upstream may have begun to work on it."""
     async with serving(says(sent, ends=ends)) as server, calling() as client:
         exchange = await client.send(server.port)
         for _ in range(2):  # asking again gives the same, not a hang
@@ -133,7 +133,7 @@ async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> 
     [b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"content-length: 9\r\n\r\nhello"],
 )
 async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes) -> None:
-    """What came is handed on first: it is metered. A proper close is a cut as well."""
+    """The received part is passed on first: it is metered. A proper close is a cut as well."""
     taken = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -304,9 +304,7 @@ async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None
 
 
 async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
-    """What is read ahead is bounded, and time in which we do not read is not held against the
-    upstream.
-    """
+    """Reading ahead is bounded, and time without reading does not count against the upstream."""
     size, sent = 64 * 1024 * 1024, 0
     piece = bytes(1024 * 1024)
 
@@ -387,7 +385,7 @@ async def test_the_total_counts_for_a_slow_reader_too() -> None:
 
 @pytest.mark.parametrize("size", [1000, 1001])
 async def test_a_read_has_a_limit_to_the_byte(size: int) -> None:
-    """What is at the limit is an answer, what is over it is an error."""
+    """An answer at the limit passes, one over it is an error."""
     answer = says(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size))
     async with serving(answer) as server, calling() as client:
         exchange = await client.send(server.port)
@@ -400,7 +398,7 @@ async def test_a_read_has_a_limit_to_the_byte(size: int) -> None:
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
-    """Row 20: 64 MiB in one chunk where a few bytes were due."""
+    """Row 20: 64 MiB in one chunk instead of a few bytes."""
     size = 64 * 1024 * 1024
     answer = CHUNKED + b"%x\r\n" % size + bytes(size)
     async with serving(says(answer)) as server, calling() as client:
@@ -434,8 +432,8 @@ class Impatient:
 
 @pytest.mark.parametrize("is_in_pieces", [True, False])
 async def test_a_cancelled_wait_loses_nothing(is_in_pieces: bool, rng: random.Random) -> None:
-    """The caller leaves and the answer is read on: wherever the wait is cut, the bytes are the
-    same.
+    """The caller leaves and the answer is read on: for any point of cancellation, the bytes are
+    the same.
     """
     raw = STREAM + chunked(EVENTS[:70], EVENTS[70:71], EVENTS[71:])
 
@@ -464,7 +462,9 @@ async def test_a_cancelled_wait_loses_nothing(is_in_pieces: bool, rng: random.Ra
 
 
 async def test_a_cancelled_read_can_go_on_in_pieces() -> None:
-    """`read`, cancelled, then `chunk`: a drain takes over where a plain answer's reader left."""
+    """`read`, cancelled, then `chunk`: a drain continues at the position of a plain answer's
+    reader.
+    """
     more = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -509,7 +509,9 @@ async def test_a_cancelled_read_leaves_no_larger_buffer_behind() -> None:
 
 
 async def test_close_in_mid_answer_is_seen_by_the_upstream_at_once() -> None:
-    """A GPU is not kept busy for nobody. A second close does nothing; who still waits is told."""
+    """A GPU must not work for an absent caller. A second close does nothing; waiters get an
+    error.
+    """
     async with serving(trickle) as server, calling() as client:
         exchange = await client.send(server.port)
         await exchange.chunk()

@@ -1,4 +1,4 @@
-"""Connections are reused where that is safe, never lost, and never more than allowed."""
+"""Connections are reused if that is safe, never lost, and never more than allowed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_one_connection_serves_one_after_another() -> None:
 
 
 async def test_exchanges_at_the_same_time_have_connections_of_their_own() -> None:
-    """There is no pipelining: a slow answer holds nobody up."""
+    """There is no pipelining: a slow answer delays no other."""
     async with serving(answering(OK)) as server, calling() as client:
         exchanges = [await client.send(server.port) for _ in range(20)]
         assert client.counts == (20, 20)
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_not_read_to_its_end_costs_its_connection() -> 
 
 
 async def test_a_connection_that_the_upstream_closed_is_not_used() -> None:
-    """It closes what was idle for too long; the next request must not be its victim."""
+    """It closes idle connections; the next request must not be its victim."""
     go = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -147,7 +147,9 @@ async def test_a_close_that_the_loop_has_not_seen_yet_is_seen() -> None:
 
 
 def test_idle_connections_are_dropped_before_vllm_drops_them() -> None:
-    """A server that closes while our request is on its way leaves a POST that nobody may repeat."""
+    """A server that closes while our request is on its way leaves a POST that may not be
+    repeated.
+    """
     its_own_s = uvicorn.Config(app="").timeout_keep_alive
     assert its_own_s >= IDLE_S + 0.5
 
@@ -355,11 +357,11 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
     assert asyncio.all_tasks() == {asyncio.current_task()}
     timers = getattr(asyncio.get_running_loop(), "_scheduled", ())  # uvloop does not show its own
     assert [timer for timer in timers if not timer.cancelled()] == []
-    assert open_descriptors() <= before + 1  # the loop's own, where it opens one late
+    assert open_descriptors() <= before + 1  # the loop's own, if it opens one late
 
 
 class SlowResolver(asyncio.SelectorEventLoop):
-    """Counts questions for names and answers when it is told to."""
+    """Counts queries for names and answers on demand."""
 
     def __init__(self) -> None:
         super().__init__()

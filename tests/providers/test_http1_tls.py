@@ -49,9 +49,7 @@ async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str)
 async def test_the_transport_that_serves_verifies(
     authority: Authority, is_trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`open_transport` trusts what the system trusts, and what `SSL_CERT_FILE` names; nobody
-    else.
-    """
+    """`open_transport` trusts the system's authorities and `SSL_CERT_FILE`'s; no others."""
     if is_trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     async with serving(answering(OK), tls=authority.server("good")) as server:
@@ -92,7 +90,7 @@ async def test_a_broken_handshake_is_unreachable(authority: Authority, how: str)
 
 
 async def test_a_slow_reader_stops_a_tls_upstream_too(authority: Authority) -> None:
-    """Back-pressure passes through the encryption, and what comes in the end is whole."""
+    """Back-pressure passes through the encryption, and the received body is whole."""
     size, sent = 32 * 1024 * 1024, 0
 
     async def script(peer: Peer) -> None:

@@ -60,16 +60,14 @@ async def deliver(url: str, secret: str, *, timeout_s: float = 5.0) -> None:
 
 
 def parsed(request: bytes) -> tuple[str, dict[str, str], bytes]:
-    """The first line, headers and body of what arrived."""
+    """Return the first line, headers and body of the received request."""
     head, _, body = request.partition(b"\r\n\r\n")
     first, *rest = head.decode().split("\r\n")
     return first, dict(line.split(": ", 1) for line in rest), body
 
 
 def verify(headers: dict[str, str], body: bytes, secret: str) -> dict[str, Any]:
-    """What docs/reference/alerts.md tells receivers to do, and nothing of the gateway's own
-    code.
-    """
+    """Verify as docs/reference/alerts.md instructs receivers, without the gateway's own code."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     expected = "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
@@ -126,9 +124,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
     "status", ["200 OK", "201 Created", "202 Accepted", "204 No Content", "299 x", "200"]
 )
 async def test_any_2xx_is_delivered(secret: str, status: str) -> None:
-    """Receivers differ in what they say when they have it; what follows the head is not waited
-    for.
-    """
+    """Receivers differ in their success status; bytes after the head are not awaited."""
     answer = f"HTTP/1.1 {status}\r\ncontent-length: 1000000\r\n\r\n".encode()
     async with serving(answering(answer)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/", secret)
@@ -143,7 +139,9 @@ async def test_what_is_said_in_between_is_no_answer(secret: str) -> None:
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 404, 410, 429, 500, 503])
 async def test_anything_else_is_not(secret: str, status: int) -> None:
-    """An error page is not somebody who read it; the number is told, the page is not."""
+    """An error page does not mean that the alert was read; the status is reported, the page is
+    not.
+    """
     answer = f"HTTP/1.1 {status} No\r\ncontent-length: 6\r\n\r\nhidden".encode()
     async with serving(answering(answer)) as server:
         with pytest.raises(NotDelivered, match=f"^The webhook answered {status}\\.") as said:
@@ -324,8 +322,8 @@ def test_a_secret_is_base64_behind_its_prefix_and_else_as_it_stands(
 async def test_a_secret_that_cannot_be_used_is_named_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, value: str | None, what: str
 ) -> None:
-    """Unsigned is not sent; the message says which variable to set, and is kept where finance reads
-    it.
+    """An unsigned alert is not sent; the message names the variable, and is kept in finance's
+    view.
     """
     monkeypatch.delenv("A_SECRET", raising=False)
     if value is not None:

@@ -1,4 +1,4 @@
-"""Random but valid events, and what each of them has of a dimension: the oracle of the property
+"""Random but valid events, and each one's values of a dimension: the oracle of the property
 tests.
 """
 
@@ -72,7 +72,7 @@ def parts_of(one: UsageEvent, dimension: Dimension) -> list[tuple[object, int]]:
 
 
 def values_of(one: UsageEvent, dimension: Dimension) -> list[object]:
-    """What an event has of a dimension: one value, or one for each of its tags."""
+    """Return an event's values of a dimension: one value, or one for each of its tags."""
     if dimension is Dimension.TAG:
         return [f"{name}={value}" for name, value in one.tags.items()] or [UNALLOCATED]
     if dimension is Dimension.DAY:

@@ -1,6 +1,4 @@
-"""What was booked after an event: in every total of money, beside the events, and out of what is
-still held.
-"""
+"""Later bookings: in every total of money, beside the events, and out of the held amounts."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ def test_every_report_of_money_shows_what_was_adjusted(
 
 
 def test_without_adjustments_nobody_is_told_of_any(finance: Reports, write: Write) -> None:
-    """A note that always stands there is read by nobody."""
+    """A note that is always there is not read."""
     write(event(1, cost_nusd=100))
     report = finance.run("spend", ask())
     assert (report.total["adjustments_usd"], report.total["total_usd"]) == (Decimal(0), usd(100))
@@ -82,7 +80,7 @@ def test_without_adjustments_nobody_is_told_of_any(finance: Reports, write: Writ
 def test_a_resolved_attempt_is_not_unknown_any_more(
     finance: Reports, write: Write, database: Database
 ) -> None:
-    """The share of unknown and what is held for it must fall when somebody does the work."""
+    """The unknown share and its hold must fall when the work is done."""
     write(event(1, **UNKNOWN))
     before = finance.run("spend", ask())
     assert (before.total["unknown_attempts"], before.total["total_usd"]) == (1, None)
@@ -136,9 +134,7 @@ def test_an_expected_cost_is_flagged_as_one(
 def test_events_and_adjustments_add_up_by_everything(
     finance: Reports, database: Database, rng: Random, by: str
 ) -> None:
-    """An adjustment belongs to whatever its event belongs to; from a roll-up or not, to the
-    nano-dollar.
-    """
+    """An adjustment has all dimensions of its event; from a roll-up or not, to the nano-dollar."""
     known = [random_event(number, rng) for number in range(120)]
     ledger = Ledger(database)
     ledger.write(known[:60])
@@ -219,9 +215,7 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
 def test_unsettled_lists_what_nobody_has_settled(
     finance: Reports, write: Write, database: Database
 ) -> None:
-    """Whoever reconciles needs the key, the age, whose it is, where it ran, and why nobody
-    knows.
-    """
+    """Reconciliation needs the key, the age, the team, the deployment, and the reason."""
     hour = timedelta(hours=1)
     write(
         event(1, **UNKNOWN),
@@ -266,7 +260,7 @@ def findings(finance: Reports) -> dict[str, str]:
 
 
 def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: Database) -> None:
-    """The list must be able to be empty, or nobody reads it."""
+    """The list must be able to be empty, or it will not be read."""
     write(
         event(1),
         event(2, is_demo=True, **UNKNOWN),

@@ -48,7 +48,7 @@ RULES = (MONTH, SOFT_DAY, EACH_PROJECT, EACH_KEY, CENTRE)
 
 @pytest.fixture
 def leases(database: Database) -> Iterator[BudgetLeaseTable]:
-    """Where a worker takes slices."""
+    """Return the store that leases slices to workers."""
     opened = BudgetLeaseTable(database)
     yield opened
     opened.close()
@@ -252,8 +252,8 @@ def test_a_period_that_the_policy_has_cut_short_runs_no_more(
 def test_forecasts_count_each_owners_own_spending(
     database: Database, finance: Reports, write: Write
 ) -> None:
-    """The rate of a key is not that of its team; an unknown cost counts at its hold, an adjustment
-    where it is.
+    """A key's rate is not its team's; an unknown cost counts at its hold, an adjustment in its
+    own period.
     """
     project = team_rule(
         USD, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*"

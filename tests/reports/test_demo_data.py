@@ -1,4 +1,4 @@
-"""Demo data: believable, repeatable, and marked as what it is."""
+"""Demo data: realistic, repeatable, and marked as demo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRICES = demo_prices(
 
 @pytest.fixture(scope="module")
 def ninety_days() -> list[UsageEvent]:
-    """What `tollgate demo-data` makes."""
+    """Return the output of `tollgate demo-data`."""
     return list(demo_events(until=UNTIL, seed=7, prices=PRICES))
 
 

@@ -1,6 +1,4 @@
-"""The GPU bill adds up: hours × rate = bill = applied + idle + variance, whatever the hours look
-like.
-"""
+"""The GPU bill adds up: hours × rate = bill = applied + idle + variance, for any hours."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ def own(number: int, *, at: datetime = MIDNIGHT, **changes: Any) -> Any:
 def test_a_day_adds_up_to_the_nano_dollar(
     finance: Reports, write: Write, database: Database
 ) -> None:
-    """What teams were charged plus what nobody was is the bill: finance books both."""
+    """The teams' charges plus the uncharged rest is the bill: finance books both."""
     runs(database, hours=24)
     write(*(own(n, at=MIDNIGHT + timedelta(hours=n), cost_nusd=10**9 + n) for n in range(24)))
     write(
@@ -124,9 +122,7 @@ def test_more_applied_than_billed_is_shown_as_a_negative_variance(
 def test_a_bill_that_is_not_known_is_not_zero(
     finance: Reports, write: Write, database: Database
 ) -> None:
-    """Charges of hours in which nobody saw the engine stand apart, so that the rest still adds
-    up.
-    """
+    """Charges of hours without a look have their own column, so that the rest still adds up."""
     write(own(1, cost_nusd=5), own(2, at=MIDNIGHT + timedelta(hours=30), cost_nusd=7))
     runs(database, hours=1)
 

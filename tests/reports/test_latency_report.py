@@ -1,6 +1,4 @@
-"""What callers waited, against the bounds that were in force: from the attempts themselves, and not
-flattered.
-"""
+"""Callers' waits against the bounds in force: from the attempts themselves, and not flattered."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def timed(number: int, rng: Random) -> UsageEvent:
 
 
 def figures(events: list[UsageEvent]) -> dict[str, Any]:
-    """What the report has to say of these events."""
+    """Return the report's figures for these events."""
     found: dict[str, Any] = {"attempts": len(events)}
     for name, member in TIMES.items():
         seen = [value for one in events if (value := getattr(one, member)) is not None]
@@ -99,8 +97,8 @@ def figures(events: list[UsageEvent]) -> dict[str, Any]:
 def test_every_figure_is_of_the_attempts_themselves(
     finance: Reports, write: Write, rng: Random, dimension: Dimension
 ) -> None:
-    """A percentile of percentiles is nobody's wait; a bound that is not the attempt's own is
-    nobody's promise.
+    """A percentile of percentiles is no caller's wait; a bound that is not the attempt's own is
+    no promise.
     """
     events = [timed(number, rng) for number in range(300)]
     write(*events)
@@ -164,7 +162,7 @@ def test_a_bound_of_another_shape_is_none(
 
 
 def test_a_caller_who_leaves_is_no_error(finance: Reports, write: Write) -> None:
-    """An error rate that rises with every closed tab is one that nobody watches."""
+    """An error rate that rises with every closed tab would be ignored."""
     write(*(event(number, outcome=outcome) for number, outcome in enumerate(Outcome)))
     share = finance.run("latency", ask()).total["error_share"]
     assert float(str(share)) == pytest.approx((len(Outcome) - 3) / len(Outcome))

@@ -1,6 +1,4 @@
-"""The past as a replay reads it: every attempt in the order of time, with what its decision
-depended on.
-"""
+"""The past for a replay: every attempt in time order, with every input of its decision."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ FEATURES = {
 def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
     finance: reports.Reports, write: Write
 ) -> None:
-    """What is lost on the way here is decided without."""
+    """A lost input would be missing in the decision."""
     usage = TokenUsage(input_tokens=1000, output_tokens=50, audio_input_tokens=10)
     write(
         event(
@@ -129,7 +127,7 @@ def test_an_unknown_cost_is_none_and_its_hold_is_there(
 
 
 def test_speeds_are_medians_by_deployment(finance: reports.Reports, write: Write) -> None:
-    """What was not measured is not zero."""
+    """An unmeasured time is not zero."""
     write(*(event(number, ttft_s=number / 10, tpot_s=None) for number in (1, 2, 9)))
     with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
         assert past.speeds() == {"gpt-eu": (0.2, None)}
@@ -173,7 +171,7 @@ def test_grants_are_known_by_account_and_period(
 
 
 def test_recent_traffic_is_by_team_and_route(finance: reports.Reports, write: Write) -> None:
-    """A plan names who used what is about to go."""
+    """A plan names the recent users of a removed part."""
     write(
         event(1),
         event(2, route="small"),

@@ -1,5 +1,5 @@
-"""The receipt of one request: all attempts, every line's arithmetic, and why it went where it
-went.
+"""The receipt of one request: all attempts, every line's arithmetic, and the reasons for its
+deployment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_receipt_adds_up_line_by_line(finance: Reports, write: Write) -> None:
 
 
 def test_a_rounded_line_says_that_it_is_rounded() -> None:
-    """`=` must be true: where the nano-dollar was rounded, the receipt says `≈`."""
+    """`=` must be true: if the nano-dollar was rounded, the receipt shows `≈`."""
     line = Line(kind=TokenKind.INPUT, tokens=1, usd_per_mtok=Decimal("0.0625"), cost_nusd=62)
     assert arithmetic(line) == "1 × 0.0625 USD / 1,000,000 ≈ 0.000000062 USD"
 

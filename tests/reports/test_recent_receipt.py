@@ -32,8 +32,8 @@ UNKNOWN: dict[str, Any] = {
     "cost_nusd": None,
     "held_nusd": 70,
 }
-# What JSON, Postgres or a float could bend on the way: order, escapes, NUL, half a surrogate pair,
-# many digits.
+# Values that JSON, Postgres or a float could change on the way: order, escapes, NUL, half a
+# surrogate pair, many digits.
 ODD = {"zz": "1", "a": "é", "B": "\0", "b\0": "x\ud800y", "": " ", "long-name": "\\u0000"}
 DECISION = {
     "objective": "priority",
@@ -101,7 +101,7 @@ def test_a_receipt_reads_alike_before_and_after_the_commit(
     write(*events)
 
     assert [text(finance, one.request_id) for one in events] == before
-    # What is stored wins over what is remembered: the memory may be older than an adjustment.
+    # The stored data override the remembered ones: the memory may be older than an adjustment.
     assert [
         text(finance, one.request_id, recent=[replace(one, cost_nusd=1)]) for one in events
     ] == before
@@ -189,7 +189,7 @@ def test_every_figure_says_how_it_was_obtained(
 def test_an_adjustment_changes_the_total_and_never_the_cost(
     finance: Reports, write: Write, database_url: str
 ) -> None:
-    """What was booked stays; what stands is booked plus corrections, also for an attempt that was
+    """A booking stays; the total is the booking plus corrections, even for an attempt that was
     unknown.
     """
     write(event(1), event(1, attempt=2, outcome=Outcome.UPSTREAM_TIMEOUT, **UNKNOWN))
@@ -220,7 +220,7 @@ def test_an_adjustment_changes_the_total_and_never_the_cost(
 def test_a_correction_that_does_not_settle_leaves_the_cost_unknown(
     finance: Reports, write: Write, database_url: str
 ) -> None:
-    """A credit note is no proof of what was used."""
+    """A credit note is no proof of usage."""
     write(event(1, **UNKNOWN))
     adjust(database_url, request_id(1), attempt=1, amount_nusd=-30, kind="credit")
     found = finance.receipt(request_id(1))

@@ -1,4 +1,4 @@
-"""What reports say of unknown, demo and unmeasured events, and how they leave as JSON and CSV."""
+"""The reports' treatment of unknown, demo and unmeasured events, and their JSON and CSV."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UNKNOWN: dict[str, Any] = {
 
 
 def test_unknown_is_never_zero(finance: Reports, write: Write) -> None:
-    """A cost nobody knows, shown as 0, is a bill that finance finds at the end of the quarter."""
+    """An unknown cost shown as 0 is a bill that finance finds at the end of the quarter."""
     write(event(1, team="a", **UNKNOWN), event(2, team="b"))
 
     report = finance.run("spend", ask())
@@ -176,7 +176,7 @@ def test_own_usage_is_the_callers_alone(finance: Reports, write: Write) -> None:
 
 
 def test_a_question_nobody_can_answer_is_refused_in_words(finance: Reports) -> None:
-    """The words that exist are in the message: nobody has to look them up."""
+    """The message has the existing words, so the user need not look them up."""
     with pytest.raises(BadUsage, match="Use one of: team"):
         ask(by=["colour"])
     with pytest.raises(BadUsage, match="2026-11"):

@@ -1,4 +1,4 @@
-"""A report's total is the sum of its events, whatever is asked."""
+"""A report's total is the sum of its events, for any question."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_tags_do_not_inflate_the_total(finance: Reports, write: Write) -> None:
 
 
 def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> None:
-    """Parts of 41.56 USD of a whole of 29.01 cannot be booked: what is counted twice is taken off
-    by name.
+    """Parts of 41.56 USD of a whole of 29.01 cannot be booked: repeated counts are subtracted in
+    a named row.
     """
     write(
         event(1, tags={"env": "prod", "app": "bot", "run": "7"}),

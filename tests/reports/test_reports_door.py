@@ -1,4 +1,4 @@
-"""The one door to the reports: what it lets nobody do, and what it says when it is shut."""
+"""The one entry to the reports: its restrictions, and its message when it is shut."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gateway.reports.sources.connection import Reader
     ],
 )
 def test_reports_can_only_read_finance(database_url: str, statement: str) -> None:
-    """The dashboard faces many people: whatever a statement tries, the role has no more than
-    finance's views.
+    """The dashboard faces many people: for any statement, the role has no more than finance's
+    views.
     """
     reader = Reader(database_url)
     try:
@@ -31,7 +31,7 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
 
 
 def test_a_database_that_is_away_says_what_to_do() -> None:
-    """Nobody fixes a traceback."""
+    """A user cannot fix a traceback."""
     with (
         reports.open("postgresql://nobody@127.0.0.1:9/none") as shut,
         pytest.raises(DatabaseUnavailable, match="fix"),

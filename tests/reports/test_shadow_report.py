@@ -1,4 +1,4 @@
-"""What is in shadow is counted and shown before anybody turns it on."""
+"""Elements in shadow mode are counted and shown before they are enforced."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def trials(seed: int, numbers: range, *, lanes: int, quiet: bool = False) 
 
 
 async def field_findings() -> list[str]:
-    """What the corpus of provider fields finds."""
+    """Return the findings of the corpus of provider fields."""
     lane = Lane()
     await lane.open()
     try:
@@ -69,7 +69,7 @@ async def field_findings() -> list[str]:
 
 
 def main() -> int:
-    """Run them; 0 where the gateway does what is specified."""
+    """Run them; return 0 if the gateway meets the specification."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     parser = argparse.ArgumentParser(
         prog="python -m tests.residency", description=__doc__.splitlines()[0]

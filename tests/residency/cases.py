@@ -1,5 +1,4 @@
-"""Random policies, requests, faults and edits, as plain documents: what somebody could write, and
-what could happen.
+"""Random policies, requests, faults and edits, as plain documents that a user could write.
 
 Every draw comes from the seed of its case, so a case that fails is run again by its number.
 """
@@ -48,7 +47,7 @@ LISTS = ("regions", "at_rest", "telemetry", "deny_regions", "gateway_regions")
 
 @dataclass(frozen=True)
 class Ask:
-    """What one request says, and where and when it is served."""
+    """One request, with the place and time of its service."""
 
     data_class: str | None
     data_tags: tuple[str, ...]
@@ -58,8 +57,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Case:
-    """A policy, a request, how the endpoints behave, and what is changed while the request runs or
-    after it.
+    """A policy, a request, the endpoints' behaviour, and the edits during the request or after
+    it.
     """
 
     number: int
@@ -147,7 +146,7 @@ def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> d
         found["max_retention_days"] = draw.choice((0, 7, 30))
     if draw.random() < 0.15:
         found["mode"] = draw.choice(("shadow", "enforced"))
-    # What promises no place cannot be allowed by name.
+    # A place without a promise cannot be allowed by name.
     for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
         if field in found:
             found[field] = [place for place in found[field] if place not in ("global", "unknown")]
@@ -189,7 +188,8 @@ def _edit(draw: Random, document: dict[str, Any]) -> None:
         document["classes"][label] = rule(draw, document, is_class=True)
     elif what == "region" and document["regions"]:
         children = document["regions"][draw.choice(list(document["regions"]))]
-        # A region that others are named by stays known; what is taken out of a parent stands alone.
+        # A region that others refer to stays known; a child that is removed from a parent stands
+        # alone.
         if len(children) > 1 and not _is_named(document, children[-1]):
             children.pop()
     elif what == "facts":

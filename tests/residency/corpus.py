@@ -141,7 +141,7 @@ ORDINARY_PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Sent:
-    """One body of the corpus. `feature` is what it needs under a rule, None for an ordinary one."""
+    """One body of the corpus. `feature` is its need under a rule, None for an ordinary one."""
 
     what: str
     operation: str
@@ -242,7 +242,7 @@ def policy(*, is_ruled: bool, allows: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 async def findings(lane: Lane) -> list[str]:
-    """Send every body under a rule and without one; return what went otherwise than it must."""
+    """Send every body under a rule and without one; return the wrong results."""
     asked, found = Ask(data_class=None, data_tags=(), gateway_region="de", day=TODAY), []
     lane.clock.day = asked.day
     for is_ruled in (True, False):

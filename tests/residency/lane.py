@@ -88,7 +88,7 @@ class Clock:
 
 
 class Endpoint:
-    """One TCP port. `touched` counts connections and what is sent on those that were kept."""
+    """One TCP port. `touched` counts connections, and the requests on kept ones."""
 
     def __init__(self) -> None:
         self.behaviour, self.elsewhere = "answers", ""
@@ -172,7 +172,7 @@ class Endpoint:
 
 @dataclass
 class Reply:
-    """What the caller got."""
+    """The caller's answer."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Reply:
 
     @property
     def code(self) -> str | None:
-        """The error's code; None where there is none."""
+        """Return the error's code; None without an error."""
         with suppress(ValueError):
             answer = json.loads(self.body)
             return (answer.get("error") or {}).get("code")

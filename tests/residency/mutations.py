@@ -1,8 +1,7 @@
-"""Flip each operator of the rules, one at a time, and see that the oracle notices.
+"""Flip each operator of the rules, one at a time, and check that the oracle notices.
 
-A checker that finds nothing proves little until it was seen to find what is wrong. Each mutation is
-made in a copy of the package; a run of some hundred cases on that copy must end with violations, or
-not run at all.
+A checker proves little until it has found a real mistake. Each mutation is made in a copy of the
+package; a run of some hundred cases on that copy must end with violations, or not run at all.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ SWAPPED = {"all": "any", "any": "all"}
 
 
 class _Flip(ast.NodeTransformer):
-    """Changes the operator of this number; counts them where there is none of it."""
+    """Changes the operator of this number; without a number it counts them."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -140,7 +139,7 @@ class _Flip(ast.NodeTransformer):
 
 
 def mutations(path: str) -> Iterator[tuple[str, str]]:
-    """Every mutation of a file: what it is, and the whole text with it."""
+    """Yield every mutation of a file: its description, and the complete text with it."""
     source = (REPOSITORY / path).read_text(encoding="utf-8")
     number = 0
     while True:
@@ -188,7 +187,7 @@ def is_noticed(path: str, text: str, seed: int) -> bool:
 
 
 def main(seed: int, *, is_written: bool) -> int:
-    """Run all; 0 where each was noticed or is known to change nothing."""
+    """Run all; return 0 if each was noticed or is known to change nothing."""
     planned = [(path, what, text) for path in RULES for what, text in mutations(path)]
     survived = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,11 +1,10 @@
-"""The specification of docs/decisions/0012 as sets of places, sharing no code with what it checks.
+"""The specification of docs/decisions/0012 as sets of places, sharing no code with the gateway.
 
 The gateway walks a tree from names to names. Here every name means a set of places, and every
-question is one about sets: a region is covered where its places are among those that are allowed.
-What is known of the world is written down here once more, from the treaties and not from the
-gateway's table.
+question is one about sets: a region is covered if its places are among the allowed ones. The
+geography is written down here once more, from the treaties and not from the gateway's table.
 
-Documents and requests are plain dicts, as somebody writes them.
+Documents and requests are plain dicts, as a user writes them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ EU = (
 EEA_BESIDES = ("is", "li", "no")
 EUROPE_BESIDES = ("ch", "uk")
 NOWHERE = ("global", "unknown")
-# What OpenAI says of its European host:
+# OpenAI's statement about its European host:
 # https://developers.openai.com/api/docs/guides/data-residency
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "eu.api.openai.com": {
@@ -109,7 +108,7 @@ class World:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the specification says of one deployment: the denials that count, and those that are
+    """The specification's verdict on one deployment: the enforced denials, and those that are
     only shown.
     """
 
@@ -127,9 +126,9 @@ def judge(
     request: Mapping[str, Any],
     shipped: Mapping[str, Any],
 ) -> Verdict:
-    """Whether a deployment may take a request.
+    """Return whether a deployment may take a request.
 
-    `shipped` is what the gateway knows of the deployment's host.
+    `shipped` are the gateway's bundled facts about the deployment's host.
 
     A request has `team`, `data_class` and `data_tags` (None and empty: the team's),
     `gateway_region` and `day`.
@@ -169,7 +168,7 @@ def facts_of(
     *,
     day: date,
 ) -> dict[str, Any]:
-    """What is believed of a deployment on a day."""
+    """Return the valid facts of a deployment on a day."""
     own = deployment.get("residency", {})
     facts = {"processing": deployment["region"]}
     for name in ("at_rest", "telemetry", "retention_days"):

@@ -31,8 +31,8 @@ def test_no_request_reaches_what_the_specification_forbids() -> None:
 
 
 def test_a_residency_rule_refuses_every_field_that_could_lead_elsewhere() -> None:
-    """The fields of eighteen dialects: what routes, fetches, searches or is unknown reaches no
-    upstream.
+    """The fields of eighteen dialects: a field that routes, fetches, searches or is unknown
+    reaches no upstream.
     """
     assert asyncio.run(field_findings()) == []
     assert all(entry["source"] for entry in entries())

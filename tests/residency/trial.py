@@ -1,4 +1,4 @@
-"""One case from the beginning to the end, and what is wrong about it."""
+"""One case from the beginning to the end, and its violations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATE = (Outcome.UPSTREAM_TIMEOUT, Outcome.UPSTREAM_UNREACHABLE)
 
 @dataclass
 class Tally:
-    """What was seen over all cases."""
+    """The counts over all cases."""
 
     findings: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -58,8 +58,8 @@ async def run(case: Case, lane: Lane, tally: Tally) -> None:
 
 
 def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
-    """Who answered the first request and said `global` where a place was promised: not to be used
-    again.
+    """Return the deployments that answered the first request with `global` despite a promised
+    place: not to be used again.
     """
     name = reply.headers.get("x-tollgate-deployment")
     return frozenset(
@@ -70,7 +70,7 @@ def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
 
 
 def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
-    """What the specification says of each deployment, in the route's order."""
+    """Return the specification's verdict on each deployment, in the route's order."""
     by_name = {one["name"]: one for one in document["deployments"]}
     request = {
         "team": TEAM,
@@ -108,7 +108,7 @@ def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
-    """Every denial by its rule and field, also where another had decided already."""
+    """Compare every denial by its rule and field, even if another had decided already."""
     policy = parse(json.dumps(document)).policy
     team = policy.teams[TEAM]
     asked = DataClass[case.ask.data_class.upper()] if case.ask.data_class else team.data_class
@@ -173,8 +173,8 @@ def _compare_permits(
 
 
 def _was_late(lane: Lane, good: list[str]) -> bool:
-    """Whether one that answers was tried and not heard in time; the error that the caller hears is
-    the last one's.
+    """Return whether an answering deployment was tried and not received in time; the caller gets
+    the last error.
     """
     return any(event.deployment in good and event.outcome in LATE for event in lane.journal.events)
 
@@ -224,7 +224,7 @@ def _judge(
 
 
 async def _behave(case: Case, lane: Lane) -> None:
-    """Set the endpoints up. Those that nobody may reach listen, or nobody would see who tries."""
+    """Set the endpoints up. Forbidden ones listen too, so that an attempt to reach them is seen."""
     expected = [verdicts(lane.at(document), case.ask) for document in (case.document, case.edited)]
     for number, (one, behaviour) in enumerate(
         zip(case.document["deployments"], case.behaviours, strict=True)
@@ -241,7 +241,7 @@ async def _behave(case: Case, lane: Lane) -> None:
 
 
 async def _reached(lane: Lane, asking: asyncio.Future[Reply]) -> None:
-    """Until an endpoint has the request, or nobody will."""
+    """Wait until an endpoint has the request, or none will get it."""
     waits = [asyncio.ensure_future(endpoint.reached.wait()) for endpoint in lane.endpoints]
     await asyncio.wait({asking, *waits}, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
