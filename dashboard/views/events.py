@@ -129,7 +129,9 @@ def show() -> None:
         f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a "
         "row to see its receipt."
     )
-    pager.number_input(f"Page of {pages:,}", 1, pages, key="page_number", disabled=pages == 1)
+    pager.number_input(
+        f"Page {number:,} of {pages:,}", 1, pages, key="page_number", disabled=pages == 1
+    )
     picked = show_report(report, COLUMNS, key=f"events_{dataset()}_{month}_{number}")
     if picked is not None:
         receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))

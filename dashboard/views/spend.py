@@ -139,14 +139,14 @@ def _show_headlines(month: str, where: Where) -> None:
     )
     unknown, attempts = total["unknown_attempts"], total["attempts"]
     cards[3].metric(
-        "Held for unknown, USD",
+        "Not yet known, at most, USD",
         _amount(total["held_usd"]),
         border=True,
         delta_color="off",
         delta_arrow="off",
         delta=f"{count(unknown)} of {counted(attempts, 'attempt')}",
-        help="Attempts whose usage nobody reported. They are not in the spend; this is the "
-        "most they can cost.",
+        help="Attempts without reported usage. Their cost is not in the spend; this is its "
+        "upper bound.",
     )
 
 

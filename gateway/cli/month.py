@@ -50,4 +50,5 @@ def status(
     note(f"Month {wanted:%Y-%m} is {found.state}.")
     if found.has_findings:
         raise typer.Exit(1)
-    note("Nothing is open.")
+    attempts = "" if found.attempts else f"No attempts in {wanted:%Y-%m}. "
+    note(f"{attempts}Nothing stands against closing it.")

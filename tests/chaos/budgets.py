@@ -73,7 +73,7 @@ MOST_BUSY_SHARE = (
 )
 
 _FIGURES = re.compile(
-    r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held; this "
+    r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held "
     r"request may cost up to "
     r"\$(?P<hold>[\d,.]*\d)"
 )

@@ -95,12 +95,14 @@ def test_the_figures_of_the_audit_give_a_grant_that_can_be_typed() -> None:
         (
             89_800_000,
             254_000,
-            "$0.09 limit, $0.0898 spent, $0.00 held; this request may cost up to $0.000254.",
+            "$0.09 limit, $0.0898 spent, $0.00 held or being booked; this request may cost up "
+            "to $0.000254.",
         ),
         (
             89_999_990,
             254_000,
-            "$0.09 limit, $0.08999999 spent, $0.00 held; this request may cost up to $0.000254.",
+            "$0.09 limit, $0.08999999 spent, $0.00 held or being booked; this request may cost "
+            "up to $0.000254.",
         ),
     ],
 )

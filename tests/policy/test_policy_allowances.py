@@ -251,7 +251,7 @@ ODD = [
         35,
         "routes[0].deployments[1]",
         "nothing bounds an answer of 'gpt-eu' here: neither the route nor the deployment has "
-        "max_output_tokens, nor is there a context_window; where callers give no maximum, such "
+        "max_output_tokens, nor is there a context_window; if callers give no maximum, such "
         "requests of teams with a hard budget (payments, search) are refused",
     ),
 ]

@@ -302,7 +302,7 @@ def test_what_is_open_in_a_month_is_named(
         "stand-in prices": "1 attempt(s) charged at a stand-in price",
         "suspect usage": "1 attempt(s) whose reported usage contradicts itself",
         "conflicting events": "1 event(s) came again with other content",
-        "GPU hours": "1 of 1 hour(s) of own GPUs have no known bill",
+        "GPU hours": "1 of 1 hour(s) of self-hosted GPUs have no known bill",
         "dead letters": "1 record(s) of any month could not be booked",
         "journals": "1 silent for 24 hours: they may hold events",
         "lost journals": "1: their unwritten events are not in the ledger",

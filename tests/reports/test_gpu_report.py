@@ -177,8 +177,8 @@ def test_reports_of_spend_say_what_idle_they_leave_out(
         "other month": finance.run("spend", ask(month="2026-10")).notes,
     }
     whole = "Idle GPU cost not included: $11.40 of a GPU bill of $12.40"
-    assert f"{whole}; see report gpu." in said["month"]
-    assert f"{whole} of all teams together; see report gpu." in said["team"]
+    assert f"{whole}; tollgate report gpu shows it." in said["month"]
+    assert f"{whole} of all teams together; tollgate report gpu shows it." in said["team"]
     assert "Idle" not in " ".join(said["other month"])
 
 

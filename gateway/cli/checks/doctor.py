@@ -217,7 +217,9 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
             f"price {name}",
             Status.FAIL,
             "none: its requests are refused",
-            "add 'price' or 'gpu' to it",
+            "add 'gpu' to it"
+            if version.policy.deployments[name].is_self_hosted
+            else f"add 'price' to it, or: tollgate price add --deployment {name} …",
         )
     if version.policy.deployments and not unpriced(version.policy, prices):
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
@@ -330,7 +332,7 @@ def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Chec
     except OSError:
         return Check(name, Status.OK, f"{host}:{port} is free")
     if _http_status(health) == 200:
-        return Check(name, Status.OK, f"{host}:{port} is the {what} that runs")
+        return Check(name, Status.OK, f"{host}:{port} is in use by this Tollgate's {what}")
     return Check(
         name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}"
     )

@@ -66,7 +66,8 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
         note(rejected.message)
         raise typer.Exit(1) from None
     policy = parsed.policy
-    _show_findings((*parsed.notes, *price_notes(policy, text, toolbox)), format, is_valid=True)
+    notes = sorted((*parsed.notes, *price_notes(policy, text, toolbox)), key=lambda n: n.line)
+    _show_findings(tuple(notes), format, is_valid=True)
     note(
         f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), "
         f"{len(policy.teams)} team(s). Next: tollgate policy apply {file}"

@@ -83,7 +83,7 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
             "requests are refused"
         )
         yield Finding(
-            line, "deployments", f"{message} (unpriced_model); add 'price'", is_error=False
+            line, "deployments", f"{message} (unpriced_model); add 'price' to it", is_error=False
         )
 
 

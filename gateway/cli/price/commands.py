@@ -21,6 +21,7 @@ from gateway.cli.terminal.output import (
     Table,
     note,
     print_json,
+    rate_text,
     show,
     show_record,
     write,
@@ -29,7 +30,7 @@ from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey
 from gateway.domain.pricing.pricing import Price, cost_nusd, lines
-from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind, TokenUsage
 from gateway.errors import NothingFound
 from gateway.services.policy.apply import price_of, prices_of, require_current, unpriced
 
@@ -113,6 +114,8 @@ def list_prices(
         for name, deployment in policy.deployments.items()
         for row in _rows(deployment, prices.get(name))
     ]
+    if format is Format.TABLE:
+        rows = [_for_people(COLUMNS, row) for row in rows]
     show(Table(COLUMNS, rows), format, empty="The policy has no deployment.")
     for name in unpriced(policy, prices):
         note(
@@ -182,6 +185,15 @@ def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ..
         return
     for tier, kind, from_input_tokens, usd_per_mtok in _rate_rows(price):
         yield (*head, kind, usd_per_mtok, from_input_tokens, tier, price.source, price.price_id)
+
+
+def _for_people(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row whose calls of a provider's tools have the unit of contracts: per thousand."""
+    rate, kind = columns.index("usd_per_mtok"), columns.index("kind")
+    if row[kind] not in CALL_KINDS or row[rate] is None:
+        return tuple(row)
+    per_thousand = f"{rate_text(row[rate] / 1000)} per 1,000 calls"
+    return (*row[:rate], per_thousand, *row[rate + 1 :])
 
 
 def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
@@ -309,8 +321,9 @@ def _about(one: Shown, at: datetime) -> dict[str, Any]:
 def _print(one: Shown, at: datetime) -> None:
     show_record(_about(one, at), Format.TABLE)
     if one.price is not None:
-        write("\nRates, USD per million:\n")
-        show(Table(RATE_COLUMNS, _rate_rows(one.price)), Format.TABLE, empty="")
+        write("\nRates, USD per million tokens:\n")
+        rows = [_for_people(RATE_COLUMNS, row) for row in _rate_rows(one.price)]
+        show(Table(RATE_COLUMNS, rows), Format.TABLE, empty="")
         write("\nA request of 1,000 tokens in and 1,000 out:\n")
         examples = [
             (tier, f"${plain_usd(nusd_from_usd(cost_usd))}")

@@ -144,9 +144,11 @@ def csv_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rate_text(usd_per_mtok: Decimal) -> str:
-    """Return a rate for people: dollars to six significant digits, because 0.075 is not 0.08."""
-    rounded = f"{Context(prec=6).plus(usd_per_mtok):f}"
-    return "$" + (rounded.rstrip("0").rstrip(".") if "." in rounded else rounded)
+    """Return a rate for people: at least two decimals, and up to six significant digits, because
+    0.075 is not 0.08.
+    """
+    whole, _, decimals = f"{Context(prec=6).plus(usd_per_mtok):f}".partition(".")
+    return f"${int(whole):,}.{decimals.rstrip('0'):0<2}"
 
 
 def moment(time: datetime) -> str:

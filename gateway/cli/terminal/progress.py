@@ -53,7 +53,11 @@ class ProgressStep:
         self._ended.set()
         self._ticker.join()
         took_s = time.monotonic() - self._began_s
-        self._line(f"{'failed' if kind else 'done'} in {took_s:.1f} s", is_last=True)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            ending = "stopped after"
+        else:
+            ending = "failed in" if kind else "done in"
+        self._line(f"{ending} {took_s:.1f} s", is_last=True)
 
     def say(self, text: str) -> None:
         """Print a line that stays on the screen."""

@@ -360,7 +360,8 @@ def _apply_demo_policy(
     if current is not None and not current.is_demo:
         print(
             f"  Policy version {current.version} is your own and stays in force: no demo team, "
-            "no tour.",
+            "no tour. Your keys: tollgate key list; a new one: tollgate key create TEAM.\n"
+            f"  curl {gateway_url(toolbox.options)}/v1/models -H 'Authorization: Bearer KEY'",
             flush=True,
         )
         return None

@@ -38,8 +38,9 @@ def exhausted(
         _usd(nusd, decimals) for nusd in (limit_nusd, spent_nusd, held_nusd, hold_nusd)
     )
     return (
-        f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, {held} held; this "
-        f"request may cost up to {hold}.{smaller} {_resets(span.ends_at, account.rule.time_zone)} "
+        f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, "
+        f"{held} held or being booked; this request may cost up to {hold}.{smaller} "
+        f"{_resets(span.ends_at, account.rule.time_zone)} "
         f"Ask an admin for: tollgate budget grant {account.account_id} "
         f"{_grant(account.rule.limit_nusd, short_nusd)} --reason …"
     )

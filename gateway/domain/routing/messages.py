@@ -127,8 +127,8 @@ def _capability_refused(unplaced: Unplaced) -> RequestError:
 def _price_refused(unplaced: Unplaced) -> RequestError:
     return UnpricedModel(
         f"Route {unplaced.route} cannot be charged for: {unplaced.details}. A model without a "
-        "price is refused, never billed at zero. Ask an admin to add 'price' or 'gpu' to the "
-        "deployment."
+        "price is refused, never billed at zero. Ask an admin to add 'price' to the "
+        "deployment ('gpu' if it is self-hosted), or to run tollgate price add."
     )
 
 

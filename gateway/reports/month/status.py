@@ -55,6 +55,7 @@ class MonthStatus:
 
     month: date
     state: str
+    attempts: int
     checks: tuple[Check, ...]
 
     @property
@@ -68,11 +69,13 @@ def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
     following = (month.replace(day=28) + _FOUR_DAYS).replace(day=1)
     values = {"month": month, "next": following}
     states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=month)
+    events = snapshot.row(_EVENTS, month=month)
     return MonthStatus(
         month=month,
         state=states[0]["state"] if states else "open",
+        attempts=events["attempts"],
         checks=(
-            *_events(snapshot.row(_EVENTS, month=month)),
+            *_events(events),
             *_adjustments(snapshot.row(_ADJUSTMENTS, month=month)),
             _gpu_hours(snapshot.row(_GPU_HOURS, **values)),
             *_ledger(snapshot.row(_LEDGER, **values)),
@@ -145,8 +148,10 @@ def _gpu_hours(row: Row) -> Check:
     return _check(
         "GPU hours",
         row["missing"],
-        f"{row['missing']:,} of {row['hours']:,} hour(s) of own GPUs have no known bill",
-        f"all {row['hours']:,} hour(s) of own GPUs are known",
+        f"{row['missing']:,} of {row['hours']:,} hour(s) of self-hosted GPUs have no known bill",
+        f"the bill of all {row['hours']:,} hour(s) of self-hosted GPUs is known"
+        if row["hours"]
+        else "no hours of self-hosted GPUs",
         remedy="tollgate report gpu; declare hours in the policy",
     )
 

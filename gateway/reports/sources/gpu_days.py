@@ -74,6 +74,6 @@ def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
     missing = found["hours_without_bill"]
     return (
         f"Idle GPU cost not included: {format_usd(found['idle_usd'])} of a GPU bill of "
-        f"{format_usd(found['bill_usd'])}{scope}; see report gpu."
+        f"{format_usd(found['bill_usd'])}{scope}; tollgate report gpu shows it."
         + (f" For {missing:,} hour(s) with requests the bill is not known." if missing else "")
     )

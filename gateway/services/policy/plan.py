@@ -178,11 +178,9 @@ def _without_replay(differences: Iterable[Change], hurts: Iterable[Hurt]) -> str
     changed, hurting = len(list(differences)), sum(not hurt.is_note for hurt in hurts)
     if not changed:
         return "Nothing changes in meaning."
-    felt = (
-        f"they hurt in {_number(hurting, 'way')}" if hurting else "none of them refuses a request"
-    )
+    harm = f"they hurt in {_number(hurting, 'way')}" if hurting else "none of them hurts"
     return (
-        f"{_number(changed, 'change')}; {felt}; --replay 30d shows the cost of the last 30 "
+        f"{_number(changed, 'change')}; {harm}; --replay 30d shows the cost of the last 30 "
         "days under it."
     )
 

@@ -191,19 +191,29 @@ def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
     ]
     if route.max_output_tokens is not None or not teams:
         return
-    for spot, name in entry.of("deployments", Listed) or ():
-        deployment = policy.deployments[name]
-        is_bounded = (
-            deployment.max_output_tokens is not None or deployment.context_window is not None
+    unbounded = [
+        (spot, name)
+        for spot, name in entry.of("deployments", Listed) or ()
+        if not _bounds_answers(policy.deployments[name])
+    ]
+    if unbounded:
+        names = ", ".join(f"'{name}'" for _, name in unbounded)
+        findings.note(
+            unbounded[0][0],
+            f"nothing bounds an answer of {names} here: neither the route nor the deployment "
+            "has max_output_tokens, nor is there a context_window; if callers give no maximum, "
+            "such requests of teams with a hard budget "
+            f"({_few([team.name for team in teams])}) are refused",
         )
-        if not is_bounded and deployment.operations != {Operation.EMBEDDINGS}:
-            findings.note(
-                spot,
-                f"nothing bounds an answer of '{name}' here: neither the route nor the deployment "
-                "has max_output_tokens, nor is there a context_window; where callers give no "
-                "maximum, such requests of teams with a hard budget "
-                f"({_few([team.name for team in teams])}) are refused",
-            )
+
+
+def _bounds_answers(deployment: Deployment) -> bool:
+    """Return True if an answer has a largest size, or no output at all."""
+    return (
+        deployment.max_output_tokens is not None
+        or deployment.context_window is not None
+        or deployment.operations == {Operation.EMBEDDINGS}
+    )
 
 
 def _is_hard(team: Team, policy: Policy) -> bool:

@@ -31,7 +31,9 @@ class Regions:
         ones are too many to list.
         """
         named = {*self.declared, *besides}
-        near = nearest(region, named) or nearest(region.lower(), KNOWN)
+        # Most built-in names have two letters: nearly any short word resembles one of them.
+        words = [name for name in KNOWN if len(name) > 2]
+        near = nearest(region, named) or nearest(region.lower(), words)
         return f"; did you mean '{near}'?" if near else suggestion(region, named)
 
 

@@ -144,7 +144,8 @@ async def test_only_postgres_says_no_and_says_what_is_left() -> None:
         with pytest.raises(BudgetExhausted) as refused:
             await on.hold(2 * USD, month)
     assert refused.value.message == (
-        "Budget payments/month has too little left: $100.00 limit, $99.00 spent, $0.00 held; this "
+        "Budget payments/month has too little left: $100.00 limit, $99.00 spent, $0.00 held or "
+        "being booked; this "
         "request may cost up to $2.00. A smaller max_tokens needs less. Resets 1 Dec 00:00 UTC. "
         "Ask an admin for: tollgate budget grant payments/month 10.00 --reason …"
     )

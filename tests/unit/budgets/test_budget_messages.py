@@ -36,7 +36,8 @@ def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
         hold_nusd=120_000_000,
     )
     assert said == (
-        "Budget payments/month is used up: $5,000.00 limit, $4,999.62 spent, $0.38 held; this "
+        "Budget payments/month is used up: $5,000.00 limit, $4,999.62 spent, $0.38 held or "
+        "being booked; this "
         "request may cost up to $0.12. Resets 1 Dec 00:00 Europe/Berlin. Ask an admin for: "
         "tollgate budget grant payments/month 500.00 --reason …"
     )

@@ -365,7 +365,7 @@ def test_a_plan_without_a_replay_says_how_to_get_one() -> None:
     before, after = factories.version(), factories.version(two(), number=8)
     made = plan(before, after, around=around(), replay=None, now=NOW)
     assert made.version == 7
-    assert made.sentence.startswith("3 changes; none of them refuses a request; --replay 30d shows")
+    assert made.sentence.startswith("3 changes; none of them hurts; --replay 30d shows")
     assert (
         plan(before, before, around=around(), replay=None, now=NOW).sentence
         == "Nothing changes in meaning."
