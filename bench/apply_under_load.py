@@ -9,7 +9,7 @@ Callers in a separate process begin a request each 5 ms whether earlier ones are
 half of them streamed. Meanwhile `tollgate policy apply` alternates between the documents. They send
 the same route to another deployment, in another region, for another model, at other prices. Then
 the callers' answers, the ledger and the upstreams' books are compared with the documents
-(`bench.apply_books`). Faults are planted in them, and each must be found.
+(`bench.books.apply_books`). Faults are planted in them, and each must be found.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from bench import machine
-from bench.apply_books import (
+from bench.books.apply_books import (
     Applied,
     Books,
     Call,
@@ -55,8 +54,9 @@ from bench.apply_books import (
     spanning,
 )
 from bench.demo_crash import DemoFailed, Gateway
-from bench.page import replace_between
-from bench.processes import end, free_ports
+from bench.stand import machine
+from bench.stand.page import replace_between
+from bench.stand.processes import end, free_ports
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
@@ -228,7 +228,7 @@ def _document(first: Terms, second: Terms) -> str:
 def _upstream(stack: ExitStack) -> str:
     """Start an upstream with its own book; return its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.demo_upstream"],
+        [sys.executable, "-m", "bench.stand.demo_upstream"],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench import machine, processes
+from bench.stand import machine, processes
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]

@@ -15,11 +15,11 @@ import argparse
 import sys
 import time
 
-from bench import machine
 from bench.overhead import PAGE, Bench
-from bench.page import write_page
-from bench.stand import Stand, StandError
-from bench.table import Row, Scenario, as_table
+from bench.stand import machine
+from bench.stand.gateways import Stand, StandError
+from bench.stand.page import write_page
+from bench.stand.table import Row, Scenario, as_table
 
 FREE, HELD, LIMITED = "no budget", "four hot budgets", "four hot budgets and limits"
 BUDGETS = (

@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import machine
 from bench.hostile_bodies import MOST_MS, padded, watched
+from bench.stand import machine
 from gateway.services.request.upstream_answer import MAX_FED_BYTES
 from gateway.wire.openai.answer import chat_stream, rewrite_chat, rewrite_response
 from gateway.wire.openai.error import read_error

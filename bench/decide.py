@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import machine
-from bench.page import replace_between
+from bench.stand import machine
+from bench.stand.page import replace_between
 from gateway.domain.ids import uuid7
 from gateway.domain.policy.policy import (
     DataClass,

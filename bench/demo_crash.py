@@ -31,8 +31,8 @@ import httpx2
 import psycopg
 from psycopg.rows import dict_row
 
-from bench.demo_crash_books import Outcome, compare
-from bench.processes import answers, free_ports
+from bench.books.demo_crash_books import Outcome, compare
+from bench.stand.processes import answers, free_ports
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
@@ -197,7 +197,7 @@ async def _ask(
 
 def _start_upstream(stack: ExitStack) -> str:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.demo_upstream"],
+        [sys.executable, "-m", "bench.stand.demo_upstream"],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from bench import machine
 from bench.demo_crash import Gateway
-from bench.page import replace_between
-from bench.processes import answers, end, free_ports
+from bench.stand import machine
+from bench.stand.page import replace_between
+from bench.stand.processes import answers, end, free_ports
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import machine
+from bench.stand import machine
 from gateway.api.large_bodies import is_large
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest

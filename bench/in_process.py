@@ -30,10 +30,10 @@ from uuid import UUID
 
 import uvloop
 
-from bench import machine
 from bench.budgets import BUDGETS, CENTRE
-from bench.nginx import whole_answer
-from bench.stand import TEAM, policy_of
+from bench.stand import machine
+from bench.stand.gateways import TEAM, policy_of
+from bench.stand.nginx import whole_answer
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.connection import Connection

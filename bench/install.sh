@@ -4,7 +4,7 @@
 set -euo pipefail
 install_peers() {
   local folder=${TOLLGATE_BENCH_PEERS:-$HOME/.tollgate/bench} python=${PYTHON:-python3}
-  local -A wanted=([litellm]="litellm[proxy]==1.106.2" [vllm-router]="vllm-router==0.1.17")  # as in bench/peers.py
+  local -A wanted=([litellm]="litellm[proxy]==1.106.2" [vllm-router]="vllm-router==0.1.17")  # as in bench/stand/peers.py
   for name in "${!wanted[@]}"; do
     [ -x "$folder/$name/bin/$name" ] && { echo "$name is in $folder."; continue; }
     "$python" -m venv "$folder/$name"

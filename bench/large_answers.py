@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bench import machine
+from bench.stand import machine
 from gateway.wire.openai.answer import rewrite_chat
 from gateway.wire.openai.observed import Observed
 from gateway.wire.openai.vectors import without_vectors

@@ -28,8 +28,8 @@ from pathlib import Path
 from random import Random
 from uuid import uuid4
 
-from bench import machine
-from bench.processes import end
+from bench.stand import machine
+from bench.stand.processes import end
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.errors import ConcurrencyLimited, RateLimited
 from gateway.main import SystemClock

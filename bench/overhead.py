@@ -21,10 +21,10 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from bench import machine, peers, probes
-from bench.page import write_page
-from bench.stand import REPOSITORY, Stand, StandError, Target, wait_until_written
-from bench.table import (
+from bench.stand import machine, peers, probes
+from bench.stand.gateways import REPOSITORY, Stand, StandError, Target, wait_until_written
+from bench.stand.page import write_page
+from bench.stand.table import (
     GATEWAY,
     MAX_STRANGERS_CORES,
     UNSYNCED,
@@ -254,7 +254,7 @@ class Bench:
             f"{gateway.name}: {answered:,} requests answered, {rows.get('ok', 0):,} rows `ok` "
             "in finance.usage_events"
             + (f" and {others}" if others else "")
-            + "; the surplus is what was left open at the end of the windows (at most "
+            + "; the surplus was left open at the end of the windows (at most "
             f"{left_open:,})."
         )
 

@@ -37,7 +37,7 @@ import msgspec
 import psycopg
 import uvloop
 
-from bench import machine
+from bench.stand import machine
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.ids import uuid7
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent

@@ -30,8 +30,8 @@ from typing import Any
 
 import psycopg
 
-from bench import machine
-from bench.page import replace_between
+from bench.stand import machine
+from bench.stand.page import replace_between
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database

@@ -2,7 +2,7 @@
 
     python -m bench.routing [--seed 7] [--requests 140000] [--write]
 
-The world is `bench.routing_world`'s; the decisions are the gateway's own:
+The world is `bench.world.routing_world`'s; the decisions are the gateway's own:
 `domain.routing.decide.decide`, `services.deployments.estimates` with its observations and the
 engine's load report once a second, `domain.deployments.breaker`. Only time and deployments are
 simulated, so a day takes a minute and the same seed gives the same day. `docs/routing.md` has the
@@ -25,10 +25,10 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
-from bench import machine
-from bench.page import replace_between
-from bench.routing_picture import picture
-from bench.routing_world import (
+from bench.stand import machine
+from bench.stand.page import replace_between
+from bench.world.routing_picture import picture
+from bench.world.routing_world import (
     CHEAP,
     DAY_S,
     ENGINE,

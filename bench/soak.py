@@ -16,10 +16,10 @@ import sys
 import time
 from statistics import linear_regression
 
-from bench import machine
 from bench.overhead import PAGE, finish_load, start_load
-from bench.page import write_page
-from bench.stand import Stand, StandError
+from bench.stand import machine
+from bench.stand.gateways import Stand, StandError
+from bench.stand.page import write_page
 
 SAMPLE_EVERY_S = 5
 WARM_UP_S = 30  # of each load

@@ -4,10 +4,10 @@ without does not.
     python -m bench.spill [--seconds 60] [--clients 24] [--bound-ms 1500] [--write]
 
 One vLLM on this machine's CPU with the tiny model, one `tollgate serve` with its own Postgres, and
-a dearer API that makes tokens up and keeps its own book (`bench.demo_upstream`). Two routes have
-both deployments and prefer the cheaper one; one has a bound. The same callers, each asking again as
-soon as it is answered, use both routes, there and back. Exit 1 if the bound is missed, if it is
-kept without spilling, or if the books disagree.
+a dearer API that makes tokens up and keeps its own book (`bench.stand.demo_upstream`). Two routes
+have both deployments and prefer the cheaper one; one has a bound. The same callers, each asking
+again as soon as it is answered, use both routes, there and back. Exit 1 if the bound is missed, if
+it is kept without spilling, or if the books disagree.
 """
 
 from __future__ import annotations
@@ -36,11 +36,21 @@ import httpx2
 import psycopg
 from psycopg.rows import dict_row
 
-from bench import machine
+from bench.books.spill_books import (
+    API,
+    BOUNDED,
+    ENGINE,
+    UNBOUNDED,
+    Call,
+    Phase,
+    misses,
+    table,
+    wrongs,
+)
 from bench.demo_crash import DemoFailed, Gateway
-from bench.page import replace_between
-from bench.processes import answers, end, free_ports
-from bench.spill_books import API, BOUNDED, ENGINE, UNBOUNDED, Call, Phase, misses, table, wrongs
+from bench.stand import machine
+from bench.stand.page import replace_between
+from bench.stand.processes import answers, end, free_ports
 from gateway.domain.deployments.engine_load import read_page
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
@@ -234,7 +244,7 @@ class Stand:
         return process, url
 
     def _start_api(self) -> str:
-        process = self._start(["bench.demo_upstream"], subprocess.PIPE)
+        process = self._start(["bench.stand.demo_upstream"], subprocess.PIPE)
         assert process.stdout is not None, "it was asked for"
         return process.stdout.readline().decode().strip()
 

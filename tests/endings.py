@@ -241,7 +241,7 @@ ENDINGS = (
         name="retry or fallback, the attempt that answered",
         outcome=Outcome.OK,
         caller="The whole answer.",
-        booked="Its own row: what the upstream reported.",
+        booked="Its own row: the upstream's figure.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE},
     ),

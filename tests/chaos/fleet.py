@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg.rows import dict_row
 
-from bench import machine
-from bench.processes import Assembly, end
+from bench.stand import machine
+from bench.stand.processes import Assembly, end
 from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.storage.policy import pepper as peppers
 from gateway.storage.postgres.embedded import EmbeddedPostgres

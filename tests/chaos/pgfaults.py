@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import psycopg
 
-from bench import machine
+from bench.stand import machine
 from gateway.storage.postgres.embedded import DATABASE, PORT, SUPERUSER
 from tests.chaos.checker import Books
 from tests.chaos.fleet import RATES, Fleet

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import machine
-from bench.page import replace_between
+from bench.stand import machine
+from bench.stand.page import replace_between
 from tests.chaos.checker import Books, Finding, Verdict, check, self_test
 from tests.chaos.plans import HEALTHY, Fault
 

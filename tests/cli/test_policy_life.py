@@ -54,9 +54,7 @@ def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(
     ran = applied("policy", "plan", str(policy_file), "--exit-code")
     assert ran.code == 1
     assert "~ team search\n      data_class: internal → public\n" in ran.out
-    assert ran.out.splitlines()[-1].startswith(
-        "1 change; none of them refuses a request; --replay 30d"
-    )
+    assert ran.out.splitlines()[-1].startswith("1 change; none of them hurts; --replay 30d")
     assert applied("policy", "plan", str(policy_file)).code == 0
     assert len(json.loads(applied.ok("policy", "history", "--format", "json"))) == 1
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from engine_factories import REPOSITORY, free_port
 
-from bench import machine
+from bench.stand import machine
 from engine import preflight
 from engine.preflight import FAIL, OK, WARN, Need, PreflightCheck
 

@@ -18,8 +18,8 @@ import time
 import structlog
 import uvloop
 
-from bench import machine
-from bench.page import replace_between
+from bench.stand import machine
+from bench.stand.page import replace_between
 from tests.residency import corpus, mutations
 from tests.residency.cases import case
 from tests.residency.lane import Lane

@@ -62,7 +62,7 @@ def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
         attempt["attempt"] for attempt in httpx2.Response(200, text=at_once).json()["attempts"]
     ] == list(range(1, attempts + 1))
     assert f"{events[-1]['cost_usd'].normalize():f}" == told
-    assert last["usage_obtained"] == "the upstream's own final figure"
+    assert last["usage_obtained"] == "the upstream's final figure"
     assert last["price_obtained"].startswith("policy, in the price book since 20")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.apply_books import (
+from bench.books.apply_books import (
     Applied,
     Books,
     Call,

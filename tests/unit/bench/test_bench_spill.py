@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.spill import FIRST_CONTENT
-from bench.spill_books import (
+from bench.books.spill_books import (
     API,
     BOUNDED,
     ENGINE,
@@ -23,6 +22,7 @@ from bench.spill_books import (
     table,
     wrongs,
 )
+from bench.spill import FIRST_CONTENT
 
 AT_ENGINE = Call(request_id="r1", deployment=ENGINE, ttft_s=0.4)
 SPILLED = Call(request_id="r2", deployment=API, degraded=SPILL, ttft_s=0.3)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.demo_crash_books import compare
+from bench.books.demo_crash_books import compare
 
 ENTRIES = [{"request_id": f"r{n}", "prompt": 10, "generated": 5 * n} for n in range(4)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.routing_world import Place
+from bench.world.routing_world import Place
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 300, 60, 44, 34
 COLOURS = ("#3b82c4", "#e08a2e", "#8a63c7", "#c2413b")

@@ -2,7 +2,7 @@
 
 It stops as soon as its caller leaves, as vLLM does, and records each request's tokens so far. Model
 `own` reports its running usage with every token, `hosted` only at the end. `python -m
-bench.demo_upstream` prints its address; `GET /ledger` is its own book.
+bench.stand.demo_upstream` prints its address; `GET /ledger` is its own book.
 """
 
 from __future__ import annotations

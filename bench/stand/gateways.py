@@ -22,11 +22,11 @@ from pathlib import Path
 
 import psycopg
 
-from bench import machine, nginx, peers, processes
-from bench.processes import Assembly, answers, free_ports
+from bench.stand import machine, nginx, peers, processes
+from bench.stand.processes import Assembly, answers, free_ports
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 UPSTREAMS = ("plain", "large", "burst", "burst-vllm", "paced", "paced-vllm")
 TEAM = "bench"
 READY_WITHIN_S = 60.0

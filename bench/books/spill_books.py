@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from bench.routing_world import percentile
+from bench.world.routing_world import percentile
 
 ENGINE, API = "own", "api"
 BOUNDED, UNBOUNDED = "bounded", "unbounded"

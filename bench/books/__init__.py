@@ -1,0 +1,1 @@
+"""Comparisons of books that share no code. Pure."""
