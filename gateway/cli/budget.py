@@ -28,9 +28,8 @@ from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.domain.budgets.grants import Granted, WorkerLease
     from gateway.reports import BudgetDetail, BudgetGrant, BudgetStanding, RaisedAlert, Reports
-    from gateway.storage.budgets.budgets import Granted
-    from gateway.storage.budgets.leases import WorkerLease
 
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")

@@ -15,7 +15,7 @@ from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
-    from gateway.storage.postgres.logins import Made
+    from gateway.domain.logins import CreatedLogins
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months without attention
 
@@ -184,7 +184,7 @@ def first_ahead(today: date) -> date:
     return (today + AHEAD).replace(day=1)
 
 
-def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> Made:
+def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> CreatedLogins:
     """Make the logins that are missing.
 
     Those that the settings name are made with the passwords in there.

@@ -20,7 +20,7 @@ from gateway.services.policy.apply import require_current, require_team
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
-    from gateway.storage.policy.keys import StoredKey
+    from gateway.domain.policy.api_keys import StoredKey
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

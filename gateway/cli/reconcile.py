@@ -15,7 +15,7 @@ from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.ledger.adjustments import SaidCost
+    from gateway.domain.ledger.resolution import StatedCost
 
 LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
@@ -200,12 +200,12 @@ def _no_letter(letter_id: UUID) -> NothingFound:
     )
 
 
-def _cost(text: str) -> SaidCost | int:
+def _cost(text: str) -> StatedCost | int:
     """Return the entered cost, in nano-dollars if it is an amount. Raises `BadUsage`."""
-    from gateway.storage.ledger.adjustments import SaidCost
+    from gateway.domain.ledger.resolution import StatedCost
 
-    if text in tuple(SaidCost):
-        return SaidCost(text)
+    if text in tuple(StatedCost):
+        return StatedCost(text)
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:

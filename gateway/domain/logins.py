@@ -1,7 +1,8 @@
-"""The purposes of the separate logins of one database."""
+"""The purposes of the separate logins of one database, and the result of creating them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -11,3 +12,14 @@ class As(StrEnum):
     GATEWAY = "gateway"
     REPORTS = "reports"
     ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedLogins:
+    """The result of creating logins: the ready ones, the SQL that an administrator has to run,
+    and notes.
+    """
+
+    ready: tuple[str, ...]
+    sql: tuple[str, ...]
+    notes: tuple[str, ...]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from uuid import uuid4
 
 from gateway.domain.budgets.budgets import BudgetKind
+from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.ledger.written import Written
 from gateway.domain.policy.policy import Operation, Route
@@ -17,7 +18,7 @@ from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.request.bound import bound_of
 from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes
-from gateway.storage.ledger.adjustments import SaidCost, resolve
+from gateway.storage.ledger.adjustments import resolve
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -51,7 +52,9 @@ def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> N
     assert balance(database)[0] == 130 * ABSURD_NUSD > MOST_NUSD
     assert ledger.write_documents([encode_event(unknown(130, 5))]) == Written(inserted=1)
     assert budget_mistakes(database) == ()
-    resolve(database, request_id(3), attempt=None, cost=SaidCost.ZERO, reason="the provider's bill")
+    resolve(
+        database, request_id(3), attempt=None, cost=StatedCost.ZERO, reason="the provider's bill"
+    )
     assert balance(database)[0] == 129 * ABSURD_NUSD + 5
     assert budget_mistakes(database) == ()
     (shown,) = rows(database, "SELECT spent_usd FROM finance.budgets WHERE starts_at IS NOT NULL")

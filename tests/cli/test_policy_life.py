@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from gateway.cli.app import build_app
 from gateway.cli.policy.live import words
+from gateway.domain.ledger.journals import ServingWorker
 from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.ledger.workers import ServingWorker
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed

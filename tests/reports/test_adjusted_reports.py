@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
@@ -20,7 +21,10 @@ from gateway.reports.questions.spend import MEASURES as SPEND
 from gateway.reports.questions.unsettled import SUSPECT, WHY
 from gateway.reports.sources.aggregate import source_of
 from gateway.storage.ledger import rollups
-from gateway.storage.ledger.adjustments import SaidCost, expire_holds, resolve
+from gateway.storage.ledger.adjustments import (
+    expire_holds,
+    resolve,
+)
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -84,7 +88,9 @@ def test_a_resolved_attempt_is_not_unknown_any_more(
     write(event(1, **UNKNOWN))
     before = finance.run("spend", ask())
     assert (before.total["unknown_attempts"], before.total["total_usd"]) == (1, None)
-    resolve(database, request_id(1), attempt=None, cost=SaidCost.ZERO, reason="not on the invoice")
+    resolve(
+        database, request_id(1), attempt=None, cost=StatedCost.ZERO, reason="not on the invoice"
+    )
     after = finance.run("spend", ask())
     assert (after.total["unknown_attempts"], after.total["held_usd"]) == (0, Decimal(0))
     assert (after.total["cost_usd"], after.total["total_usd"]) == (None, Decimal(0)), (
@@ -223,7 +229,9 @@ def test_unsettled_lists_what_nobody_has_settled(
         event(3, at=NOON - 2 * hour, **UNKNOWN),
         event(4),
     )
-    resolve(database, request_id(3, NOON - 2 * hour), attempt=None, cost=SaidCost.ZERO, reason="x")
+    resolve(
+        database, request_id(3, NOON - 2 * hour), attempt=None, cost=StatedCost.ZERO, reason="x"
+    )
 
     report = finance.run("unsettled", ask())
 

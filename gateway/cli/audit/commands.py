@@ -34,7 +34,7 @@ from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.policy.audit import AuditAct
+    from gateway.domain.ledger.audit_chain import AuditAct
 
 MOST_SHOWN = 1000  # in a rewritten chain every row is wrong
 SAY_EVERY_S = 2.0

@@ -25,10 +25,10 @@ from gateway.services.policy.evidence import Doubt, Verified, verify_sent
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.policy import PolicyVersion
+    from gateway.domain.policy.stored_policy import StoredPolicy
+    from gateway.domain.residency.ejection import Ejection
     from gateway.reports import ResidencyMonth
-    from gateway.storage.deployments.ejections import Ejection
     from gateway.storage.policy.audit import AuditLog
-    from gateway.storage.policy.policies import StoredPolicy
 
 DOUBT_COLUMNS = ("day", "deployment", "data_class", "policy_version", "attempts", "why")
 

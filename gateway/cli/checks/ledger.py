@@ -14,7 +14,7 @@ from gateway.domain.ledger.health import RUNBOOKS, WRITER_LAG_WARN_S, state_chec
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
-    from gateway.storage.ledger.journals_table import StoredJournal
+    from gateway.domain.ledger.journals import StoredJournal
 
 ROLLUP_HOURS = timedelta(
     hours=3

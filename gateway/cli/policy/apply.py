@@ -17,7 +17,7 @@ from gateway.wire.policy import parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
-    from gateway.storage.policy.policies import StoredPolicy
+    from gateway.domain.policy.stored_policy import StoredPolicy
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")]

@@ -34,7 +34,7 @@ from gateway.wire.policy import effective, parse, to_yaml
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.policy.policies import StoredPolicy
+    from gateway.domain.policy.stored_policy import StoredPolicy
 
 app = typer.Typer(
     name="policy",

@@ -17,7 +17,8 @@ from gateway.services.policy.changes import Change
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.policy.policies import PolicyStore, StoredPolicy
+    from gateway.domain.policy.stored_policy import StoredPolicy
+    from gateway.storage.policy.policies import PolicyStore
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")

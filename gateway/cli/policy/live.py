@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.cli.terminal.output import note
 
 if TYPE_CHECKING:
-    from gateway.storage.ledger.workers import ServingWorker
+    from gateway.domain.ledger.journals import ServingWorker
     from gateway.storage.postgres.database import Database
 
 PATIENCE_S = 10.0  # seconds; a gateway looks every two seconds even without a notification

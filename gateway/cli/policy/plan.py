@@ -39,8 +39,8 @@ from gateway.wire.policy import parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.reports import Reports
-    from gateway.storage.policy.policies import StoredPolicy
 
 PROGRESS_AFTER_S, PROGRESS_EVERY_S = 2.0, 0.5
 BAR = 30

@@ -136,7 +136,7 @@ def add(
     input of at least that many tokens, '/priority' for answers from that service tier: a tier needs
     all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
-    from gateway.storage.policy.prices import NewEntry
+    from gateway.domain.policy.price_book import NewEntry
 
     toolbox: Toolbox = ctx.obj
     named = {
@@ -189,8 +189,8 @@ def sync(
     from its date. One that the list changed in place holds from now on, because its true date is
     unknown. Nothing is edited.
     """
+    from gateway.domain.policy.price_book import NewEntry
     from gateway.storage.policy.price_list import all_keys
-    from gateway.storage.policy.prices import NewEntry
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -175,3 +177,23 @@ def _columns(row: AuditRow) -> Iterator[str]:
             yield f"`{name}` is not what its `line` says"
     if (row.details or "").encode() != bytes(line.details):
         yield "`details` are not what its `line` says"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAct:
+    """One administrative act, for people to read.
+
+    `operator` and `reason` are None if they were not given.
+    """
+
+    seq: int
+    at: datetime
+    db_user: str
+    operator: str | None
+    reason: str | None
+    action: str
+    subject: str
+    details: dict[str, Any]
+    line: str
+    previous: str
+    hash: str

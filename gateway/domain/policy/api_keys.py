@@ -89,3 +89,25 @@ def _base62(number: int, length: int) -> str:
         number, digit = divmod(number, len(ALPHABET))
         digits.append(ALPHABET[digit])
     return "".join(digits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey:
+    """A key and its history. `replaces` is the key that a rotation replaced with this one."""
+
+    record: KeyRecord
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None
+    revoked_by: str | None
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    replaces: str | None = None
+
+    def state(self, now: datetime) -> str:
+        """Return live, paused, expired or revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.record.expires_at is not None and self.record.expires_at <= now:
+            return "expired"
+        return "paused" if self.record.is_paused else "live"

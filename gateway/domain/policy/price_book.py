@@ -184,3 +184,25 @@ def same_rates(one: Price | None, other: Price | None) -> bool:
 
 def _rates(price: Price | None) -> frozenset[Rate] | None:
     return None if price is None else frozenset(price.rates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """An entry to add to the book. `source` is the price's own source unless one is given."""
+
+    origin: PriceOrigin
+    dated: Dated
+    provider: str | None = None
+    model: str | None = None
+    deployment: str | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """A price that a deployment was charged by, with its start."""
+
+    valid_from: datetime
+    price_id: str
+    source: str
+    policy_version: int

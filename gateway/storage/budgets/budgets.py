@@ -30,6 +30,7 @@ from gateway.domain.budgets.budgets import (
     SliceAsk,
     SliceGranted,
 )
+from gateway.domain.budgets.grants import Granted
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
@@ -121,21 +122,6 @@ class BudgetLeaseTable:
     def close(self) -> None:
         """Close the connection. A later exchange opens it again."""
         self._sessions.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
-    """A recorded grant, with its account, its period and its expiry; None means as long as the
-    budget lasts.
-    """
-
-    grant_id: UUID
-    account_id: str
-    starts_at: datetime
-    ends_at: datetime | None
-    amount_nusd: int
-    expires_at: datetime | None
-    author: str
 
 
 class BudgetStore:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from sqlalchemy import text
 
+from gateway.domain.budgets.grants import WorkerLease
 from gateway.storage.postgres.database import Database
 
 _LEASES = """
@@ -17,19 +16,6 @@ FROM tollgate.leases AS lease LEFT JOIN tollgate.journals AS journal ON journal.
 WHERE lease.account_id = :account_id AND lease.starts_at = :starts_at
 ORDER BY lease.outstanding_nusd DESC, lease.journal_id
 """
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLease:
-    """One worker's lease in a budget's period, with the time of the worker's last heartbeat in
-    Postgres.
-    """
-
-    journal_id: UUID
-    replica: str | None
-    outstanding_nusd: int
-    held_nusd: int
-    renewed_at: datetime
 
 
 def leases_of(database: Database, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:

@@ -6,12 +6,12 @@ Every change notifies the gateways.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import text
 
+from gateway.domain.residency.ejection import Ejection
 from gateway.domain.residency.stated import Contradiction
 from gateway.storage.postgres.database import Database
 
@@ -36,23 +36,6 @@ _READMIT = """
 UPDATE tollgate.ejections SET readmitted_at = now(), readmitted_by = :by, reason = :reason
 WHERE deployment = :deployment AND readmitted_at IS NULL
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ejection:
-    """One ejection, with the attempt whose answer caused it; the readmission fields are None
-    until a person readmits.
-    """
-
-    deployment: str
-    promised: str
-    stated: str
-    request_id: UUID
-    attempt: int
-    ejected_at: datetime
-    readmitted_at: datetime | None
-    readmitted_by: str | None
-    reason: str | None
 
 
 class EjectionStore:

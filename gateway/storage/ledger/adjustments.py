@@ -8,10 +8,7 @@ are closed in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import date, timedelta
-from decimal import Decimal
-from enum import StrEnum
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +16,7 @@ import psycopg
 from sqlalchemy import Connection, text
 
 from gateway.domain.ids import occurred_at
+from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import BadUsage, NothingFound
@@ -153,30 +151,6 @@ SELECT count(*) FROM booked
 """  # noqa: S608 - constants above
 
 
-class SaidCost(StrEnum):
-    """The stated cost of an unknown attempt, if it is not an amount."""
-
-    ZERO = "zero"
-    HOLD = "hold"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookedResolution:
-    """A booked resolution.
-
-    `amount_usd` is the difference to the attempt's previous cost, `cost_usd` its cost now.
-    """
-
-    adjustment_id: UUID
-    request_id: UUID
-    attempt: int
-    cost_usd: Decimal
-    held_usd: Decimal | None
-    amount_usd: Decimal
-    posted_period: date
-    author: str
-
-
 def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
     """Book the staged events that are in the ledger with other content; return the number of new
     bookings.
@@ -196,7 +170,12 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
 
 
 def resolve(
-    database: Database, request_id: UUID, *, attempt: int | None, cost: SaidCost | int, reason: str
+    database: Database,
+    request_id: UUID,
+    *,
+    attempt: int | None,
+    cost: StatedCost | int,
+    reason: str,
 ) -> BookedResolution:
     """Book the cost of an unknown attempt: nothing, its hold, or an amount in nano-dollars.
 
@@ -282,11 +261,11 @@ def _unresolved(
     return row
 
 
-def _cost_nusd(cost: SaidCost | int, held_nusd: int | None) -> int:
+def _cost_nusd(cost: StatedCost | int, held_nusd: int | None) -> int:
     match cost:
-        case SaidCost.ZERO:
+        case StatedCost.ZERO:
             return 0
-        case SaidCost.HOLD:
+        case StatedCost.HOLD:
             if held_nusd is None:
                 raise BadUsage(
                     "Nothing was held for this attempt. Give an amount. Nothing was booked."

@@ -10,14 +10,14 @@ it, never this table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 from sqlalchemy import Connection, text
 
+from gateway.domain.ledger.journals import StoredJournal
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.budgets.idempotency import close_orphans
 from gateway.storage.postgres.database import Database, within
@@ -93,22 +93,6 @@ FROM tollgate.adjustments WHERE kind = 'lost_journal' AND starts_with(reason,
   format('journal %s: ', CAST(:id AS text)))
 GROUP BY team, cost_centre HAVING sum(amount_nusd) <> 0
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredJournal:
-    """A journal as Postgres knows it.
-
-    `written` counts the events that came from it; `state` is live, drained or lost.
-    """
-
-    id: UUID
-    replica: str
-    started_at: datetime
-    heartbeat: datetime
-    written: int
-    state: str
-    note: str | None
 
 
 # A live worker sends a heartbeat every 15 seconds.

@@ -7,12 +7,11 @@ waits here until all workers have it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import text
 
+from gateway.domain.ledger.journals import ServingWorker
 from gateway.storage.ledger.journals_table import UNNAMED
 from gateway.storage.postgres.database import Database
 
@@ -28,16 +27,6 @@ _SERVING = """
 SELECT id, replica, policy_version, policy_seen_at FROM tollgate.journals
 WHERE state = 'live' AND heartbeat > now() - interval '1 minute' ORDER BY replica, id
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingWorker:
-    """A live worker. `policy_version` is None until the worker reports it."""
-
-    id: UUID
-    replica: str
-    policy_version: int | None
-    policy_seen_at: datetime | None
 
 
 def note_version(database: Database, journal_id: UUID, version: int) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import text
 
-from gateway.domain.ledger.audit_chain import AuditRow, ChainHead
+from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.storage.postgres.database import Database
 
 BATCH = 5000
@@ -34,26 +32,6 @@ WHERE (CAST(:since AS timestamptz) IS NULL OR at >= :since)
   AND (CAST(:subject AS text) IS NULL OR subject = :subject)
 ORDER BY seq
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditAct:
-    """One administrative act, for people to read.
-
-    `operator` and `reason` are None if they were not given.
-    """
-
-    seq: int
-    at: datetime
-    db_user: str
-    operator: str | None
-    reason: str | None
-    action: str
-    subject: str
-    details: dict[str, Any]
-    line: str
-    previous: str
-    hash: str
 
 
 class AuditLog:

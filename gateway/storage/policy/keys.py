@@ -6,14 +6,13 @@ Every change notifies the gateways and is in the audit log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import IntegrityError
 
-from gateway.domain.policy.api_keys import KeyRecord
+from gateway.domain.policy.api_keys import KeyRecord, StoredKey
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
 
@@ -48,28 +47,6 @@ UPDATE tollgate.api_keys SET expires_at = least(expires_at, CAST(:ends_at AS tim
   key_id = :key_id
 """
 _SUCCESSOR = "SELECT key_id FROM tollgate.api_keys WHERE replaces = :key_id"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredKey:
-    """A key and its history. `replaces` is the key that a rotation replaced with this one."""
-
-    record: KeyRecord
-    created_at: datetime
-    created_by: str
-    revoked_at: datetime | None
-    revoked_by: str | None
-    paused_at: datetime | None = None
-    paused_by: str | None = None
-    replaces: str | None = None
-
-    def state(self, now: datetime) -> str:
-        """Return live, paused, expired or revoked."""
-        if self.revoked_at is not None:
-            return "revoked"
-        if self.record.expires_at is not None and self.record.expires_at <= now:
-            return "expired"
-        return "paused" if self.record.is_paused else "live"
 
 
 class KeyStore:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import Connection, Row, text
 
 from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
@@ -21,19 +20,6 @@ INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)
 VALUES (:sha256, :document, :author, :message, :is_demo)
 RETURNING version
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPolicy:
-    """One applied document, with its original text."""
-
-    version: int
-    sha256: str
-    document: str
-    author: str
-    message: str
-    is_demo: bool
-    applied_at: datetime
 
 
 class PolicyStore:

@@ -19,7 +19,9 @@ from gateway.domain.policy.price_book import (
     BookEntry,
     DailyWindow,
     Dated,
+    InForce,
     ModelKey,
+    NewEntry,
     PriceBook,
     PriceOrigin,
 )
@@ -77,28 +79,6 @@ WHERE e.origin = 'override'
      text[])))
 ORDER BY e.entry_id
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEntry:
-    """An entry to add to the book. `source` is the price's own source unless one is given."""
-
-    origin: PriceOrigin
-    dated: Dated
-    provider: str | None = None
-    model: str | None = None
-    deployment: str | None = None
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
-    """A price that a deployment was charged by, with its start."""
-
-    valid_from: datetime
-    price_id: str
-    source: str
-    policy_version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from gateway.domain.logins import As
+from gateway.domain.logins import As, CreatedLogins
 from gateway.errors import BadUsage
 from gateway.storage.postgres.database import Database, parse_url
 
@@ -52,17 +51,6 @@ class _Kept(msgspec.Struct, kw_only=True):
     logins: dict[As, Login] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The result of creating logins: the ready ones, the SQL that an administrator has to run,
-    and notes.
-    """
-
-    ready: tuple[str, ...]
-    sql: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 def address_as(url: str, purpose: As, home: Path) -> str:
     """Return the owner's address with a narrower login, or unchanged if another login is given
     or none is ready.
@@ -87,7 +75,7 @@ def renewed(url: str, purpose: As, home: Path) -> str:
 
 def ensure(
     database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False
-) -> Made:
+) -> CreatedLogins:
     """Create the missing logins, as the owner.
 
     `given` are the addresses that the settings name for some of them.
@@ -134,7 +122,7 @@ def ensure(
             )
     if kept.logins:
         _write(home, _place(owner), kept)
-    return Made(ready=tuple(ready), sql=tuple(statements), notes=tuple(notes))
+    return CreatedLogins(ready=tuple(ready), sql=tuple(statements), notes=tuple(notes))
 
 
 def _wanted(

@@ -16,10 +16,14 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope, Hold, period_at
+from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.written import Written
 from gateway.domain.pricing.repricing import KIND as REPRICED
 from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes
-from gateway.storage.ledger.adjustments import SaidCost, expire_holds, resolve
+from gateway.storage.ledger.adjustments import (
+    expire_holds,
+    resolve,
+)
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
@@ -288,7 +292,7 @@ def test_an_expired_hold_and_its_correction_are_moved_in_turn(
         database,
         request_id(1, NOVEMBER - 400 * DAY),
         attempt=None,
-        cost=SaidCost.ZERO,
+        cost=StatedCost.ZERO,
         reason="invoice",
     )
     assert balance(database) == (0, 400)

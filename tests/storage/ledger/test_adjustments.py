@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import BadUsage, NothingFound, TollgateError
 from gateway.storage.ledger import rollups
-from gateway.storage.ledger.adjustments import SaidCost, expire_holds, resolve
+from gateway.storage.ledger.adjustments import (
+    expire_holds,
+    resolve,
+)
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -51,10 +55,10 @@ def is_unsettled(database: Database) -> list[bool]:
 
 
 @pytest.mark.parametrize(
-    ("cost", "nusd"), [(SaidCost.ZERO, 0), (SaidCost.HOLD, 5000), (1234, 1234), (9999, 9999)]
+    ("cost", "nusd"), [(StatedCost.ZERO, 0), (StatedCost.HOLD, 5000), (1234, 1234), (9999, 9999)]
 )
 def test_an_unknown_attempt_is_resolved_by_an_adjustment(
-    database: Database, cost: SaidCost | int, nusd: int
+    database: Database, cost: StatedCost | int, nusd: int
 ) -> None:
     """The event stays unknown for ever; the adjustment records the later knowledge and its
     source.
@@ -119,7 +123,7 @@ def test_what_cannot_be_resolved_is_refused_in_words(
         ]
     )
     with pytest.raises(error, match=words):
-        resolve(database, request_id(number), attempt=attempt, cost=SaidCost.HOLD, reason="x")
+        resolve(database, request_id(number), attempt=attempt, cost=StatedCost.HOLD, reason="x")
     assert rows(database, "SELECT count(*) FROM tollgate.adjustments") == [(0,)]
 
 

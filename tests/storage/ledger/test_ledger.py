@@ -279,7 +279,7 @@ def test_text_that_looks_like_copy_syntax_stays_text(database: Database) -> None
 
 
 def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) -> None:
-    """Made-up traffic must never reach a bill."""
+    """CreatedLogins-up traffic must never reach a bill."""
     Ledger(database).write([event(1, is_demo=True, is_self_hosted=True)])
     counts = _rows(
         database,

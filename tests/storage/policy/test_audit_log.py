@@ -20,8 +20,9 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.ledger.audit_chain import ChainHead, chain_findings
-from gateway.domain.policy.price_book import Dated, PriceOrigin
+from gateway.domain.ledger.audit_chain import AuditAct, ChainHead, chain_findings
+from gateway.domain.policy.api_keys import StoredKey
+from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
 from gateway.domain.pricing.repricing import Adjustment
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.budgets import BudgetStore
@@ -31,10 +32,10 @@ from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.repricing import RepriceStore
 from gateway.storage.policy import pepper
-from gateway.storage.policy.audit import AuditAct, AuditLog
-from gateway.storage.policy.keys import KeyStore, StoredKey
+from gateway.storage.policy.audit import AuditLog
+from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import NewEntry, PriceStore
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import NOON, PEPPER, event, key, price, request_id
 

@@ -18,7 +18,14 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy.api_keys import KeyRecord
-from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey, PriceOrigin
+from gateway.domain.policy.price_book import (
+    EVER,
+    DailyWindow,
+    Dated,
+    ModelKey,
+    NewEntry,
+    PriceOrigin,
+)
 from gateway.domain.pricing.pricing import MTOK, Price, Rate, UnknownTier, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.errors import DatabaseUnavailable
@@ -28,7 +35,6 @@ from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import all_keys, listed_price, schedule
 from gateway.storage.policy.prices import (
-    NewEntry,
     PriceStore,
     builtin_price,
     price_to_row,

@@ -1,0 +1,33 @@
+"""The workers and their journals, as Postgres lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredJournal:
+    """A journal as Postgres knows it.
+
+    `written` counts the events that came from it; `state` is live, drained or lost.
+    """
+
+    id: UUID
+    replica: str
+    started_at: datetime
+    heartbeat: datetime
+    written: int
+    state: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingWorker:
+    """A live worker. `policy_version` is None until the worker reports it."""
+
+    id: UUID
+    replica: str
+    policy_version: int | None
+    policy_seen_at: datetime | None

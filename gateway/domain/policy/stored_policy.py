@@ -1,0 +1,19 @@
+"""An applied policy document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPolicy:
+    """One applied document, with its original text."""
+
+    version: int
+    sha256: str
+    document: str
+    author: str
+    message: str
+    is_demo: bool
+    applied_at: datetime
