@@ -1,5 +1,5 @@
-"""Budgets for the storage tests: rules, questions and events of one team, and how its accounts
-stand.
+"""Budgets for the storage tests: rules, slice requests and events of one team, and readers of
+its accounts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOVEMBER, DECEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tz
 
 
 def team_rule(limit_nusd: int = 1000, **changes: Any) -> BudgetRule:
-    """A monthly budget of team payments; with another `rule_id` it is another one."""
+    """Return a monthly budget of team payments. Another `rule_id` makes another budget."""
     values: dict[str, Any] = {
         "rule_id": ACCOUNT,
         "scope": BudgetScope.TEAM,
@@ -37,7 +37,7 @@ def team_rule(limit_nusd: int = 1000, **changes: Any) -> BudgetRule:
 
 
 def declare(database: Database, *rules: BudgetRule, document: str | None = None) -> None:
-    """Make these rules the current policy's."""
+    """Make these rules the current policy's budgets."""
     words = document or repr(rules)
     PolicyStore(database).apply(
         words,
@@ -51,7 +51,7 @@ def declare(database: Database, *rules: BudgetRule, document: str | None = None)
 
 
 def ask(turn: int, amount_nusd: int = 0, **changes: Any) -> SliceAsk:
-    """Take this much, or nothing if there is less."""
+    """Return a request for a slice of this amount or nothing."""
     values: dict[str, Any] = {
         "account_id": ACCOUNT,
         "rule_id": ACCOUNT,
@@ -68,12 +68,12 @@ def ask(turn: int, amount_nusd: int = 0, **changes: Any) -> SliceAsk:
 
 
 def hold(amount_nusd: int, *, account_id: str = ACCOUNT, is_overdraft: bool = False) -> Hold:
-    """Return one attempt's hold on November."""
+    """Return one attempt's hold on November's budget."""
     return Hold(account_id, int(NOVEMBER.timestamp()), amount_nusd, is_overdraft)
 
 
 def spending(number: int, cost_nusd: int | None, *holds: Hold, **changes: Any) -> UsageEvent:
-    """An event that is charged to budgets; without a cost it counts at the first hold."""
+    """Return an event that is charged to budgets. Without a cost it counts at its first hold."""
     if cost_nusd is None:
         values: dict[str, Any] = {
             "usage": TokenUsage(),
@@ -85,7 +85,7 @@ def spending(number: int, cost_nusd: int | None, *holds: Hold, **changes: Any) -
 
 
 def balance(database: Database, account_id: str = ACCOUNT) -> tuple[int, int]:
-    """Return an account's spent and leased amounts in November."""
+    """Return an account's spent and leased nano-dollars in November."""
     found = rows(
         database,
         "SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods WHERE account_id = "
@@ -95,7 +95,7 @@ def balance(database: Database, account_id: str = ACCOUNT) -> tuple[int, int]:
 
 
 def leases(database: Database) -> list[tuple[UUID, str, int, int]]:
-    """Journal, account, outstanding and held of every lease."""
+    """Return the journal, account, outstanding and held amount of every lease."""
     return [
         (row[0], row[1], row[2], row[3])
         for row in rows(
@@ -107,6 +107,6 @@ def leases(database: Database) -> list[tuple[UUID, str, int, int]]:
 
 
 def rows(database: Database, statement: str) -> Sequence[tuple[Any, ...]]:
-    """The rows of a statement."""
+    """Return the rows of a statement."""
     with database.begin() as connection:
         return [tuple(row) for row in connection.execute(text(statement))]

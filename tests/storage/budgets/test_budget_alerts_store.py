@@ -1,5 +1,5 @@
-"""Budget alerts in Postgres: each threshold is raised once a period, whoever looks, and delivered
-in its turn.
+"""Budget alerts in Postgres: each threshold is raised once a period, whichever worker checks,
+and alerts are delivered in order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SOON = timedelta(seconds=30)
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[BudgetAlertStore]:
-    """The store in the role that the gateway has."""
+    """Yield the store in the gateway's role."""
     opened = Database(database_url, role="tollgate_gateway")
     yield BudgetAlertStore(opened)
     opened.close()
@@ -66,7 +66,7 @@ def spend(
     ends_at: datetime | None = DECEMBER,
     rule_id: str | None = None,
 ) -> None:
-    """A period as workers leave it, with so much spent in all."""
+    """Store a period with this total spent, as workers leave it."""
     with database.begin() as connection:
         connection.execute(
             text(
@@ -102,7 +102,7 @@ def grant(database: Database, amount_nusd: int, *, expires_at: datetime | None =
 
 
 def raised(store: BudgetAlertStore, *, now: datetime = NOON) -> list[str]:
-    """Return the thresholds that a look raises, before any announcement."""
+    """Return the thresholds that a check raises and that are not announced yet."""
     store.raise_crossed(now=now)
     found = store.unannounced()
     store.note_announced([alert.alert_id for alert in found], now=now)
@@ -110,7 +110,7 @@ def raised(store: BudgetAlertStore, *, now: datetime = NOON) -> list[str]:
 
 
 def test_a_threshold_is_raised_once_a_period(database: Database, store: BudgetAlertStore) -> None:
-    """Whoever gets the same alert every two seconds reads none of them."""
+    """People ignore an alert that repeats every two seconds."""
     declare(database, alerting())
     spend(database, 799)
     assert raised(store) == ["0.5"]
@@ -123,8 +123,8 @@ def test_a_threshold_is_raised_once_a_period(database: Database, store: BudgetAl
 
 
 def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url: str) -> None:
-    """Two lead for a moment when one of them lost its connection: the key decides, and neither
-    waits for ever.
+    """Two workers lead for a moment when one of them lost its connection. The primary key
+    decides, and neither waits forever.
     """
     owners = [f"p{number}" for number in range(20)]
     rule = alerting(rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner=EACH)
@@ -155,8 +155,8 @@ def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url
 def test_what_is_written_counts_and_what_is_leased_does_not(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """Workers hold the leased money; an alert about money that returns in a second would be
-    wrong.
+    """A lease is money that workers have reserved and may return in a second. An alert that
+    counts it would be wrong.
     """
     declare(
         database,
@@ -180,7 +180,9 @@ def test_what_is_written_counts_and_what_is_leased_does_not(
 def test_grants_move_the_mark_for_as_long_as_they_last(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """80 % of limit and grants, not of the limit alone; an expired grant no longer counts."""
+    """The threshold is 80 % of the money that may be spent now, including grants that have not
+    expired.
+    """
     declare(database, alerting())
     grant(database, 600, expires_at=NOON + SOON)
     grant(database, 400, expires_at=NOON)
@@ -199,7 +201,9 @@ def test_grants_move_the_mark_for_as_long_as_they_last(
 def test_a_raised_limit_neither_takes_back_nor_repeats(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """80 % of 1,000 was reached and announced; of 2,000 only later thresholds are news."""
+    """80 % of 1,000 was reached and announced. Of the new limit of 2,000, only thresholds above
+    that are new.
+    """
     declare(database, alerting())
     spend(database, 850)
     assert raised(store) == ["0.5", "0.8"]
@@ -214,7 +218,9 @@ def test_a_raised_limit_neither_takes_back_nor_repeats(
 
 
 def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -> None:
-    """December's money is not November's; late events still count for November, for an hour."""
+    """December's money is not November's. Spending that is written late still raises November's
+    alerts for an hour.
+    """
     declare(database, alerting())
     spend(database, 500)
     assert raised(store) == ["0.5"]
@@ -237,7 +243,7 @@ def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -
 
 
 def test_a_budget_for_once_alerts_once(database: Database, store: BudgetAlertStore) -> None:
-    """It has no end, and is looked at for as long as it is declared."""
+    """Such a budget has no end; it is checked for as long as it is declared."""
     declare(database, alerting(rule_id="pilot", period=BudgetPeriod.ONCE))
     spend(
         database, 900, account_id="pilot", starts_at=datetime(1970, 1, 1, tzinfo=UTC), ends_at=None
@@ -250,8 +256,8 @@ def test_a_budget_for_once_alerts_once(database: Database, store: BudgetAlertSto
 def test_the_owner_is_the_one_whose_account_it_is(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """One rule for each key: the alert names the key's id; a key with a rule of its own goes by
-    that.
+    """With one rule for each key, the alert names the key's id. A key with its own rule is
+    checked by that rule.
     """
     each = alerting(rule_id="payments/key:*/month", scope=BudgetScope.KEY, owner=EACH)
     own = alerting(5000, rule_id="payments/key:k2/month", scope=BudgetScope.KEY, owner="k2")
@@ -270,7 +276,9 @@ def test_the_owner_is_the_one_whose_account_it_is(
 def test_a_budget_that_is_not_declared_any_more_is_silent(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """It limits no team, so reaching it is no news. The others are checked as before."""
+    """A budget that is no longer declared limits no request, so nobody needs its alert. The
+    other budgets are checked as before.
+    """
     named = alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner=EACH)
     declare(
         database, alerting(), alerting(rule_id="payments/week", period=BudgetPeriod.WEEK), named
@@ -278,7 +286,7 @@ def test_a_budget_that_is_not_declared_any_more_is_silent(
     spend(database, 500)
     spend(database, 500, account_id="payments/week", starts_at=NOVEMBER + timedelta(days=15))
     spend(database, 500, account_id="pilot:a", rule_id="pilot")
-    # The same name, now of one project: project a's account under it belongs to no rule.
+    # The same name now belongs to one project, so project a's old account has no rule.
     declare(database, alerting(), alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner="b"))
     assert raised(store) == ["0.5"]
     assert [alert.account_id for alert in taken_all(store)] == [ACCOUNT]
@@ -287,7 +295,9 @@ def test_a_budget_that_is_not_declared_any_more_is_silent(
 def test_a_name_whose_period_changed_is_not_measured_by_what_it_left(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """5,000 a month became 100 a day: the month's sum is far over it, and says nothing."""
+    """5,000 a month became 100 a day. The month's sum is far above 100, but it must not raise
+    the day's alerts.
+    """
     declare(database, alerting(5000, rule_id="pilot"))
     spend(database, 400, account_id="pilot")
     assert raised(store) == []
@@ -296,7 +306,7 @@ def test_a_name_whose_period_changed_is_not_measured_by_what_it_left(
 
 
 def taken_all(store: BudgetAlertStore, *, now: datetime = NOON) -> list[BudgetAlert]:
-    """Everything that is due, each delivered at once."""
+    """Take all alerts that are due and deliver each at once."""
     found = []
     while (alert := store.take(now=now, until=now + SOON)) is not None:
         found.append(alert)
@@ -307,7 +317,9 @@ def taken_all(store: BudgetAlertStore, *, now: datetime = NOON) -> list[BudgetAl
 def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """100 % before 80 % reads as if it went down. Another account does not wait for this one."""
+    """If 100 % came before 80 %, spending would seem to fall. Another account does not wait for
+    this one.
+    """
     declare(database, alerting(), alerting(rule_id="zoo", alert_at=(Decimal("0.5"),)))
     spend(database, 1000)
     spend(database, 1000, account_id="zoo")
@@ -330,7 +342,9 @@ def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(
 
 
 def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None:
-    """Two leaders for a moment: each alert is sent by one of them until its time is over."""
+    """Two workers may lead for a moment. Each alert is sent by one of them until its lease
+    expires.
+    """
     names = [f"b{number:02}" for number in range(30)]
     declare(database, *(alerting(rule_id=name, alert_at=(Decimal(1),)) for name in names))
     for name in names:
@@ -343,8 +357,8 @@ def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None
         opened = Database(database_url, role="tollgate_gateway")
         start.wait(20)
         found = []
-        # While others hold the due alerts there is none to take for a moment: that is no reason to
-        # stop.
+        # While other workers hold the due alerts, there is nothing to take for a moment; the loop
+        # must go on.
         for _ in range(len(names)):
             alert = BudgetAlertStore(opened).take(now=NOON, until=NOON + SOON)
             found += [alert.alert_id] if alert is not None else []
@@ -357,7 +371,7 @@ def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None
 
 
 def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertStore) -> None:
-    """A word that comes again, or too late from a leader that was overtaken, changes nothing."""
+    """A result that arrives twice, or too late from a replaced leader, changes nothing."""
     declare(database, alerting(alert_at=(Decimal("0.5"),)))
     spend(database, 500)
     store.raise_crossed(now=NOON)
@@ -378,8 +392,8 @@ def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertS
 
 
 def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url: str) -> None:
-    """Postgres committed the raised alerts without the leader's knowledge: it finds them as not
-    announced.
+    """Postgres committed the raised alert, but the leader lost the reply. The leader finds the
+    alert as not announced.
     """
     declare(database, alerting())
     spend(database, 800)
@@ -401,7 +415,7 @@ def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url:
 def test_the_view_says_what_was_raised_and_who_was_told(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """Finance sees in one row an alert's content and its delivery."""
+    """Finance sees in one row the alert's text and whether it was delivered."""
     declare(database, alerting(alert_at=(Decimal("0.50"),), time_zone="UTC"))
     spend(database, 500)
     store.raise_crossed(now=NOON)

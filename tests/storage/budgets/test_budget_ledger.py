@@ -1,4 +1,6 @@
-"""The effect of events on budgets: moved with them, once, and corrected by later bookings."""
+"""Charges of events to budgets: written in the event's transaction, once, and corrected by later
+adjustments.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ CENTRE = "cost_centre:CC-1207/month"
 def lease(
     database: Database, amount_nusd: int, *, account_id: str = ACCOUNT, turn: int = 1
 ) -> None:
-    """Lease this much to the worker."""
+    """Lease this amount to the worker."""
     counter = BudgetLeaseTable(database)
     (answer,) = counter.exchange(
         WORKER, [ask(turn, amount_nusd, account_id=account_id, rule_id=account_id)]
@@ -62,7 +64,7 @@ def lease(
 
 @pytest.fixture
 def ledger(database: Database) -> Ledger:
-    """A ledger, and 500 of a budget of 1000 leased to the worker."""
+    """Return a ledger with 500 of a budget of 1000 leased to the worker."""
     declare(database, team_rule(1000))
     lease(database, 500)
     return Ledger(database)
@@ -82,12 +84,12 @@ def ledger(database: Database) -> Ledger:
             False,
             130,
             400,
-        ),  # above the hold: spent in full, but the lease gave the hold and no more
-        (900, 900, False, 900, 0),  # a hold that is more than the lease has
+        ),  # above the hold: spent in full, but the lease gave only the hold
+        (900, 900, False, 900, 0),  # a hold that is more than the lease
         (0, 100, False, 0, 500),
         (30, 0, False, 30, 500),  # a soft budget holds nothing
         (30, 100, True, 30, 500),  # an overdraft was not leased
-        (None, 100, False, 100, 400),  # unknown: at its hold
+        (None, 100, False, 100, 400),  # unknown: counts at its hold
         (None, 100, True, 100, 500),
     ],
 )
@@ -100,8 +102,8 @@ def test_a_written_event_moves_what_it_cost(
     spent: int,
     leased: int,
 ) -> None:
-    """From leased to spent in the event's own transaction: so there is no second truth to
-    reconcile.
+    """The amount moves from leased to spent in the event's own transaction, so no second record
+    needs reconciliation.
     """
     batch = [encode_event(spending(1, cost, hold(held, is_overdraft=is_overdraft)))]
     assert ledger.write_documents(batch, journal_id=WORKER) == Written(inserted=1)
@@ -112,8 +114,8 @@ def test_a_written_event_moves_what_it_cost(
 
 
 def test_a_batch_with_an_event_twice_moves_it_once(database: Database, ledger: Ledger) -> None:
-    """After a hand-over two journals may hold the same attempt, and an old batch comes with new
-    events.
+    """After a handover, two journals may hold the same attempt, and an old batch may come with
+    new events.
     """
     one, two = (encode_event(spending(number, 10, hold(20))) for number in (1, 2))
     ledger.write_documents([one, one], journal_id=WORKER)
@@ -122,7 +124,7 @@ def test_a_batch_with_an_event_twice_moves_it_once(database: Database, ledger: L
 
 
 def test_an_event_is_charged_to_every_budget_it_names(database: Database, ledger: Ledger) -> None:
-    """Team and cost centre count the same money, each for itself."""
+    """Team and cost centre each count the same money in full."""
     declare(
         database,
         team_rule(1000),
@@ -137,14 +139,14 @@ def test_an_event_is_charged_to_every_budget_it_names(database: Database, ledger
 
 
 def test_without_a_journal_only_spent_moves(database: Database, ledger: Ledger) -> None:
-    """Whoever writes events by hand has leased nothing."""
+    """A caller that writes events by hand has no lease."""
     ledger.write([spending(1, 10, hold(20))])
     assert balance(database) == (10, 500)
     assert budget_mistakes(database) == ()
 
 
 def test_an_event_that_was_refused_moves_nothing(database: Database, ledger: Ledger) -> None:
-    """Money that is in no event could never be explained."""
+    """Spent money without an event could never be explained."""
     good = spending(1, 10, hold(20))
     broken = json.loads(encode_event(spending(2, 10, hold(20)))) | {"attempt": "x"}
     written = ledger.write_documents(
@@ -180,7 +182,7 @@ def test_an_event_that_was_refused_moves_nothing(database: Database, ledger: Led
 def test_holds_that_make_no_sense_are_set_aside(
     database: Database, ledger: Ledger, holds: object
 ) -> None:
-    """One unreadable row would break every later check of the spending."""
+    """One row with unreadable holds would break every later check of the spent sums."""
     document = json.dumps(json.loads(encode_event(spending(1, 10))) | {"holds": holds}).encode()
     good = encode_event(spending(2, 10, hold(20)))
     assert ledger.write_documents([document, good], journal_id=WORKER) == Written(
@@ -191,7 +193,7 @@ def test_holds_that_make_no_sense_are_set_aside(
 
 
 def test_an_event_without_budgets_is_as_before(database: Database, ledger: Ledger) -> None:
-    """Most teams may have none; nothing is asked of Postgres for them."""
+    """Most teams may have no budget; the ledger sends no budget query for their events."""
     ledger.write_documents([encode_event(event(1))], journal_id=WORKER)
     assert rows(database, "SELECT holds FROM tollgate.usage_events") == [([],)]
     assert balance(database) == (0, 500)
@@ -200,7 +202,9 @@ def test_an_event_without_budgets_is_as_before(database: Database, ledger: Ledge
 def test_an_event_in_a_month_without_a_partition_keeps_its_holds(
     database: Database, ledger: Ledger
 ) -> None:
-    """The default partition's rows move over when their month is made."""
+    """When a month's partition is created, the default partition's rows move there, with their
+    holds.
+    """
     late = datetime(2024, 2, 3, tzinfo=UTC)
     ledger.write([spending(1, 10, hold(20), at=late)])
     partitions.ensure_months(database, first=late.date(), last=late.date())
@@ -211,7 +215,9 @@ def test_an_event_in_a_month_without_a_partition_keeps_its_holds(
 
 
 def test_a_period_begun_by_its_first_event_is_known_by_its_rule(database: Database) -> None:
-    """A soft budget never asks for a slice: Postgres only learns its spending."""
+    """A soft budget never requests a slice, so Postgres learns of the period only from its
+    events.
+    """
     each = team_rule(
         1000, rule_id="payments/key:*/day", scope=BudgetScope.KEY, owner="*", kind=BudgetKind.SOFT
     )
@@ -252,7 +258,7 @@ def test_a_period_begun_by_its_first_event_is_known_by_its_rule(database: Databa
 def test_the_database_ends_a_period_when_workers_do(
     database_url: str, moment: datetime, period: BudgetPeriod, zone: str
 ) -> None:
-    """A report of a soft budget must not say another end than a message does."""
+    """A report of a soft budget and a message about it must state the same end of the period."""
     span = period_at(period, zone, moment)
     with psycopg.connect(database_url) as connection:
         connection.execute(
@@ -271,7 +277,7 @@ def test_the_database_ends_a_period_when_workers_do(
 
 
 def test_a_resolution_replaces_the_hold(database: Database, ledger: Ledger) -> None:
-    """An unknown attempt counts at its hold until somebody knows better."""
+    """An unknown attempt counts at its hold until its cost is known."""
     ledger.write_documents([encode_event(spending(1, None, hold(100)))], journal_id=WORKER)
     assert balance(database) == (100, 400)
     resolve(database, request_id(1), attempt=None, cost=30, reason="invoice")
@@ -282,7 +288,7 @@ def test_a_resolution_replaces_the_hold(database: Database, ledger: Ledger) -> N
 def test_an_expired_hold_and_its_correction_are_moved_in_turn(
     database: Database, ledger: Ledger
 ) -> None:
-    """First the expected cost stands for the hold, then the invoice for the expected cost."""
+    """First the expected cost replaces the hold, then the invoice replaces the expected cost."""
     ledger.write_documents(
         [encode_event(spending(1, None, hold(100), at=NOVEMBER - 400 * DAY))], journal_id=WORKER
     )
@@ -300,7 +306,7 @@ def test_an_expired_hold_and_its_correction_are_moved_in_turn(
 
 
 def test_many_holds_that_expire_are_moved_together(database: Database, ledger: Ledger) -> None:
-    """After an outage of an upstream there may be thousands, on few budgets."""
+    """After an upstream's outage there may be thousands of expired holds on few budgets."""
     ledger.write(
         [
             spending(
@@ -326,7 +332,7 @@ def test_many_holds_that_expire_are_moved_together(database: Database, ledger: L
 def test_another_content_moves_the_difference(
     database: Database, ledger: Ledger, first: int | None, second: int | None, spent: int
 ) -> None:
-    """The budgets paid the last content of an attempt, in any order of arrival."""
+    """The budgets pay the latest known cost of an attempt, whichever record came first."""
     documents = [encode_event(spending(1, cost, hold(100))) for cost in (first, second)]
     for document in [*documents, documents[1]]:
         ledger.write_documents([document], journal_id=WORKER)
@@ -335,7 +341,7 @@ def test_another_content_moves_the_difference(
 
 
 def test_other_content_and_new_events_in_one_batch(database: Database, ledger: Ledger) -> None:
-    """Both move the same budget in one transaction."""
+    """Both change the same budget in one transaction."""
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     batch = [spending(1, 50, hold(100)), spending(2, 5, hold(100)), spending(1, 60, hold(100))]
     written = ledger.write_documents([encode_event(one) for one in batch], journal_id=WORKER)
@@ -346,7 +352,7 @@ def test_other_content_and_new_events_in_one_batch(database: Database, ledger: L
 
 
 def test_a_long_repricing_holds_up_no_slice(database: Database, ledger: Ledger) -> None:
-    """It books for minutes in one transaction; workers need their slices meanwhile."""
+    """A repricing runs for minutes in one transaction; workers need slices meanwhile."""
     ledger.write_documents(
         [encode_event(spending(n, 30, hold(100))) for n in (1, 2)], journal_id=WORKER
     )
@@ -369,7 +375,7 @@ def test_a_long_repricing_holds_up_no_slice(database: Database, ledger: Ledger) 
 
 
 def test_an_adjustment_without_a_request_moves_nothing(database: Database, ledger: Ledger) -> None:
-    """It belongs to no event, so to no budget."""
+    """Such an adjustment belongs to no event, so it belongs to no budget."""
     ledger.write([spending(1, 30, hold(100))])
     with database.begin() as connection:
         connection.execute(
@@ -386,7 +392,9 @@ def test_an_adjustment_without_a_request_moves_nothing(database: Database, ledge
 def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(
     database: Database, ledger: Ledger
 ) -> None:
-    """Both lock the same budgets; each takes all of them at once, and in order."""
+    """Both lock the same budgets. To avoid a deadlock, each locks all of them at once and in
+    order.
+    """
     names = [f"b{number}" for number in range(6)]
 
     def holds(order: int) -> list[Hold]:
@@ -410,7 +418,7 @@ def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(
 
 
 def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Ledger) -> None:
-    """A killed worker blocks no spending once its events are written."""
+    """After a killed worker's events are written, its leases must not keep others from spending."""
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     JournalTable(database).drained(WORKER)
     assert (balance(database), leases(database)) == ((30, 0), [])
@@ -420,8 +428,8 @@ def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Le
 def test_a_lost_journal_is_booked_where_everybody_sees_it(
     database: Database, ledger: Ledger
 ) -> None:
-    """Its leases may have been spent, so they count as spent; as one line for each team, not per
-    budget.
+    """The leased money may have been spent, so it counts as spent. It is booked as one line for
+    each team, not for each budget.
     """
     declare(
         database,
@@ -463,7 +471,9 @@ def test_a_lost_journal_is_booked_where_everybody_sees_it(
 
 
 def test_a_lost_journal_that_turns_up_is_counted_once(database: Database, ledger: Ledger) -> None:
-    """Its events are the true spending; the lost-journal line is reversed."""
+    """The found events state the true spending, so the amount booked for the lost journal is
+    reversed.
+    """
     journals = JournalTable(database)
     journals.lose(WORKER, reason="disk died")
     assert balance(database) == (500, 0)
@@ -480,7 +490,7 @@ def test_a_lost_journal_that_turns_up_is_counted_once(database: Database, ledger
 
 
 def test_a_journal_without_leases_books_nothing(database: Database) -> None:
-    """Without budgets a lost journal is only noted, as before."""
+    """A lost journal without leases is only recorded as lost."""
     journals, journal = JournalTable(database), uuid4()
     journals.register(journal, replica="gateway-1")
     journals.lose(journal, reason="x")
@@ -489,8 +499,8 @@ def test_a_journal_without_leases_books_nothing(database: Database) -> None:
 
 
 def test_journals_that_fell_silent_are_given_up(database: Database, ledger: Ledger) -> None:
-    """A dead machine's budgets must recover without an operator; an active journal is left
-    alone.
+    """A dead machine's leases must return to their budgets without an operator's help. A journal
+    with a recent heartbeat is kept.
     """
     journals, silent, speaking = JournalTable(database), uuid4(), uuid4()
     for journal in (silent, speaking):
@@ -537,7 +547,7 @@ def test_journals_that_fell_silent_are_given_up(database: Database, ledger: Ledg
     ],
 )
 def test_a_wrong_sum_is_found(database: Database, ledger: Ledger, damage: str, words: str) -> None:
-    """Whoever doubts a budget gets an answer from the events alone."""
+    """The events alone prove whether a budget's sum is right."""
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     assert budget_mistakes(database) == ()
     with database.begin() as connection:
@@ -547,7 +557,9 @@ def test_a_wrong_sum_is_found(database: Database, ledger: Ledger, damage: str, w
 
 
 def test_the_rules_are_kept_whole(database: Database) -> None:
-    """Alerts and overdrafts are read from here by whoever has no policy at hand."""
+    """Alerts and overdraft reports read the rules from this table, because they have no policy
+    document.
+    """
     declare(
         database,
         team_rule(
@@ -560,7 +572,7 @@ def test_the_rules_are_kept_whole(database: Database) -> None:
 
 
 def test_an_overdraft_is_seen_by_finance(database: Database) -> None:
-    """It was spent without asking: whoever allowed it wants to know by whom and how much."""
+    """An overdraft was spent without a check, so finance needs to know the team and the amount."""
     declare(database, team_rule())
     Ledger(database).write(
         [

@@ -1,8 +1,8 @@
-"""Budgets against a plain model of docs/decisions/0009, for any order of steps, crashes and second
-deliveries.
+"""Budgets against a plain model of docs/decisions/0009, under any order of steps, crashes and
+repeated deliveries.
 
-The model knows every worker's state and the place of every nano-dollar; Postgres must agree after
-each step.
+The model keeps each worker's knowledge and the place of every nano-dollar. Postgres must agree
+after each step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ STEPS = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 @dataclass
 class Worker:
-    """One worker's own view. Its journal has the settled and unwritten events."""
+    """A worker's own view of its leases. `settled` holds events of its journal that are not
+    written yet.
+    """
 
     journal: UUID = field(default_factory=uuid4)
     turn: int = 0
@@ -55,13 +57,13 @@ class Worker:
 
 
 class BudgetMachine(RuleBasedStateMachine):
-    """Two workers at a time on two hard budgets and a soft one; each attempt is charged to some of
-    them.
+    """A machine with two workers at a time on two hard budgets and a soft one. Each attempt is
+    charged to some of them.
     """
 
     def __init__(self, database: Database, numbers: Iterator[int]) -> None:
         super().__init__()
-        # The examples share a database, so each has accounts and attempts of its own.
+        # The examples share a database, so each example uses its own accounts and attempts.
         self.database, self.numbers = database, numbers
         self.mark = next(numbers)
         self.counter, self.ledger = BudgetLeaseTable(database), Ledger(database)
@@ -82,7 +84,7 @@ class BudgetMachine(RuleBasedStateMachine):
         part=st.integers(0, 3),
     )
     def exchange(self, worker: int, least: int, more: int, part: int) -> None:
-        """Take a slice of both budgets, and give back a part of the free money."""
+        """Take a slice of both hard budgets and return a part of the free money."""
         one = self.workers[worker]
         one.turn += 1
         held = sum(hold.held_nusd for holds in one.held.values() for hold in holds)
@@ -119,9 +121,9 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def ask_again(self, worker: int) -> None:
-        """The answer was lost on its way; repeating the ask moves nothing.
+        """Repeat the last request, as after a lost answer; the repeat changes nothing.
 
-        An empty lease asks again.
+        Accounts with nothing outstanding are left out: for them the request would count as new.
         """
         one = self.workers[worker]
         known = [
@@ -137,7 +139,9 @@ class BudgetMachine(RuleBasedStateMachine):
         overdraft=st.one_of(st.none(), st.integers(0, 100)),
     )
     def begin_attempt(self, worker: int, part: int, overdraft: int | None) -> None:
-        """Hold a part of the free money on both budgets, or an overdraft, and name the soft one."""
+        """Hold a part of the free money on both hard budgets, or an overdraft, and name the soft
+        budget.
+        """
         one = self.workers[worker]
         amount = overdraft if overdraft is not None else min(one.free.values()) * part // 8
         if overdraft is None:
@@ -151,9 +155,9 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(one.held for one in self.workers))
     @rule(data=st.data(), share=st.sampled_from([None, 0, 5, 8, 12]))
     def settle(self, data: st.DataObject, share: int | None) -> None:
-        """Replace the hold by the cost, in eighths of it: more is possible.
+        """Replace the hold by the cost, which is given in eighths of the hold and may exceed it.
 
-        Without a share it is unknown.
+        If `share` is None, the cost is unknown.
         """
         one = data.draw(st.sampled_from([one for one in self.workers if one.held]))
         number = data.draw(st.sampled_from(sorted(one.held)))
@@ -167,15 +171,15 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1), most=st.integers(1, 5), again=st.booleans())
     def write(self, worker: int, most: int, again: bool) -> None:
-        """Write some of the settled events, perhaps together with earlier ones."""
+        """Write some settled events, optionally together with events that were written before."""
         one = self.workers[worker]
         batch, one.settled = one.settled[:most], one.settled[most:]
         self._write(one.journal, batch, again=again)
 
     @rule(worker=st.integers(0, 1))
     def crash(self, worker: int) -> None:
-        """The process is gone; the next one writes its journal, attempts under way at their hold,
-        and drains it.
+        """End a worker's process. The next one writes its journal, with attempts in flight at
+        their hold, and drains it.
         """
         one, self.workers[worker] = self.workers[worker], Worker()
         self._write(one.journal, self._left(one), again=True)
@@ -186,12 +190,12 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.outstanding)
     @rule(worker=st.integers(0, 1), turns_up=st.booleans())
     def lose(self, worker: int, turns_up: bool) -> None:
-        """Its disk is lost: its leases count as spent, unless it turns up after all."""
+        """Lose a worker's disk. Its leases count as spent until the journal is found after all."""
         one = self.workers[worker]
         journals = JournalTable(self.database)
         try:
             journals.lose(one.journal, reason="disk")
-        except NothingFound:  # it never asked for anything
+        except NothingFound:  # it never requested a slice
             return
         self.workers[worker] = Worker()
         lost = {
@@ -208,13 +212,13 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(account=st.sampled_from([HARD, SMALL]), limit=st.integers(0, 1500))
     def change_limit(self, account: str, limit: int) -> None:
-        """A policy is applied; a lowered limit binds the next slice."""
+        """Apply a policy with another limit; a lowered limit restricts the next slice."""
         self.limits[account] = limit
         self._declare()
 
     @rule(account=st.sampled_from([HARD, SMALL]), amount=st.integers(1, 300))
     def grant(self, account: str, amount: int) -> None:
-        """More for this period, by the server's clock until tomorrow."""
+        """Grant more for this period, until tomorrow by the server's clock."""
         BudgetStore(self.database).grant(
             self._account(account), amount, expires_at=None, reason="x", now=NOW
         )
@@ -227,7 +231,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule()
     def expire_grants(self) -> None:
-        """The launch is over."""
+        """Let every grant expire."""
         with self.database.begin() as connection:
             connection.execute(
                 text("UPDATE tollgate.budget_grants SET expires_at = now() - interval '1 second'")
@@ -237,7 +241,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule(data=st.data(), cost=st.integers(0, 300), by_hand=st.booleans())
     def adjust(self, data: st.DataObject, cost: int, by_hand: bool) -> None:
-        """Enter the cost of an unknown attempt, or deliver it again with another cost."""
+        """Resolve an unknown attempt by hand, or write the attempt again with another cost."""
         journal, event = data.draw(st.sampled_from(self.written))
         number = _number(event)
         if by_hand and event.cost_nusd is None and number not in self.settled_later:
@@ -255,7 +259,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Require that Postgres agrees with the model, and its own checker too."""
+        """Check that Postgres agrees with the model and that its own checker finds no mistake."""
         for account in LIMITS:
             assert balance(self.database, self._account(account)) == (
                 self.spent[account],
@@ -265,7 +269,9 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_worker_has_more_than_it_leased(self) -> None:
-        """free + held + settled ≤ outstanding: else money would be promised twice."""
+        """Check free + held + settled ≤ outstanding; otherwise the same money would be promised
+        twice.
+        """
         for one in self.workers:
             for account, free in one.free.items():
                 assert free + self._bound(one, account) <= self.outstanding.get(
@@ -311,8 +317,8 @@ class BudgetMachine(RuleBasedStateMachine):
         return sum(amount for (_, name), amount in self.outstanding.items() if name == account)
 
     def _bound(self, worker: Worker, account: str) -> int:
-        """Return the holds of attempts in flight, and the cost of settled ones, of a worker's
-        lease.
+        """Return how much of a worker's lease its attempts in flight hold and its settled
+        attempts used.
         """
         held = [
             one
@@ -329,8 +335,8 @@ class BudgetMachine(RuleBasedStateMachine):
         return sum(taken) + sum(one.held_nusd for one in held if not one.is_overdraft)
 
     def _left(self, worker: Worker) -> list[UsageEvent]:
-        """Return a journal's content for the next process: settled events, and attempts in
-        flight, which are unknown.
+        """Return the events that the next process finds in a journal: the settled ones, and
+        attempts in flight as unknown.
         """
         return [
             *worker.settled,
@@ -353,8 +359,8 @@ def _number(event: UsageEvent) -> int:
 
 
 def test_every_step_keeps_every_nano_dollar_in_one_place(database: Database) -> None:
-    """For any interruption, repetition or order: taken money without a booking stays leased,
-    never free.
+    """Steps may be cut off, repeated or reordered. Money that was taken and is not accounted for
+    stays leased, never free.
     """
     numbers = count(1)
     run_state_machine_as_test(lambda: BudgetMachine(database, numbers), settings=STEPS)

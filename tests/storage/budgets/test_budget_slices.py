@@ -1,5 +1,5 @@
-"""Slices of budgets on a real Postgres: never more than there is, each turn once, and always given
-back.
+"""Slices of budgets on a real Postgres: never more than the remaining budget, each turn once,
+and always returned.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WORKER, OTHER = uuid4(), uuid4()
 
 @pytest.fixture
 def counter(database: Database) -> Iterator[BudgetLeaseTable]:
-    """Return the store that workers ask, with one declared budget of 1000."""
+    """Yield the table from which workers request slices, with one budget of 1000 declared."""
     declare(database, team_rule(1000))
     counter = BudgetLeaseTable(database)
     yield counter
@@ -71,7 +71,7 @@ def one(granted: tuple[SliceGranted, ...]) -> SliceGranted:
 def test_an_answer_says_how_the_account_stands(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """A 402 quotes these figures; they must be of one moment."""
+    """A 402 quotes these figures, so they must belong to the same moment."""
     counter.exchange(OTHER, [ask(1, 300)])
     Ledger(database).write_documents([], journal_id=OTHER)
     assert counter.exchange(WORKER, [ask(1, 200, held_nusd=7)]) == (
@@ -94,12 +94,12 @@ def test_an_answer_says_how_the_account_stands(
 @pytest.mark.parametrize(
     ("least", "needed", "most", "granted"),
     [
-        (0, 0, 0, 0),  # only a look
-        (0, 500, 500, 0),  # nothing is wanted, whatever the other fields
+        (0, 0, 0, 0),  # a read only
+        (0, 500, 500, 0),  # nothing is wanted, whatever the other fields contain
         (1, 0, 1000, 125),  # an eighth of the remainder
         (1, 0, 50, 50),  # no more than a slice
-        (100, 400, 400, 400),  # all that wait
-        (100, 4000, 4000, 1000),  # as many of those that wait as there is room for
+        (100, 400, 400, 400),  # all waiting requests
+        (100, 4000, 4000, 1000),  # as many waiting requests as there is room for
         (1000, 1000, 1000, 1000),  # the last nano-dollar
         (1001, 1001, 1001, 0),  # not for a part of a hold
     ],
@@ -107,15 +107,15 @@ def test_an_answer_says_how_the_account_stands(
 def test_a_slice_is_what_is_needed_or_an_eighth_of_what_is_left(
     counter: BudgetLeaseTable, least: int, needed: int, most: int, granted: int
 ) -> None:
-    """Too large a slice starves the other workers near the limit; too small a one asks for every
-    request.
+    """Too large a slice starves the other workers near the limit; too small a one needs a query
+    for every request.
     """
     asked = ask(1, least_nusd=least, needed_nusd=needed, most_nusd=most)
     assert one(counter.exchange(WORKER, [asked])).granted_nusd == granted
 
 
 def test_what_goes_back_can_be_taken_at_once(database: Database, counter: BudgetLeaseTable) -> None:
-    """One worker's idle money is another one's room."""
+    """Money that one worker does not use must be available to another."""
     counter.exchange(WORKER, [ask(1, 900)])
     assert one(counter.exchange(OTHER, [ask(1, 200)])).granted_nusd == 0
     counter.exchange(WORKER, [ask(2, returned_nusd=400)])
@@ -129,7 +129,7 @@ def test_what_goes_back_can_be_taken_at_once(database: Database, counter: Budget
 
 
 def test_nobody_gives_back_more_than_it_has(database: Database, counter: BudgetLeaseTable) -> None:
-    """A worker that counts wrongly must not make room out of others' leases."""
+    """A worker that counts wrongly must not free other workers' leases."""
     counter.exchange(OTHER, [ask(1, 600)])
     counter.exchange(WORKER, [ask(1, 100)])
     answer = one(counter.exchange(WORKER, [ask(2, returned_nusd=500)]))
@@ -140,7 +140,7 @@ def test_nobody_gives_back_more_than_it_has(database: Database, counter: BudgetL
 def test_a_lease_stays_while_something_is_held(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """An overdraft is held beside the lease; whoever looks at the budget should see it."""
+    """An overdraft is held beside the lease, and reports of the budget must show it."""
     counter.exchange(WORKER, [ask(1, held_nusd=5)])
     assert leases(database) == [(WORKER, ACCOUNT, 0, 5)]
     counter.exchange(WORKER, [ask(2)])
@@ -148,7 +148,9 @@ def test_a_lease_stays_while_something_is_held(
 
 
 def test_a_turn_is_answered_once(database: Database, counter: BudgetLeaseTable) -> None:
-    """The word on a commit may be lost; asked again, nothing may be taken or given back twice."""
+    """The answer to a commit may be lost. A repeated request must not take or return money
+    twice.
+    """
     counter.exchange(WORKER, [ask(1, 500)])
     asked = ask(2, 50, returned_nusd=200)
     answers = [one(counter.exchange(WORKER, [asked])) for _ in range(3)]
@@ -162,14 +164,14 @@ def test_a_turn_is_answered_once(database: Database, counter: BudgetLeaseTable) 
 
 
 def test_an_unknown_rule_grants_nothing(database: Database, counter: BudgetLeaseTable) -> None:
-    """No limit is known, so none may be assumed; money can still be given back."""
+    """The limit is unknown, so none is assumed. Money can still be returned."""
     answer = one(counter.exchange(WORKER, [ask(1, 5, account_id="new/month", rule_id="new/month")]))
     assert (answer.limit_nusd, answer.granted_nusd) == (None, 0)
     assert budget_mistakes(database) == ()
 
 
 def test_accounts_are_answered_together(database: Database) -> None:
-    """A request holds on several budgets; one question for all of them is one round trip."""
+    """A request holds on several budgets; one query for all of them costs one round trip."""
     declare(database, team_rule(100), team_rule(50, rule_id="b"), team_rule(10, rule_id="c"))
     counter = BudgetLeaseTable(database)
     asks = [ask(1, 20, account_id=name, rule_id=name) for name in ("c", ACCOUNT, "b")]
@@ -184,7 +186,7 @@ def test_accounts_are_answered_together(database: Database) -> None:
 def test_a_lowered_limit_binds_the_next_slice(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """A worker with yesterday's policy must not spend by it."""
+    """A worker with yesterday's policy must not spend by yesterday's limit."""
     counter.exchange(WORKER, [ask(1, 400)])
     declare(database, team_rule(500))
     answer = one(counter.exchange(WORKER, [ask(2, 200)]))
@@ -197,7 +199,7 @@ def test_a_lowered_limit_binds_the_next_slice(
 def test_a_rule_that_is_gone_keeps_its_last_limit(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """A worker without the new policy still asks under it."""
+    """A worker that has not loaded the new policy still requests slices under the removed rule."""
     declare(database)
     assert rows(database, "SELECT is_current, limit_nusd FROM tollgate.budgets") == [(False, 1000)]
     assert one(counter.exchange(WORKER, [ask(1, 1001)])).granted_nusd == 0
@@ -207,8 +209,8 @@ def test_a_rule_that_is_gone_keeps_its_last_limit(
 def test_a_rule_for_one_project_binds_whoever_asks_under_the_one_for_each(
     database: Database,
 ) -> None:
-    """The account is the same under both, so its limit cannot depend on which policy a worker
-    has.
+    """Both rules use the same account, so its limit must not depend on the policy version that a
+    worker has.
     """
     each = team_rule(1000, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*")
     own = replace(each, rule_id="payments/project:shop/month", owner="shop", limit_nusd=50)
@@ -228,7 +230,7 @@ def test_a_rule_for_one_project_binds_whoever_asks_under_the_one_for_each(
 
 
 def test_the_same_document_applied_again_declares_its_budgets(database: Database) -> None:
-    """After an upgrade that brings budgets, applying the unchanged document must be enough."""
+    """After an upgrade that adds budgets, it must be enough to apply the unchanged document."""
     declare(database, document="same")
     declare(database, team_rule(5), document="same")
     assert rows(
@@ -241,7 +243,7 @@ def test_the_same_document_applied_again_declares_its_budgets(database: Database
 
 
 def test_a_grant_makes_room_until_it_expires(database: Database, counter: BudgetLeaseTable) -> None:
-    """A grant for a launch day is gone after it."""
+    """Money that was granted for a launch day must be gone after it."""
     store, soon = BudgetStore(database), datetime.now(UTC) + timedelta(days=1)
     granted = store.grant(ACCOUNT, 500, expires_at=None, reason="launch", now=NOW)
     assert (granted.starts_at, granted.ends_at, granted.expires_at) == (
@@ -263,7 +265,7 @@ def test_a_grant_makes_room_until_it_expires(database: Database, counter: Budget
 
 
 def test_a_grant_belongs_to_one_period_of_one_account(database: Database) -> None:
-    """Next month begins with its own limit."""
+    """The next month begins with its own limit."""
     declare(database, team_rule(10), team_rule(10, rule_id="b"))
     BudgetStore(database).grant(ACCOUNT, 90, expires_at=None, reason="x", now=NOW)
     with database.begin() as connection:
@@ -336,7 +338,7 @@ def test_a_grant_of_no_use_is_refused_in_words(
     error: type[Exception],
     words: str,
 ) -> None:
-    """A grant that goes nowhere looks like help and is none."""
+    """A grant without effect would look like help, so it is refused."""
     each = team_rule(1000, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*")
     declare(database, team_rule(10, rule_id="gone"))
     declare(database, team_rule(10), each)
@@ -348,7 +350,7 @@ def test_a_grant_of_no_use_is_refused_in_words(
 def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(
     database: Database,
 ) -> None:
-    """Before it any misspelt project would do."""
+    """Before the first request, a misspelt project name would look like a valid one."""
     each = team_rule(10, rule_id="own name", scope=BudgetScope.PROJECT, owner="*")
     declare(database, each)
     Ledger(database).write([spending(1, 5, hold(0, account_id="own name:shop"))])
@@ -366,7 +368,7 @@ def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(
 def test_a_journal_that_has_ended_takes_no_slice(
     database: Database, counter: BudgetLeaseTable, state: str
 ) -> None:
-    """Nothing would ever give it back."""
+    """No process would ever return such a slice."""
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
     if state == "lost":
@@ -381,8 +383,8 @@ def test_a_journal_that_has_ended_takes_no_slice(
 def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """It renews its registration every few seconds; that alone must not let it spend money
-    booked as lost.
+    """A worker's heartbeat comes every few seconds. It alone must not let the worker spend
+    leases that were booked as lost.
     """
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
@@ -397,7 +399,7 @@ def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
 def test_a_journal_cannot_be_lost_between_the_question_and_the_answer(
     database: Database, database_url: str
 ) -> None:
-    """Its lease would be booked without the amount that it is just receiving."""
+    """Otherwise its lease would be booked as lost without the amount that is just being granted."""
     JournalTable(database).register(WORKER, replica="gateway-1")
     with psycopg.connect(database_url) as asking:
         asking.execute("SELECT * FROM tollgate.exchange_slices(%s, '[]')", (WORKER,))
@@ -419,7 +421,7 @@ def _waiting(database: Database) -> bool:
 def test_the_gateways_role_takes_slices_and_makes_no_room(
     database: Database, database_url: str
 ) -> None:
-    """Who takes over a gateway must not be able to raise a budget."""
+    """An attacker who takes over a gateway must not be able to raise a budget."""
     declare(database, team_rule(1000))
     gateway = Database(database_url, role="tollgate_gateway")
     counter = BudgetLeaseTable(gateway)
@@ -452,7 +454,9 @@ def test_the_gateways_role_takes_slices_and_makes_no_room(
 def test_the_readers_role_sees_budgets_that_are_in_use(
     database: Database, database_url: str
 ) -> None:
-    """A view may call functions that its reader may not: it must work with rows in it, too."""
+    """A view may call functions that its reader may not, so the view must be tested with rows in
+    it.
+    """
     declare(
         database, team_rule(1_000_000_000), team_rule(7, rule_id="unused", kind=BudgetKind.SOFT)
     )
@@ -518,8 +522,8 @@ def test_the_readers_role_sees_budgets_that_are_in_use(
 def test_a_server_that_hangs_can_be_left(
     database: Database, database_url: str, counter: BudgetLeaseTable
 ) -> None:
-    """The thread that asks is the only one; a lock that somebody keeps must not hold it for
-    ever.
+    """One thread sends all requests for slices; a lock that another session holds must not block
+    it forever.
     """
     counter.exchange(WORKER, [ask(1, 1)])
     impatient = BudgetLeaseTable(database, limit_s=0.2)
@@ -535,7 +539,9 @@ def test_a_server_that_hangs_can_be_left(
 
 
 class Watcher:
-    """Checks all accounts repeatedly, each time at one moment, and records violations."""
+    """A watcher that reads all accounts repeatedly, each time at one moment, and records every
+    violation.
+    """
 
     def __init__(self, database: Database, limit_nusd: int) -> None:
         self._database, self._limit_nusd, self._stop = database, limit_nusd, Event()
@@ -570,8 +576,8 @@ class Watcher:
 
 
 def test_many_workers_never_take_more_than_there_is(database: Database) -> None:
-    """The promise itself: for any concurrent asks on one hot account, spent and leased stay
-    within the limit.
+    """This is the main guarantee: on one hot account, spent plus leased stays within the limit
+    under any concurrency.
     """
     limit = 5_000
     declare(database, team_rule(limit))
@@ -615,8 +621,8 @@ def test_many_workers_never_take_more_than_there_is(database: Database) -> None:
 
 
 def test_many_accounts_in_any_order_do_not_wait_for_each_other(database: Database) -> None:
-    """Asked in another order each time; two that lock in different orders would be thrown out by
-    Postgres.
+    """Each request names the accounts in another order. Postgres would abort two transactions
+    that lock in different orders.
     """
     names = [f"budget-{number}" for number in range(12)]
     declare(database, *(team_rule(10_000, rule_id=name) for name in names))
@@ -643,8 +649,8 @@ def test_many_accounts_in_any_order_do_not_wait_for_each_other(database: Databas
                 for n in range(4)
             ]
             ledger.write_documents([encode_event(event) for event in events], journal_id=worker)
-            # Earlier events come again with another cost: adjustments, in the same transaction as
-            # new events.
+            # Earlier events come again with another cost, which makes adjustments in the same
+            # transaction as new events.
             again = [
                 encode_event(spending(number * 10_000 + turn * 100 + n, 7, *events[n].holds))
                 for n in range(2)
@@ -676,7 +682,7 @@ def _deadlocks(database: Database) -> int:
 
 
 def test_journal_ids_are_not_mixed(database: Database, counter: BudgetLeaseTable) -> None:
-    """Turns are counted by each worker for itself."""
+    """Each worker counts its own turns, so equal turn numbers of two journals must not collide."""
     assert [
         one(counter.exchange(worker, [ask(1, 10)])).granted_nusd for worker in (WORKER, OTHER)
     ] == [10, 10]

@@ -1,8 +1,9 @@
 """LiteLLM's budget bugs as tests of ours: two workers' leases over a real Postgres, and the
 writer's transaction.
 
-Counters beside the rows that drifted up and refused who had spent nothing (30460, 27639, 38111),
-and a value of one process that was stale in another and let a budget be overrun (34238, 12977).
+Some of those counters stood beside the rows, drifted up and refused teams that had spent nothing
+(30460, 27639, 38111). Others were values of one process that were stale in another process and let
+a budget be overrun (34238, 12977).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ NOVEMBER = Account(account_id=ACCOUNT, rule=team_rule(LIMIT))
 
 
 class NovemberClock(FakeClock):
-    """November by the calendar, real time by the clock: leases and waits are in seconds."""
+    """A clock whose calendar says November while real time passes; leases and waits are in
+    seconds.
+    """
 
     def monotonic(self) -> float:
         return SystemClock().monotonic()
@@ -50,7 +53,7 @@ class Worker:
         self._number = first_number
 
     async def hold(self, amount_nusd: int) -> tuple[Hold, ...]:
-        """Reserve, however long a loaded machine takes to answer."""
+        """Reserve the amount, however long a loaded machine takes to answer."""
         while True:
             with suppress(Unavailable):
                 return await self.budget_leases.hold(
@@ -58,7 +61,7 @@ class Worker:
                 )
 
     def spend(self, holds: tuple[Hold, ...], cost_nusd: int) -> None:
-        """Settle and write, as the meter and the writer do."""
+        """Settle and write the cost, as the meter and the writer do."""
         self._number += 1
         self.budget_leases.settle(holds, cost_nusd)
         event = spending(self._number, cost_nusd, *holds)
@@ -80,8 +83,8 @@ async def running(*workers: Worker) -> AsyncIterator[None]:
 
 
 async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Database) -> None:
-    """Many times the limit is held and let go, one worker dies: nothing is left that could refuse
-    anybody.
+    """Many times the limit is held and released, and one worker dies. No hold may remain that
+    could refuse a request.
     """
     declare(database, NOVEMBER.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
@@ -95,7 +98,7 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
                 )  # failed before anything was generated: nothing is written
             else:
                 worker.spend(holds, turn % 3)
-        await one.hold(LIMIT // 4)  # and then it dies with this
+        await one.hold(LIMIT // 4)  # and then it dies with this hold
     for worker in (one, two):
         await asyncio.to_thread(JournalTable(database).drained, worker.journal)
     spent = sum(turn % 3 for turn in range(60) if turn % 7)
@@ -107,9 +110,8 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
 
 
 async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: Database) -> None:
-    """The second worker last saw the budget with no spending.
-
-    Its stale knowledge grants it nothing.
+    """The second worker's last value of the budget dates from before any spending. That stale
+    value must not admit a request.
     """
     declare(database, NOVEMBER.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
@@ -134,8 +136,8 @@ async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: 
 
 
 async def test_litellm_27639_a_worst_case_hold_does_not_pin_the_budget(database: Database) -> None:
-    """Held at nine tenths of the limit, settled at a thousandth: the next one of that size finds
-    room at once.
+    """A hold of nine tenths of the limit settles at a thousandth; the next hold of that size
+    finds room at once.
     """
     declare(database, NOVEMBER.rule)
     worker = Worker(database, 0)
@@ -146,7 +148,9 @@ async def test_litellm_27639_a_worst_case_hold_does_not_pin_the_budget(database:
 
 
 async def test_litellm_38111_a_refused_hold_reserves_nothing(database: Database) -> None:
-    """Asked for more than there is a hundred times: all of it is still there for who needs less."""
+    """A hundred requests for more than the rest are refused. The whole rest is still there for a
+    smaller request.
+    """
     declare(database, NOVEMBER.rule)
     worker = Worker(database, 0)
     async with running(worker):

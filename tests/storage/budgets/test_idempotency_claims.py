@@ -1,5 +1,5 @@
-"""Claims of idempotency keys on a real Postgres: one of two twins, never twice, and no claim
-without an end.
+"""Claims of idempotency keys on a real Postgres: of two equal requests one is sent, and every
+claim ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BODY, OTHER_BODY = b"b" * 32, b"o" * 32
 PATIENT_MS, PATIENT_S = (
     30_000,
     60.0,
-)  # if slowness is not under test: the machine may be busy
+)  # for tests that do not test slowness: the machine may be busy
 WAITING = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
     "'Lock'"
@@ -72,7 +72,7 @@ FREE: dict[str, Any] = {"lines": (), "cost_nusd": 0, "usage_source": UsageSource
 
 @pytest.fixture
 def gateway(database_url: str) -> Iterator[Database]:
-    """The database in the gateway's role, which is all that claims may need."""
+    """Yield the database in the gateway's role, whose rights must be enough for claims."""
     gateway = Database(database_url, role="tollgate_gateway")
     yield gateway
     gateway.close()
@@ -80,21 +80,21 @@ def gateway(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def own_server() -> Iterator[str]:
-    """A server whose processes may be stopped without harm to other tests."""
+    """Yield the URL of a server whose processes may be stopped without harm to other tests."""
     with separate_server() as url:
         yield url
 
 
 @pytest.fixture
 def table(gateway: Database) -> Iterator[ClaimTable]:
-    """The claims of this test's database."""
+    """Yield the claims table of this test's database."""
     table = ClaimTable(gateway, limit_ms=PATIENT_MS)
     yield table
     table.close()
 
 
 def a_claim(number: int = 1, *, team: str = "payments", key: str = "k") -> Claim:
-    """Request `number`'s claim of a key."""
+    """Return request `number`'s claim of a key."""
     hashed = idempotency.key_hash(team, key, secret=SECRET)
     return Claim(team=team, key_hash=hashed, request_id=request_id(number))
 
@@ -109,7 +109,7 @@ def claim(
 def claims_of(
     database: Database, journal_id: UUID = OURS, *, patience_s: float = PATIENT_S
 ) -> Claims:
-    """A worker's claims."""
+    """Return a worker's claims."""
     table = ClaimTable(database, limit_ms=PATIENT_MS)
     return Claims(table, FakeClock(), secret=SECRET, journal_id=journal_id, patience_s=patience_s)
 
@@ -121,8 +121,8 @@ def rows(database: Database) -> list[tuple[UUID, str]]:
 
 
 def is_waiting(database: Database) -> bool:
-    """Whether a session waits for a lock, by a transaction of its own: within one, Postgres shows
-    one moment.
+    """Return True if a session waits for a lock. Each call uses a new transaction, because
+    within one Postgres shows one moment.
     """
     with database.begin() as connection:
         return connection.execute(text(WAITING)).first() is not None
@@ -134,7 +134,7 @@ def run(database: Database, statement: str, **values: object) -> None:
 
 
 def age(database: Database, by: timedelta, *, number: int | None = None) -> None:
-    """Let claims grow old: all, or that of one request."""
+    """Age the claims, or only the claim of one request."""
     run(
         database,
         "UPDATE tollgate.idempotency_claims SET claimed_at = claimed_at - CAST(:by AS interval) "
@@ -145,7 +145,7 @@ def age(database: Database, by: timedelta, *, number: int | None = None) -> None
 
 
 def end_journal(database: Database, journal_id: UUID, *, state: str, closes: bool = True) -> None:
-    """Mark a journal as drained or lost, as its table does, with or without the rest of that
+    """Mark a journal drained or lost, as its table does; `closes` also closes its claims in that
     transaction.
     """
     with database.begin() as connection:
@@ -172,20 +172,22 @@ def finished(number: int, *, is_same_body: bool = True) -> Earlier:
 
 
 def test_a_key_is_claimed_once(table: ClaimTable) -> None:
-    """The second of two requests learns whose the key is, and whether it asks the same."""
+    """The second of two requests learns which request holds the key, and whether the bodies are
+    the same.
+    """
     assert claim(table, 1) is None
     assert claim(table, 2) == running(1)
     assert claim(table, 2, body=OTHER_BODY) == running(1, is_same_body=False)
 
 
 def test_teams_do_not_meet(table: ClaimTable) -> None:
-    """Even the same hash under another team is another key."""
+    """The same hash under another team is another key."""
     assert claim(table, 1) is None
     assert table.claim(replace(a_claim(2), team="search"), BODY, journal_id=OURS) is None
 
 
 def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database) -> None:
-    """A possibly charged request is not sent again."""
+    """A request that may have been charged must not be sent again."""
     claim(table, 1)
     table.end([(a_claim(1), True)])
     age(database, KEPT - timedelta(minutes=1))
@@ -198,7 +200,7 @@ def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database)
 def test_a_claim_ends_after_a_day(
     table: ClaimTable, database: Database, was_charged: bool | None
 ) -> None:
-    """Its row may still exist: the next request takes it over with any body."""
+    """Its row may still exist; the next request takes it over, whatever its body."""
     claim(table, 1)
     if was_charged:
         table.end([(a_claim(1), True)])
@@ -212,7 +214,7 @@ def test_a_claim_ends_after_a_day(
 
 
 def test_a_released_key_is_free(table: ClaimTable, database: Database) -> None:
-    """A repeat of a free request is a new try."""
+    """A repeat of a request that cost nothing is a new try."""
     claim(table, 1)
     table.end([(a_claim(1), False)])
     assert rows(database) == []
@@ -220,7 +222,7 @@ def test_a_released_key_is_free(table: ClaimTable, database: Database) -> None:
 
 
 def test_ends_are_harmless_twice_and_out_of_turn(table: ClaimTable, database: Database) -> None:
-    """They are written again whenever an answer of Postgres is lost."""
+    """Ends are written again whenever an answer of Postgres is lost."""
     claim(table, 1)
     table.end([(a_claim(1), True)])
     table.end(
@@ -240,7 +242,7 @@ def test_ends_are_harmless_twice_and_out_of_turn(table: ClaimTable, database: Da
 def test_what_the_ledger_says_beats_what_is_said(
     table: ClaimTable, database: Database, cost: dict[str, Any], state: str | None
 ) -> None:
-    """A release by mistake would be a second charge."""
+    """A release by mistake would cause a second charge."""
     claim(table, 1)
     Ledger(database).write([event(1, **FREE), event(1, attempt=2, **cost)])
     table.end([(a_claim(1), False)])
@@ -248,7 +250,7 @@ def test_what_the_ledger_says_beats_what_is_said(
 
 
 def test_old_claims_are_forgotten_in_batches(table: ClaimTable, database: Database) -> None:
-    """A day of keyed traffic is dropped while requests go on claiming."""
+    """A day of keyed traffic is deleted while requests go on claiming."""
     run(
         database,
         "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, "
@@ -265,7 +267,7 @@ def test_old_claims_are_forgotten_in_batches(table: ClaimTable, database: Databa
 
 
 def test_of_a_thousand_pairs_of_twins_exactly_one_each_is_sent(database_url: str) -> None:
-    """Two workers hear the same click at the same moment, on connections of their own."""
+    """Two workers receive the same click at the same moment, each on its own connection."""
     pairs, barrier = 1000, Barrier(2)
 
     def worker(which: int) -> list[Earlier | None]:
@@ -304,7 +306,7 @@ def test_of_twins_that_find_an_orphan_or_an_old_claim_one_is_sent(
 
 
 def test_a_repeat_while_the_end_is_written_hears_one_or_the_other(table: ClaimTable) -> None:
-    """Never that the key is free after it was charged."""
+    """The answer must never be that the key is free if the request was charged."""
     for number in range(0, 200, 2):
         claimed = a_claim(number, key=f"k{number}")
         table.claim(claimed, BODY, journal_id=OURS)
@@ -344,9 +346,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_claim_of_a_killed_worker_is_released_by_its_journal(
     table: ClaimTable, database: Database, database_url: str, closes: bool
 ) -> None:
-    """Between its claim and anything else: nothing was sent.
+    """If the worker dies right after its claim, nothing was sent.
 
-    Even if the claim came after the journal's end.
+    The claim may also come after the end of the journal.
     """
     claimed = a_claim(1)
     died = subprocess.run(
@@ -388,7 +390,7 @@ def test_a_drained_journals_claims_are_what_the_ledger_says(
     is_charged: bool,
     closes: bool,
 ) -> None:
-    """The worker knew and did not live to say it; its events say it."""
+    """The worker died before it ended its claims; its events in the ledger decide instead."""
     claim(table, 1, journal_id=THEIRS)
     claim(table, 9, journal_id=THEIRS)
     others = a_claim(3, key="others")
@@ -410,7 +412,7 @@ def test_a_drained_journals_claims_are_what_the_ledger_says(
 def test_an_event_that_the_ledger_could_not_take_may_have_cost(
     table: ClaimTable, database: Database, closes: bool
 ) -> None:
-    """A dead letter is money that a person has to look at."""
+    """A dead letter may contain a cost, so a person has to check it first."""
     claim(table, 1, journal_id=THEIRS)
     odd = event(1, cost_nusd=2**70)
     assert Ledger(database).write_documents([encode_event(odd)], journal_id=THEIRS).dead == 1
@@ -422,7 +424,7 @@ def test_an_event_that_the_ledger_could_not_take_may_have_cost(
 def test_a_lost_journals_claims_may_all_have_cost(
     table: ClaimTable, database: Database, closes: bool
 ) -> None:
-    """The journal's content is unknown."""
+    """The contents of a lost journal are unknown."""
     claim(table, 1, journal_id=THEIRS)
     end_journal(database, THEIRS, state="lost", closes=closes)
     assert claim(table, 2) == finished(1)
@@ -434,7 +436,9 @@ def test_a_lost_journals_claims_may_all_have_cost(
 def test_a_silent_workers_claim_is_finished_by_a_charge_and_by_nothing_else(
     table: ClaimTable, database: Database
 ) -> None:
-    """Its volume may come back with more events, so no charge in the ledger proves nothing yet."""
+    """Its volume may come back with more events, so a missing charge in the ledger proves
+    nothing yet.
+    """
     claim(table, 1, journal_id=THEIRS)
     run(database, "INSERT INTO tollgate.journals (id, replica) VALUES (:id, 'r')", id=THEIRS)
     Ledger(database).write([event(1)])
@@ -450,7 +454,7 @@ def test_a_silent_workers_claim_is_finished_by_a_charge_and_by_nothing_else(
 def test_orphans_are_closed_with_the_note_or_not_at_all(
     table: ClaimTable, database: Database
 ) -> None:
-    """One transaction: a journal that is drained has no claim that still says running."""
+    """Both happen in one transaction, so a drained journal has no claim in state `running`."""
     claim(table, 1, journal_id=THEIRS)
     with database.engine.connect() as connection:
         close_orphans(connection, THEIRS)
@@ -461,8 +465,8 @@ def test_orphans_are_closed_with_the_note_or_not_at_all(
 def test_the_note_of_a_drained_journal_closes_its_claims(
     table: ClaimTable, database: Database
 ) -> None:
-    """Without it the next claimant decides the same, but until then the table shows an ended one
-    as `running`.
+    """Without this the next claimant decides the same, but until then the table shows `running`
+    for an ended claim.
     """
     claim(table, 1, journal_id=THEIRS)
     table.claim(a_claim(3, key="free"), BODY, journal_id=THEIRS)
@@ -477,7 +481,7 @@ def test_the_note_of_a_drained_journal_closes_its_claims(
 def test_a_commit_whose_answer_was_lost_is_our_own_claim(
     gateway: Database, database_url: str
 ) -> None:
-    """On a connection that was kept the claim is made again at once, and finds itself."""
+    """On a kept connection the claim is made again at once and finds itself."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url, role="tollgate_gateway")
     table = ClaimTable(through, limit_ms=PATIENT_MS)
@@ -494,8 +498,8 @@ def test_a_commit_whose_answer_was_lost_is_our_own_claim(
 
 
 async def test_a_claim_nobody_heard_of_is_released(database: Database, database_url: str) -> None:
-    """The caller was informed that nothing was sent; its repeat, at another worker, must be a
-    new try.
+    """The caller received an answer that nothing was sent. Its repeat, at another worker, must
+    be a new try.
     """
     proxy = DroppingProxy(database_url)
     through, direct = Database(proxy.url), Database(database_url)
@@ -542,7 +546,7 @@ def test_a_release_waits_for_a_claim_on_its_way(
 def test_a_slow_postgres_ends_a_claim_by_itself(
     table: ClaimTable, gateway: Database, database: Database
 ) -> None:
-    """A lock that lasts, as a migration's, must not hold requests; the next claim is served."""
+    """A long lock, such as a migration's, must not hold requests. The next claim is served."""
     hasty = ClaimTable(gateway, limit_ms=50)
     with database.engine.connect() as upgrade:
         upgrade.execute(text("LOCK TABLE tollgate.idempotency_claims IN ACCESS EXCLUSIVE MODE"))
@@ -554,7 +558,9 @@ def test_a_slow_postgres_ends_a_claim_by_itself(
 
 
 async def test_a_postgres_that_hangs_is_cut_off(own_server: str) -> None:
-    """It neither answers nor breaks the connection, so no timeout of its own can end this."""
+    """The server neither answers nor closes the connection, so Postgres's own timeouts cannot
+    end this.
+    """
     gateway, database = Database(own_server, role="tollgate_gateway"), Database(own_server)
     claims = claims_of(gateway, patience_s=2)
     await claims.claim("payments", "first", endpoint="/", body=b"", request_id=request_id(1))
@@ -608,12 +614,14 @@ async def test_neither_key_nor_body_is_stored(
 # ---- a model
 
 
-ENDS = (None, FREE, CHARGED, UNKNOWN)  # the ledger's record of an ended request
+ENDS = (None, FREE, CHARGED, UNKNOWN)  # the ledger's entry for a request that is over
 
 
 @dataclass
 class Modelled:
-    """The model's state of one key: its request, the body, and whether that has ended."""
+    """The model's state of one key: its request, its body, its worker, and whether the claim has
+    ended.
+    """
 
     number: int
     body: bytes
@@ -622,7 +630,9 @@ class Modelled:
 
 
 class ClaimsMachine(RuleBasedStateMachine):
-    """Two workers claim, end, crash and grow old in any order, against a plain dictionary."""
+    """A machine with two workers that claim, end, crash and age claims in any order, against a
+    plain dictionary.
+    """
 
     def __init__(self, database: Database, numbers: Iterator[int]) -> None:
         super().__init__()
@@ -660,9 +670,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), twice=st.booleans())
     def end(self, data: st.DataObject, twice: bool) -> None:
-        """The worker says how it ended: charged or not.
+        """End a claim as charged or not charged.
 
-        Its event may be in the ledger already, or never come.
+        Its event may be in the ledger already, or may never come.
         """
         place, one = data.draw(st.sampled_from(self.running()))
         costs = self._settle(one, data.draw(st.sampled_from(ENDS)))
@@ -676,7 +686,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         data=st.data(), fate=st.sampled_from(["drained", "drained", "lost"]), closes=st.booleans()
     )
     def crash(self, data: st.DataObject, fate: str, closes: bool) -> None:
-        """A worker dies, its journal is written and noted; with `closes` False its claims came
+        """End a worker, write its journal and mark it. If `closes` is False, its claims came
         after that.
         """
         _, first = data.draw(st.sampled_from(self.running()))
@@ -690,9 +700,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), is_whole=st.booleans(), forgets=st.booleans())
     def grow_old(self, data: st.DataObject, is_whole: bool, forgets: bool) -> None:
-        """A day passes for one claim, or a little less: then it stands as before, as often as that
-        happens.
-        """
+        """Age one claim by a day, which ends it, or by a minute, which changes nothing."""
         place, one = data.draw(
             st.sampled_from(sorted(self.model.items(), key=lambda item: item[0]))
         )
@@ -710,7 +718,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         } <= kept
 
     def _settle(self, one: Modelled, changes: dict[str, Any] | None) -> bool:
-        """Write an event, or none; True if it may have cost something."""
+        """Write an event or nothing. Return True if the attempt may have cost something."""
         if changes is None:
             return False
         self.ledger.write([event(one.number, **changes)])
@@ -724,8 +732,10 @@ class ClaimsMachine(RuleBasedStateMachine):
 
 
 def test_any_order_of_claims_ends_crashes_and_days_is_as_the_model_says(database: Database) -> None:
-    """Never twice while it may have been charged, never blocked if it was not."""
-    numbers = count(10)  # never again the same id: events are for ever
+    """A request that may have been charged is never sent twice. A request that was not charged
+    never blocks its key.
+    """
+    numbers = count(10)  # never reuse an id: events are permanent
     run_state_machine_as_test(
         lambda: ClaimsMachine(database, numbers),
         settings=settings(max_examples=settings().max_examples // 4, stateful_step_count=30),
@@ -733,7 +743,7 @@ def test_any_order_of_claims_ends_crashes_and_days_is_as_the_model_says(database
 
 
 def test_claims_are_counted_while_their_loop_goes_on(gateway: Database) -> None:
-    """Forty at once go through four slots, and each gets its own answer."""
+    """Forty requests at once go through four slots, and each gets its own answer."""
 
     async def at_once() -> list[object]:
         claims = claims_of(gateway)

@@ -1,4 +1,6 @@
-"""The shared windows in a real Postgres: never over, for any workers and any lost answers."""
+"""The shared limit windows in a real Postgres: never above the limit, whichever worker asks and
+whichever answer is lost.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ RUNNING = (
 
 
 class Worker:
-    """One worker's exchanges, numbered."""
+    """One worker's numbered exchanges."""
 
     def __init__(self, database_url: str) -> None:
         self.database = Database(database_url, role="tollgate_gateway")
@@ -47,7 +49,7 @@ class Worker:
         return self.windows.exchange(self.id, self.number, asks)
 
     def ask(self, most: int, *needs: tuple[int, int], **more: object) -> LimitGranted:
-        """Return one ask for requests of `payments`, with the changes in `more`."""
+        """Request units of `payments`' request limit; `more` replaces fields of the request."""
         fields = {
             "limit_id": "payments",
             "measure": LimitUnit.REQUESTS,
@@ -63,7 +65,7 @@ class Worker:
 
 @pytest.fixture
 def workers(database_url: str) -> Iterator[list[Worker]]:
-    """Three workers of one database."""
+    """Yield three workers of one database."""
     made = [Worker(database_url) for _ in range(3)]
     yield made
     for worker in made:
@@ -76,13 +78,15 @@ def read(database: Database, query: str, **values: object) -> int:
 
 
 def later(database: Database, seconds: float) -> None:
-    """Let time pass for the taken units."""
+    """Age the units taken so far by this many seconds."""
     with database.begin() as connection:
         connection.execute(text(MINUTE_AGO), {"ticks": int(seconds * 1000 // TICK_MS)})
 
 
 def test_workers_share_one_window(workers: list[Worker]) -> None:
-    """Five a minute are five, for any workers; a refusal has the time when units slide out."""
+    """Five requests a minute are five for all workers together. A refused worker learns when
+    units slide out.
+    """
     first, second, third = workers
     assert first.ask(5, (1, 2)).granted == 2
     assert second.ask(5, (1, 4)).granted == 3
@@ -94,14 +98,16 @@ def test_workers_share_one_window(workers: list[Worker]) -> None:
 
 
 def test_a_need_is_met_whole_or_not_at_all(workers: list[Worker]) -> None:
-    """A part of a request's tokens is useless and missing elsewhere; a smaller one behind it may
-    fit.
+    """A part of a request's tokens is useless to it and missing elsewhere. A smaller request
+    behind it may still fit.
     """
     assert workers[0].ask(1000, (300, 2), (500, 1), (100, 1)).granted == 700
 
 
 def test_the_nearer_the_limit_the_less_is_taken_ahead(workers: list[Worker]) -> None:
-    """An eighth of the remainder for all workers together; nothing if a need was not met."""
+    """All workers together may take an eighth of the rest ahead of need. They take nothing ahead
+    if a need was not met.
+    """
     for worker in workers:
         worker.exchange()
     assert workers[0].ask(1000, ahead=500).granted == 1000 // 24
@@ -112,7 +118,9 @@ def test_the_nearer_the_limit_the_less_is_taken_ahead(workers: list[Worker]) -> 
 def test_units_slide_out_after_a_minute_and_not_before(
     workers: list[Worker], database: Database
 ) -> None:
-    """Any 60 seconds: a unit that left early would let a burst through at the edge."""
+    """The limit holds for any 60 seconds; a unit that left early would let a burst through at
+    the edge.
+    """
     workers[0].ask(5, (1, 5))
     later(database, 59)
     assert workers[1].ask(5, (1, 1)).granted == 0
@@ -124,7 +132,9 @@ def test_units_slide_out_after_a_minute_and_not_before(
 
 
 def test_what_is_given_back_is_there_for_others(workers: list[Worker], database: Database) -> None:
-    """At the tick it was taken: the rest of that tick still slides out with it."""
+    """Units are returned at the tick at which they were taken. The rest of that tick still
+    slides out with it.
+    """
     taken = workers[0].ask(5, (1, 5))
     workers[0].ask(5, corrections=((taken.tick, -3),))
     assert workers[1].ask(5, (1, 4)).granted == 0 + 3
@@ -136,7 +146,9 @@ def test_what_is_given_back_is_there_for_others(workers: list[Worker], database:
 
 
 def test_what_was_used_without_asking_counts(workers: list[Worker]) -> None:
-    """Also beyond the limit, at the tick it was used; too old or too much given back is no harm."""
+    """Such units count even beyond the limit, at the tick of their use. Corrections that are too
+    old or too large do no harm.
+    """
     now = workers[0].ask(5).tick
     answered = workers[0].ask(
         5, corrections=((now - 40, 4), (0, 2), (now - TICKS - 80, 9), (now - 40, -1), (now, -99))
@@ -146,7 +158,7 @@ def test_what_was_used_without_asking_counts(workers: list[Worker]) -> None:
 
 
 def test_the_same_question_has_the_same_answer(workers: list[Worker], database: Database) -> None:
-    """Its answer was lost on the way: taking again would lose units, giving back again would invent
+    """If the answer was lost, a second taking would lose units, and a second return would invent
     some.
     """
     ask = LimitAsk(limit_id="payments", measure=LimitUnit.REQUESTS, most=10, needs=((1, 4),))
@@ -159,7 +171,7 @@ def test_the_same_question_has_the_same_answer(workers: list[Worker], database: 
 def test_slots_are_shared_and_those_of_a_dead_worker_expire(
     workers: list[Worker], database: Database
 ) -> None:
-    """They would never be freed; a living worker renews its own."""
+    """A dead worker cannot free its slots; a live worker renews its own."""
 
     def slots(worker: Worker, kept: int, wanted: int) -> LimitGranted:
         return worker.ask(5, (1, wanted), measure=LimitUnit.CONCURRENT, kept=kept)
@@ -179,8 +191,8 @@ def test_slots_are_shared_and_those_of_a_dead_worker_expire(
 
 
 def test_workers_that_were_heard_of_are_counted(workers: list[Worker], database: Database) -> None:
-    """With Postgres away each goes on with its part: of those that are there, not of those that
-    were.
+    """While Postgres is away, each worker uses its share of the limit. Only live workers may
+    count in that share.
     """
     assert [worker.exchange().workers for worker in workers] == [1, 2, 3]
     with database.begin() as connection:
@@ -193,7 +205,7 @@ def test_workers_that_were_heard_of_are_counted(workers: list[Worker], database:
 def test_limits_that_nobody_uses_leave_nothing_behind(
     workers: list[Worker], database: Database
 ) -> None:
-    """Callers name projects as they like, and each name has rows."""
+    """Callers choose project names freely, and each name has rows."""
     for number in range(5):
         workers[0].ask(5, (1, 1), limit_id=f"payments/project:{number}")
         workers[0].ask(
@@ -211,8 +223,8 @@ def test_limits_that_nobody_uses_leave_nothing_behind(
 def test_a_clock_that_was_set_back_does_not_fill_the_window(
     workers: list[Worker], database: Database
 ) -> None:
-    """Ticks of the future would count until they are past: an hour, if the clock was an hour
-    ahead.
+    """Ticks in the future would count until their time has passed: an hour if the clock was an
+    hour ahead.
     """
     workers[0].ask(5, (1, 5))
     later(database, -3600)
@@ -222,8 +234,8 @@ def test_a_clock_that_was_set_back_does_not_fill_the_window(
 def test_many_at_once_are_never_over_and_never_in_each_others_way(
     workers: list[Worker], database: Database, rng: Random
 ) -> None:
-    """Three workers, several limits in any order, returns in between: the sums hold, and no
-    worker fails.
+    """Three workers use several limits in any order, with returns in between. The sums hold, and
+    Postgres aborts none.
     """
     names = ("a", "b", "c", "d")
     most, problems, net = 60, list[BaseException](), dict.fromkeys(names, 0)
@@ -279,7 +291,7 @@ def test_many_at_once_are_never_over_and_never_in_each_others_way(
 
 
 def test_a_connection_that_broke_is_replaced(workers: list[Worker], database: Database) -> None:
-    """A server that was restarted costs no request its limit."""
+    """After a restart of the server, every request's limit is still checked."""
     workers[0].ask(5, (1, 1))
     with database.begin() as connection:
         connection.execute(
@@ -294,7 +306,7 @@ def test_a_connection_that_broke_is_replaced(workers: list[Worker], database: Da
 def test_an_exchange_that_hangs_can_be_broken_off(
     workers: list[Worker], database: Database
 ) -> None:
-    """A row that somebody holds must not hold the worker's thread."""
+    """A row that another session locks must not block the worker's thread."""
     workers[0].ask(5, (1, 1))
     with database.begin() as connection:
         connection.execute(text("SELECT FROM tollgate.limit_windows FOR UPDATE"))
