@@ -276,7 +276,7 @@ def test_the_owner_is_the_one_whose_account_it_is(
 def test_a_budget_that_is_not_declared_any_more_is_silent(
     database: Database, store: BudgetAlertStore
 ) -> None:
-    """A budget that is no longer declared limits no request, so nobody needs its alert. The
+    """A budget that is no longer declared limits no request, so its alert is not needed. The
     other budgets are checked as before.
     """
     named = alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner=EACH)

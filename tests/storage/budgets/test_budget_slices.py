@@ -95,7 +95,7 @@ def test_an_answer_says_how_the_account_stands(
     ("least", "needed", "most", "granted"),
     [
         (0, 0, 0, 0),  # a read only
-        (0, 500, 500, 0),  # nothing is wanted, whatever the other fields contain
+        (0, 500, 500, 0),  # nothing is wanted: the other fields do not matter
         (1, 0, 1000, 125),  # an eighth of the remainder
         (1, 0, 50, 50),  # no more than a slice
         (100, 400, 400, 400),  # all waiting requests

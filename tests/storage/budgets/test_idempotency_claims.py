@@ -200,7 +200,7 @@ def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database)
 def test_a_claim_ends_after_a_day(
     table: ClaimTable, database: Database, was_charged: bool | None
 ) -> None:
-    """Its row may still exist; the next request takes it over, whatever its body."""
+    """Its row may still exist; the next request takes it over with any body."""
     claim(table, 1)
     if was_charged:
         table.end([(a_claim(1), True)])
