@@ -1,5 +1,5 @@
-"""A way to Postgres that swallows the answer to a COMMIT: the server has committed, the client
-never hears of it.
+"""A proxy in front of Postgres that drops the answer to a COMMIT: the server has committed, but
+the client gets no answer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ PORT = 5432
 
 
 class DroppingProxy:
-    """Listens on a Unix socket of its own; `url` leads through it.
+    """A proxy on its own Unix socket; `url` leads through it.
 
-    `lost` counts the answers that were swallowed.
+    `lost` counts the dropped answers.
     """
 
     def __init__(self, url: str) -> None:
@@ -36,11 +36,11 @@ class DroppingProxy:
         self._threads[0].start()
 
     def lose_commit(self, *, after: int = 0) -> None:
-        """Lose the answer to a COMMIT: the next one, or after so many."""
+        """Lose the answer to the next COMMIT, or to the one after `after` others."""
         self._commits_left = after
 
     def close(self) -> None:
-        """Stop listening; connections end by themselves."""
+        """Stop listening; open connections end by themselves."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -70,7 +70,7 @@ class DroppingProxy:
             while data := server.recv(1 << 16):
                 if (
                     b"COMMIT" in data and self._commits_left is not None
-                ):  # the command tag: by now it is durable
+                ):  # the command tag, so the commit is durable by now
                     if self._commits_left == 0:
                         self._commits_left = None
                         self.lost += 1

@@ -1,4 +1,4 @@
-"""Values for the storage tests. Time is fixed: nothing here reads a clock."""
+"""Values for the storage tests. Time is fixed: no function here reads a clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEPPER = Pepper(b"a pepper of thirty-two bytes ....")
 
 
 def request_id(number: int = 0, at: datetime = NOON) -> UUID:
-    """A UUIDv7 of a moment; another number makes another id of the same millisecond."""
+    """Return a UUIDv7 of a moment. Another number makes another id of the same millisecond."""
     return uuid7(
         (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1),
         number.to_bytes(10, "big"),
@@ -26,7 +26,7 @@ def request_id(number: int = 0, at: datetime = NOON) -> UUID:
 
 
 def event(number: int = 0, *, at: datetime = NOON, **changes: Any) -> UsageEvent:
-    """One good attempt; `changes` are fields of the event."""
+    """Return one good attempt; `changes` are fields of the event."""
     fields: dict[str, Any] = {
         "request_id": request_id(number, at),
         "attempt": 1,
@@ -78,7 +78,7 @@ def event(number: int = 0, *, at: datetime = NOON, **changes: Any) -> UsageEvent
 
 
 def key(key_id: str = "k123456789", **changes: Any) -> KeyRecord:
-    """A key of team payments, made with `PEPPER`."""
+    """Return a key of team payments, made with `PEPPER`."""
     fields: dict[str, Any] = {
         "key_id": key_id,
         "team": "payments",
@@ -90,7 +90,7 @@ def key(key_id: str = "k123456789", **changes: Any) -> KeyRecord:
 
 
 def price(usd_per_mtok: str = "2.50") -> Price:
-    """A price with one tier."""
+    """Return a price with one tier."""
     rates = (
         Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(usd_per_mtok)),
         Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal("5.00"), from_input_tokens=200_001),

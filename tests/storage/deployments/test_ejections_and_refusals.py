@@ -34,7 +34,7 @@ REFUSED = Refused(
 
 @pytest.fixture
 def gateway(database_url: str) -> Iterator[Database]:
-    """The database as a gateway has it."""
+    """Yield the database in the gateway's role."""
     opened = Database(database_url, role="tollgate_gateway")
     yield opened
     opened.close()
@@ -42,15 +42,15 @@ def gateway(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def admin(database_url: str) -> Iterator[Database]:
-    """The database as a command has it."""
+    """Yield the database in the role of a command."""
     opened = Database(database_url, role_if_member="tollgate_admin", operator="ada")
     yield opened
     opened.close()
 
 
 def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Database) -> None:
-    """Two replicas see the same lie; the second to tell changes nothing, and neither can take it in
-    again.
+    """Two replicas detect the same false region. The second report changes nothing, and neither
+    replica can readmit the deployment.
     """
     for attempt in (1, 2):
         EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=attempt)
@@ -67,8 +67,8 @@ def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Da
 
 
 def test_both_acts_are_in_the_audit_log(gateway: Database, admin: Database) -> None:
-    """Taking a deployment out moves money and data: who took it in again must be found a year
-    later.
+    """An ejection moves money and data, so a year later the log must still show who readmitted
+    the deployment.
     """
     EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=1)
     EjectionStore(admin).readmit("gpt-eu", by="ada", reason="a wrong header")
@@ -78,7 +78,7 @@ def test_both_acts_are_in_the_audit_log(gateway: Database, admin: Database) -> N
 
 
 def test_a_count_that_is_written_twice_is_the_same(gateway: Database, database: Database) -> None:
-    """An answer that was lost on its way must not double the refusals of an hour."""
+    """A repeat after a lost answer must not double an hour's refusals."""
     mine, theirs = uuid4(), uuid4()
     for requests in (3, 3, 5, 4):
         RefusalStore(gateway).write(mine, {REFUSED: requests})

@@ -1,5 +1,5 @@
-"""Unknown attempts of our own engines are settled from the counters: once, in the ledger's words,
-or not at all.
+"""Settlement of our own engines' unknown attempts from the engine's counters: once, with a
+precise reason, or not at all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNKNOWN: dict[str, Any] = {
 }
 SILENT: dict[str, Any] = {
     "usage": TokenUsage(input_tokens=0, output_tokens=0)
-}  # so that only its time matters
+}  # no tokens, so that only its time matters
 LATER = NOON + timedelta(minutes=30)
 
 
@@ -64,7 +64,7 @@ def attempt(second: float, *, lasts_s: float = 10, **changes: Any) -> UsageEvent
 
 @dataclass
 class Stand:
-    """A ledger, an engine's samples and the job, in the role the gateway has."""
+    """A ledger, an engine's samples and the settlement job, in the gateway's role."""
 
     database: Database
     url: str
@@ -105,7 +105,7 @@ class Stand:
             return connection.execute(statement.encode()).fetchall()
 
     def booked(self) -> list[int]:
-        """The amounts in nano-dollars, in the order of the requests."""
+        """Return the booked amounts in nano-dollars, in the order of the requests."""
         rows = self.query(
             "SELECT amount_nusd FROM tollgate.adjustments ORDER BY request_id, attempt"
         )
@@ -121,8 +121,8 @@ def stand(database_url: str) -> Iterator[Stand]:
 
 
 def test_an_unknown_attempt_is_settled_by_what_nobody_was_charged_for(stand: Stand) -> None:
-    """The engine made 130 and 27, of which 100 and 20 are in the ledger: 30 and 7 are the attempt
-    that was cut.
+    """The engine made 130 and 27 tokens, of which 100 and 20 are in the ledger. The other 30 and
+    7 belong to the cut attempt.
     """
     stand.look(0, 1000, 500)
     stand.write(attempt(10), attempt(30, **UNKNOWN))
@@ -149,7 +149,7 @@ def test_an_unknown_attempt_is_settled_by_what_nobody_was_charged_for(stand: Sta
 
 
 def test_settling_twice_books_once(stand: Stand) -> None:
-    """The job runs every minute, on whichever worker leads."""
+    """The job runs every minute, on the worker that leads at that time."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN))
     stand.look(60, 30, 7)
@@ -159,8 +159,8 @@ def test_settling_twice_books_once(stand: Stand) -> None:
 
 
 def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
-    """The engine made 130 and 27: 100 and 20 are in the ledger, 23 and 2 its probes', 7 and 5 the
-    attempt's own.
+    """The engine made 130 and 27 tokens: 100 and 20 are in the ledger, 23 and 2 are its probes',
+    7 and 5 the attempt's.
     """
     stand.look(0, 1000, 500)
     stand.write(attempt(10), attempt(30, **UNKNOWN))
@@ -173,7 +173,7 @@ def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
 
 
 def test_a_look_beside_a_probe_is_no_idle_one(stand: Stand) -> None:
-    """Whether its tokens are in the counters already is not known: the next look says it of
+    """The counters may or may not contain the probe's tokens yet, so the next sample settles
     both.
     """
     stand.look(0, 0, 0)
@@ -186,7 +186,9 @@ def test_a_look_beside_a_probe_is_no_idle_one(stand: Stand) -> None:
 
 
 def test_two_windows_are_settled_apart(stand: Stand) -> None:
-    """The engine's tokens for one are not shared with another that came after an idle moment."""
+    """The engine's tokens for one window are not shared with attempts that came after an idle
+    moment.
+    """
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN), attempt(70, **UNKNOWN), attempt(90, **UNKNOWN))
     stand.look(60, 30, 7)
@@ -204,25 +206,25 @@ def demo(stand: Stand) -> None:
 
 
 def in_flight_at_the_end(stand: Stand) -> None:
-    """A long answer runs over the look at second 60, which sees an engine that pauses between two
-    batches.
+    """Write a long answer that runs past the sample at second 60, which sees the engine pause
+    between two batches.
     """
     stand.write(attempt(10, **UNKNOWN), attempt(50, lasts_s=30, **SILENT))
 
 
 def just_ended(stand: Stand) -> None:
-    """It ended a second before the look: clocks are not that exact."""
+    """Write an attempt that ended a second before the sample; clocks are not that exact."""
     stand.write(attempt(10, **UNKNOWN), attempt(50, lasts_s=9, **SILENT))
 
 
 def engine_busy(stand: Stand) -> None:
-    """The engine is at work for somebody when it is looked at."""
+    """Take a sample while the engine works for another caller."""
     stand.write(attempt(10, **UNKNOWN))
     stand.look(59, 30, 7, running=1)
 
 
 def used_by_others(stand: Stand) -> None:
-    """More is left than the attempt can have cost."""
+    """Write an attempt whose hold is below the cost of the unbooked tokens."""
     stand.write(attempt(10, **UNKNOWN | {"held_nusd": 57_999}))
 
 
@@ -231,7 +233,7 @@ def metered_more(stand: Stand) -> None:
 
 
 def settled_by_hand(stand: Stand) -> None:
-    """An operator resolved one of the two: its share of the rest is unknown."""
+    """Resolve one of two attempts by hand, so that its share of the tokens is unknown."""
     resolved = attempt(30, **UNKNOWN)
     stand.write(attempt(10, **UNKNOWN), resolved)
     stand.query(
@@ -244,26 +246,26 @@ def settled_by_hand(stand: Stand) -> None:
 
 
 def probed_without_an_answer(stand: Stand) -> None:
-    """Its tokens are unknown."""
+    """End a probe without an answer, so that its tokens are unknown."""
     stand.write(attempt(10, **UNKNOWN))
     stand.probe(30, None)
 
 
 def probed_by_one_that_died(stand: Stand) -> None:
-    """It noted that it would send it."""
+    """Record a probe as sent by a process that died before the answer."""
     stand.write(attempt(10, **UNKNOWN))
     EngineProbeNotes(stand.database).sent(uuid4(), "qwen", at=NOON + timedelta(seconds=30))
 
 
 def behind(stand: Stand) -> None:
-    """A worker has been silent since: it may hold settlements of the window."""
+    """Add a silent worker that may hold settlements of the window."""
     stand.write(attempt(10, **UNKNOWN))
     journal(stand, "live", heartbeat=NOON + timedelta(seconds=100))
 
 
 def lost(stand: Stand) -> None:
-    """No team is charged for a lost journal's attempts, and another attempt must not pay for
-    them.
+    """Add a lost journal. Its attempts are charged to no team, and another attempt must not pay
+    for them.
     """
     stand.write(attempt(10, **UNKNOWN))
     journal(stand, "lost", heartbeat=NOON - timedelta(hours=1))
@@ -297,7 +299,7 @@ def journal(stand: Stand, state: str, *, heartbeat: datetime) -> None:
 def test_what_cannot_be_told_apart_is_left_unknown(
     stand: Stand, happening: Callable[[Stand], None]
 ) -> None:
-    """The hold stands until somebody knows: a wrong settlement would look like a right one."""
+    """The hold stands until the cost is known: a wrong settlement would look like a right one."""
     stand.look(0, 0, 0)
     happening(stand)
     if happening is not engine_busy:
@@ -308,7 +310,7 @@ def test_what_cannot_be_told_apart_is_left_unknown(
 
 
 def test_workers_that_are_heard_of_hold_nothing_back(stand: Stand) -> None:
-    """Neither a live journal that writes nor one that is drained is in the way."""
+    """Neither a live journal that writes nor a drained one may delay a settlement."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN))
     stand.look(60, 30, 7)
@@ -319,7 +321,7 @@ def test_workers_that_are_heard_of_hold_nothing_back(stand: Stand) -> None:
 
 
 def test_a_window_waits_until_it_is_written(stand: Stand) -> None:
-    """Settlements come a moment later; after an outage, minutes later."""
+    """Settlements are written a moment later, or minutes later after an outage."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN))
     stand.look(60, 30, 7)
@@ -330,7 +332,7 @@ def test_a_window_waits_until_it_is_written(stand: Stand) -> None:
 
 
 def test_an_engine_that_restarted_tells_nothing(stand: Stand) -> None:
-    """Its counters began at 0 again and have passed their old values."""
+    """Its counters restarted at 0 and have passed their old values."""
     stand.look(0, 100, 10)
     stand.write(attempt(10, **UNKNOWN))
     stand.look(60, 130, 17, started=3600)
@@ -339,7 +341,7 @@ def test_an_engine_that_restarted_tells_nothing(stand: Stand) -> None:
 
 
 def test_an_interrupted_attempt_is_settled_though_nobody_knows_when_it_ended(stand: Stand) -> None:
-    """A killed gateway leaves no duration: the engine's next idle moment is its end."""
+    """A killed gateway leaves no duration, so the engine's next idle moment counts as the end."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, lasts_s=0, **UNKNOWN))
     stand.look(60, 30, 7, running=1)
@@ -367,7 +369,9 @@ def test_what_cannot_be_settled_is_said_once(
 
 
 def test_counters_of_two_deployments_are_nobodys_alone() -> None:
-    """Two names for one model on one engine: the remainder may belong to either."""
+    """Two deployments name the same model on one engine, so the unbooked tokens may belong to
+    either.
+    """
     shared = factories.policy(
         factories.deployment("a", is_self_hosted=True),
         factories.deployment("b", is_self_hosted=True),

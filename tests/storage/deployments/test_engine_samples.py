@@ -35,7 +35,7 @@ GPU = GpuRate(
 
 @pytest.fixture
 def samples(database_url: str) -> Iterator[EngineSamples]:
-    """Samples kept in the role that the gateway has."""
+    """Yield the samples in the gateway's role."""
     database = Database(database_url, role="tollgate_gateway")
     yield EngineSamples(database)
     database.close()
@@ -77,7 +77,7 @@ def hours(database_url: str) -> list[dict[str, Any]]:
 def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """A new rate must never reach back: last month's bill would change."""
+    """A new rate must never apply backwards: last month's bill would change."""
     dearer = policy(2, gpu=replace(GPU, usd_per_gpu_hour=Decimal("6.20")))
     record(samples, seen(0), seen(30))
     record(samples, seen(45), under=dearer)
@@ -91,8 +91,8 @@ def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(
 
 
 def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database_url: str) -> None:
-    """A lost acknowledgement, two leaders for a moment, a clock that went back: each minute is paid
-    once.
+    """Each minute is paid once despite a lost acknowledgement, two leaders for a moment or a
+    clock that went back.
     """
     record(samples, seen(0), seen(30), seen(30), seen(10), seen(20), seen(60))
     assert [(row["watched_ms"], row["up_ms"]) for row in hours(database_url)] == [
@@ -100,7 +100,7 @@ def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database
     ]
     with psycopg.connect(database_url) as connection:
         kept = connection.execute("SELECT at FROM tollgate.engine_samples ORDER BY at").fetchall()
-    # A later look must not stand before an earlier one: the counters would run backwards.
+    # A later sample must not precede an earlier one: the counters would run backwards.
     assert [at for (at,) in kept] == [seen(minute).at for minute in (0, 30, 60)]
 
 
@@ -118,7 +118,7 @@ def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_ur
 def test_a_reserved_machine_is_billed_while_it_is_down(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """`hours: always`: the invoice does not ask whether the engine ran."""
+    """With `hours: always` the invoice does not depend on whether the engine ran."""
     reserved = policy(gpu=replace(GPU, hours=BilledHours.ALWAYS))
     record(samples, seen(0, is_up=False), seen(60, is_up=False), under=reserved)
     (row,) = hours(database_url)
@@ -126,7 +126,7 @@ def test_a_reserved_machine_is_billed_while_it_is_down(
 
 
 def store_policy(database_url: str, gpu: GpuRate | None, *, applied_at: datetime) -> None:
-    """Store a version as of some day, without the deployment if `gpu` is None."""
+    """Store a policy version as of a day; it lacks the deployment if `gpu` is None."""
     hosted = factories.deployment("hosted", is_self_hosted=False)
     own = [factories.deployment("qwen", is_self_hosted=True, gpu=gpu)] if gpu is not None else []
     document = to_yaml(factories.policy(hosted, *own))
@@ -152,7 +152,7 @@ def look(at: datetime) -> EngineSample:
 def test_a_reserved_machine_is_billed_for_a_month_without_a_gateway(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """The invoice for October is due whether a gateway ran or not: 744 hours of two GPUs."""
+    """October's invoice is due even if no gateway ran: 744 hours of two GPUs."""
     store_policy(database_url, RESERVED, applied_at=SEPTEMBER - timedelta(days=9))
     record(samples, look(SEPTEMBER), look(NOVEMBER), under=policy(gpu=RESERVED))
     october = [row for row in hours(database_url) if row["hour"].month == 10]
@@ -166,8 +166,8 @@ def test_a_reserved_machine_is_billed_for_a_month_without_a_gateway(
 def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """An apply while no gateway runs still has its date: the rate before it, the rate after,
-    nothing once removed.
+    """A policy may be applied while no gateway runs. Its date still separates the old rate, the
+    new rate and the removal.
     """
     dearer = replace(RESERVED, usd_per_gpu_hour=Decimal("6.20"))
     store_policy(database_url, RESERVED, applied_at=NOON - timedelta(days=1))
@@ -184,7 +184,7 @@ def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(
 def test_a_reserved_machine_is_billed_from_its_apply(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """The first gateway may start days after the policy: the machine was paid for in between."""
+    """The first gateway may start days after the apply; the machine was paid for in between."""
     store_policy(database_url, None, applied_at=NOON - timedelta(days=30))
     store_policy(database_url, RESERVED, applied_at=NOON)
     record(samples, look(NOON + timedelta(days=2)), under=policy(2, gpu=RESERVED))
@@ -194,7 +194,7 @@ def test_a_reserved_machine_is_billed_from_its_apply(
 def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """Only a reserved machine is paid for without looks."""
+    """Without samples, only a reserved machine is billed."""
     store_policy(database_url, GPU, applied_at=NOON - timedelta(days=1))
     record(samples, look(NOON), look(NOON + timedelta(hours=25)))
     assert hours(database_url) == []
@@ -203,7 +203,7 @@ def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(
 def test_a_deployment_that_left_the_policy_is_not_billed_until_it_is_back(
     samples: EngineSamples, database_url: str
 ) -> None:
-    """Its engine may run on for others: an undeclared engine is not on our bill."""
+    """Its engine may run on for other users; an undeclared engine is not on our bill."""
     both = policy(names=("qwen", "other"))
     samples.record([seen(0), seen(0, name="other")], both, at=NOON)
     samples.record(
@@ -229,7 +229,7 @@ def test_a_deployment_without_a_rate_has_hours_and_no_bill(
 
 
 def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str) -> None:
-    """A sample is evidence for weeks, an hour is a fact of the books."""
+    """A sample is evidence for weeks; an hour is a permanent record."""
     record(samples, seen(0), seen(60))
     with psycopg.connect(database_url) as connection:
         probe = (
@@ -243,7 +243,7 @@ def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str
 
 
 def test_one_worker_leads_until_its_connection_dies(database_url: str) -> None:
-    """Two leaders would probe twice; none would leave hours unseen."""
+    """Two leaders would probe twice; without a leader, hours would be missing."""
     database = Database(database_url, role="tollgate_gateway")
     first, second = Leadership(database, "engines"), Leadership(database, "engines")
     assert first.is_mine()
@@ -260,7 +260,7 @@ def test_one_worker_leads_until_its_connection_dies(database_url: str) -> None:
 
 
 def end_leaders(database_url: str) -> None:
-    """End the sessions that hold a job, as the end of their processes does."""
+    """End the sessions that hold a job, as if their processes had ended."""
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND "

@@ -60,9 +60,7 @@ def is_unsettled(database: Database) -> list[bool]:
 def test_an_unknown_attempt_is_resolved_by_an_adjustment(
     database: Database, cost: StatedCost | int, nusd: int
 ) -> None:
-    """The event stays unknown for ever; the adjustment records the later knowledge and its
-    source.
-    """
+    """The event stays unknown permanently; the adjustment records the later cost and its source."""
     Ledger(database).write([unknown()])
     assert is_unsettled(database) == [True]
     booked = resolve(database, request_id(1), attempt=None, cost=cost, reason="invoice 4711")
@@ -112,7 +110,7 @@ def test_nothing_is_resolved_twice(database: Database) -> None:
 def test_what_cannot_be_resolved_is_refused_in_words(
     database: Database, number: int, attempt: int | None, error: type[TollgateError], words: str
 ) -> None:
-    """Whoever books must know why not, and that nothing was booked."""
+    """The person who books must learn the reason, and that nothing was booked."""
     Ledger(database).write(
         [
             event(1),
@@ -128,7 +126,7 @@ def test_what_cannot_be_resolved_is_refused_in_words(
 
 
 def test_one_attempt_of_several_is_resolved_by_its_number(database: Database) -> None:
-    """A fail-over may leave two unknown attempts of one request."""
+    """A failover may leave two unknown attempts of one request."""
     Ledger(database).write([unknown(2), unknown(2, attempt=2)])
     resolve(database, request_id(2), attempt=2, cost=7, reason="x")
     resolve(database, request_id(2), attempt=1, cost=8, reason="x")
@@ -142,12 +140,14 @@ def test_one_attempt_of_several_is_resolved_by_its_number(database: Database) ->
 
 
 def recent(number: int, **changes: Any) -> UsageEvent:
-    """An event of now, by the server's clock: the expected cost is that of the last seven days."""
+    """Return an event of now, by the server's clock: the expected cost is the average of the
+    last seven days.
+    """
     return event(number, at=datetime.now(UTC).replace(microsecond=0) - 2 * DAY, **changes)
 
 
 def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
-    """Unresolved holds would close budgets for ever, so the average cost of such attempts
+    """Unresolved holds would block budgets forever, so the average cost of such attempts
     replaces them.
     """
     Ledger(database).write(
@@ -181,7 +181,7 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
 
 
 def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
-    """The invoice comes after a week: the sum must then equal it."""
+    """The invoice comes after a week, and the sum must then equal it."""
     Ledger(database).write([unknown(1, at=LONG_AGO)])
     expire_holds(database, ttl=DAY)
     booked = resolve(database, request_id(1, LONG_AGO), attempt=None, cost=1200, reason="invoice")
@@ -197,7 +197,7 @@ def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
 
 
 def test_a_settlement_that_comes_after_all_corrects_an_expected_cost(database: Database) -> None:
-    """A volume thought lost comes back: the sum equals the settlement."""
+    """A volume that was thought lost comes back; the sum must then equal the settlement."""
     at = LONG_AGO
     Ledger(database).write([unknown(1, at=at)])
     expire_holds(database, ttl=DAY)
@@ -206,6 +206,6 @@ def test_a_settlement_that_comes_after_all_corrects_an_expected_cost(database: D
 
 
 def test_more_holds_than_one_transaction_takes(database: Database) -> None:
-    """After an outage of an upstream there may be thousands."""
+    """After an upstream's outage there may be thousands."""
     Ledger(database).write([unknown(n, at=LONG_AGO) for n in range(1001)])
     assert expire_holds(database, ttl=DAY) == 1001

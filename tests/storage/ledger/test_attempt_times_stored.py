@@ -1,4 +1,4 @@
-"""The times of an attempt stand in the ledger and in finance's view as the event says them."""
+"""An attempt's times are the same in the event, the ledger and finance's view."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ QUERY = "SELECT queue_s, max_gap_s, engine_queue_s, degraded FROM {} ORDER BY re
 
 
 def test_each_time_is_in_its_own_column(database: Database) -> None:
-    """A column swapped with its neighbour would be wrong for ever; an unmeasured time is
-    unknown.
-    """
+    """A time in its neighbour's column would stay wrong forever; an unmeasured time is unknown."""
     timed = {"queue_s": 0.5, "max_gap_s": 2.25, "engine_queue_s": 0.125, "degraded": "route:small"}
     Ledger(database).write([event(1, **timed), event(2), event(3, is_demo=True, **timed)])
     found = {}

@@ -1,5 +1,5 @@
-"""Events in the journal: every record comes out again, in this process or the next, and the
-money with it.
+"""Events in the journal: every record comes out again, in this process or the next, with its
+cost.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from tests.factories import price
 from tests.journal.factories import NEVER, a_journal, names, refuse
 from tests.storage.factories import event
 
-# A record holds at most 8 KiB here: room for an event, and a test fills a journal with a few
-# hundred.
+# A record holds at most 8 KiB here: enough for an event, and a few hundred events fill a journal.
 SEGMENT_BYTES = 512 * 1024
 HELD_NUSD = 900_000
 
@@ -45,7 +44,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_journal(root: Path) -> Iterator[OpenJournal]:
-    """Open journals below `root`; those a test leaves open are let go of."""
+    """Yield a function that opens journals below `root`; journals that a test leaves open are
+    released.
+    """
     made: list[Journal] = []
 
     def make() -> OwnJournal:
@@ -59,7 +60,9 @@ def open_journal(root: Path) -> Iterator[OpenJournal]:
 
 
 def intent(number: int = 0, **changes: Any) -> Intent:
-    """Return the record written before an attempt is sent: interrupted, unknown at its hold."""
+    """Return the record that is written before an attempt is sent: interrupted, unknown at its
+    hold.
+    """
     begun: dict[str, Any] = {
         "outcome": Outcome.INTERRUPTED,
         "http_status": None,
@@ -75,8 +78,8 @@ def intent(number: int = 0, **changes: Any) -> Intent:
 
 
 async def settled(journal: OwnJournal, *events: UsageEvent) -> JournalBatch:
-    """Intend and settle each event, and read the result: the very documents that `settle`
-    returned.
+    """Intend and settle each event, and return the batch read back: the same documents that
+    `settle` returned.
     """
     documents = []
     for one in events:
@@ -90,7 +93,7 @@ async def settled(journal: OwnJournal, *events: UsageEvent) -> JournalBatch:
 
 
 def fill(journal: OwnJournal) -> None:
-    """Intend until it refuses."""
+    """Write intents until the journal refuses one."""
     for number in range(NEVER):
         journal.intend(intent(number))
 
@@ -100,7 +103,7 @@ def decoded(batch: JournalBatch) -> list[UsageEvent]:
 
 
 def adopted(root: Path) -> tuple[LeftJournal, list[Any]]:
-    """Return the one journal that the process before left, and the log about it."""
+    """Return the one journal that the previous process left, and the log about it."""
     with capture_logs() as logs:
         [left] = LeftJournals(root).adopt()
     return left, logs
@@ -112,9 +115,7 @@ def adopted(root: Path) -> tuple[LeftJournal, list[Any]]:
 async def test_a_settled_event_is_read_as_it_was_written(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """Postgres gets every member of it from here; once it has them all, nothing stays on the
-    disk.
-    """
+    """Postgres gets every member of the event from the journal; then the disk keeps nothing."""
     journal = open_journal()
     first, second = (
         event(1),
@@ -133,7 +134,7 @@ async def test_a_settled_event_is_read_as_it_was_written(
 async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """The process ends while Postgres is away."""
+    """The process may end while Postgres is away."""
     journal = open_journal()
     await settled(journal, event(1))
     journal.finish(is_told=True)
@@ -155,7 +156,9 @@ def test_a_worker_that_never_had_a_request_leaves_nothing(
 async def test_what_runs_when_a_worker_ends_keeps_its_journal(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """All that is settled is in Postgres, and an attempt that is not settled would be forgotten."""
+    """All settled events are in Postgres, but the attempt that is not settled would be
+    forgotten.
+    """
     journal = open_journal()
     await journal.intend(intent(2))
     journal.let_go(await settled(journal, event(1)))
@@ -166,8 +169,8 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(
 async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
     open_journal: OpenJournal,
 ) -> None:
-    """The caller may try again elsewhere; a sent attempt has its room, even if every event grew
-    by kilobytes.
+    """The caller may retry elsewhere. An attempt that was sent has its space, even if every
+    event grew by kilobytes.
     """
     journal = open_journal()
     with pytest.raises(JournalFull, match="tollgate doctor") as refused:
@@ -188,7 +191,9 @@ async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
 
 
 def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> None:
-    """It is the caller's error, and the message says so: no journal of any size would take them."""
+    """The caller caused the error, so the message must name it: no journal of any size would
+    take the labels.
+    """
     journal = open_journal()
     with pytest.raises(InvalidRequest, match="tags and names"):
         journal.intend(intent(1, tags={"app": "x" * 9_000}))
@@ -198,7 +203,7 @@ def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> Non
 async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
     open_journal: OpenJournal,
 ) -> None:
-    """Its explanations are dropped; its cost, its payer and its usage stay."""
+    """Its explanations are dropped; its cost, team and usage stay."""
     whole = event(1, decision={"rules": ["x" * 9_000]})
     batch = await settled(open_journal(), whole)
     assert decoded(batch) == [replace(whole, decision={}, features={}, tags={})]
@@ -206,8 +211,8 @@ async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
 
 @pytest.mark.parametrize("name", ["upstream_request_id", "finish_reason", "service_tier"])
 async def test_an_upstreams_long_words_are_cut(open_journal: OpenJournal, name: str) -> None:
-    """Their room is reserved before the upstream has answered; nothing else of the event
-    changes.
+    """Their space is reserved before the upstream has answered; the rest of the event stays
+    unchanged.
     """
     words = "".join(chr(ord("a") + n % 26) for n in range(3_000))
     batch = await settled(open_journal(), replace(event(1), **{name: words}))
@@ -215,7 +220,9 @@ async def test_an_upstreams_long_words_are_cut(open_journal: OpenJournal, name: 
 
 
 async def test_words_of_usual_length_are_kept_together(open_journal: OpenJournal) -> None:
-    """Only texts that are too long in sum are cut, and a missing text is not an empty one."""
+    """Only texts that are too long in sum are cut, and a missing text stays different from an
+    empty one.
+    """
     fits = event(
         1, upstream_request_id="u" * (MOST_TEXT - 4), finish_reason="stop", service_tier=None
     )
@@ -229,7 +236,7 @@ async def test_words_of_usual_length_are_kept_together(open_journal: OpenJournal
 
 
 async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
-    """An operator sizes it by the outage it has to survive."""
+    """An operator sizes the journal by the outage that it has to survive."""
     with capture_logs() as logs:
         journal = open_own(
             root,
@@ -251,8 +258,8 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
 async def test_what_was_begun_becomes_an_interrupted_event(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """Charged by its last progress if there is any, else unknown at its hold; settled events
-    come first.
+    """An attempt is charged by its last progress if there is any, else it is unknown at its
+    hold. Settled events come first.
     """
     journal = open_journal()
     await settled(journal, event(1))
@@ -297,8 +304,8 @@ async def test_what_was_begun_becomes_an_interrupted_event(
 async def test_half_a_figure_is_whole_for_embeddings_alone(
     open_journal: OpenJournal, root: Path, writes_output: bool, cost_nusd: int | None
 ) -> None:
-    """The intent records whether an answer is still to come; its price gives the cost of the
-    usage until then.
+    """The intent records whether output was still expected; an embedding has none, so its input
+    alone gives the cost.
     """
     journal = open_journal()
     begun = replace(intent(1), writes_output=writes_output)
@@ -314,7 +321,7 @@ async def test_half_a_figure_is_whole_for_embeddings_alone(
 async def test_progress_that_cannot_be_read_costs_no_event(
     open_journal: OpenJournal, root: Path, note: bytes
 ) -> None:
-    """A note of another release makes the attempt unknown, not lost."""
+    """A note of another release makes the attempt unknown, but does not lose it."""
     journal = open_journal()
     await journal.intend(intent(1))
     journal.journal.note_progress(note)
@@ -329,12 +336,12 @@ async def test_progress_that_cannot_be_read_costs_no_event(
 async def test_a_journal_of_another_release_stops_no_other(
     open_journal: OpenJournal, root: Path
 ) -> None:
-    """Its intents cannot be decoded: it waits on the disk, free for a release that can, and the
-    rest is booked.
+    """Its intents cannot be decoded, so it waits on the disk for a release that can. The other
+    journals are booked.
     """
     broken, *whole = sorted(
         (open_journal() for _ in range(3)), key=lambda one: one.journal_id
-    )  # adopted in this order
+    )  # journals are adopted in this order
     await broken.journal.intend(intent(0).event.key, b"no JSON")
     for number, journal in enumerate(whole, start=1):
         await journal.intend(intent(number))

@@ -1,4 +1,4 @@
-"""An intent's document has its price in full, although a price is encoded once for all of its
+"""An intent's document contains its full price, although each price is encoded once for all its
 intents.
 """
 
@@ -22,13 +22,13 @@ def read_again(of: Price, **changes: object) -> Intent:
 
 
 def test_all_of_an_intent_is_in_its_document() -> None:
-    """Its price is encoded separately: a new field of an intent must not be left out for that."""
+    """The price is encoded separately; a new field of an intent must still reach the document."""
     document = encode_intent(Intent(event=event(0), price=price(), writes_output=True))
     assert tuple(msgspec.json.decode(document)) == Intent.__struct_fields__
 
 
 def test_each_intent_has_its_own_price() -> None:
-    """Recovery charges by it: the rates of another deployment would be another bill."""
+    """Recovery charges by this price; another deployment's rates would make another bill."""
     prices = [
         price("1"),
         price("2"),
@@ -40,15 +40,17 @@ def test_each_intent_has_its_own_price() -> None:
 
 
 def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:
-    """Prices are known by identity, and Python reuses a dropped object's identity."""
+    """Prices are cached by identity, and Python gives a dropped object's identity to a new
+    object.
+    """
     for cents in range(2 * MOST_PRICES):
         rate = f"0.{cents:04d}"
         assert read_again(price(rate)).price == price(rate)
 
 
 def test_what_postgres_cannot_hold_leaves_the_price_whole() -> None:
-    """A caller may write a NUL or half a surrogate pair into a tag: the document is then made
-    another way.
+    """A caller may write a NUL or half a surrogate pair into a tag; the document is then encoded
+    in another way.
     """
     of = replace(price("1"), source="list\0of \ud800")
     for odd in ("a\0b", "a\ud800b"):

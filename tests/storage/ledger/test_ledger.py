@@ -1,4 +1,4 @@
-"""The ledger on a real Postgres: once, exactly, and never changed."""
+"""The ledger on a real Postgres: each event once, exact, and never changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
 
 
 def test_writing_a_batch_twice_charges_once(database: Database) -> None:
-    """A journal that is shipped again after a crash must not bill again."""
+    """A journal that is written again after a crash must not bill again."""
     batch = [event(n) for n in range(5)]
     ledger = Ledger(database)
     assert ledger.write(batch) == 5
@@ -38,7 +38,7 @@ def test_writing_a_batch_twice_charges_once(database: Database) -> None:
 
 
 def test_a_batch_with_the_same_event_twice_charges_once(database: Database) -> None:
-    """Two journals may hold the same attempt after a hand-over."""
+    """After a handover two journals may hold the same attempt."""
     assert Ledger(database).write([event(1), event(1), event(2)]) == 2
 
 
@@ -56,12 +56,12 @@ def test_a_second_delivery_with_other_content_changes_nothing(database: Database
 
 
 def test_an_empty_batch_is_nothing(database: Database) -> None:
-    """The writer wakes up without work, too."""
+    """The writer also wakes up when there is no work."""
     assert Ledger(database).write([]) == 0
 
 
 def test_two_writers_with_the_same_rows_in_other_order_both_finish(database: Database) -> None:
-    """Without an order the two would wait for each other and one would be thrown out."""
+    """Without a common order the two writers would deadlock, and Postgres would abort one."""
     batch = [event(n) for n in range(2000)]
     with ThreadPoolExecutor(4) as pool:
         orders = (batch, batch[::-1], batch[1000:] + batch[:1000], batch)
@@ -70,7 +70,7 @@ def test_two_writers_with_the_same_rows_in_other_order_both_finish(database: Dat
 
 
 def test_every_column_is_what_the_event_says(database: Database) -> None:
-    """A column that is swapped with its neighbour would be wrong for ever."""
+    """A value in its neighbour's column would stay wrong forever."""
     Ledger(database).write([event(1)])
     assert _rows(
         database,
@@ -144,7 +144,7 @@ def test_lines_keep_their_price_as_a_plain_decimal(database: Database) -> None:
 
 
 def test_unknown_stays_null_and_zero_stays_zero(database: Database) -> None:
-    """Unknown is never zero, zero is never unknown."""
+    """Unknown must never become zero, and zero must never become unknown."""
     unknown = event(
         1,
         usage=TokenUsage(),
@@ -182,8 +182,8 @@ def test_unknown_stays_null_and_zero_stays_zero(database: Database) -> None:
 
 @pytest.mark.parametrize("amount_nusd", [0, 1, 999_999_999, 9_223_372_036_854_775_807])
 def test_money_is_exact_to_the_nano_dollar(database: Database, amount_nusd: int) -> None:
-    """Division would round sums of more than 16 digits; a float already does at 9 million
-    dollars.
+    """Division would round sums of more than 16 digits; a float rounds from 9 million dollars
+    on.
     """
     Ledger(database).write([event(1, cost_nusd=amount_nusd, held_nusd=amount_nusd)])
     exact = Decimal(amount_nusd).scaleb(-9)
@@ -194,7 +194,7 @@ def test_money_is_exact_to_the_nano_dollar(database: Database, amount_nusd: int)
 
 
 def test_the_sum_of_extremes_is_exact(database: Database) -> None:
-    """The largest amounts together are more than 64 bits hold."""
+    """The sum of the largest amounts needs more than 64 bits."""
     largest = 2**63 - 1
     Ledger(database).write([event(n, cost_nusd=largest) for n in range(3)])
     assert _rows(database, "SELECT cost_usd FROM finance.spend_hourly") == [
@@ -224,14 +224,14 @@ def test_an_event_is_posted_to_its_own_utc_month(
 
 
 def test_an_event_of_a_month_without_a_partition_is_kept(database: Database) -> None:
-    """A wrong clock or a job that did not run must not refuse money."""
+    """A wrong clock, or a job that did not run, must not make the ledger refuse a charge."""
     far = (datetime(1999, 12, 31, tzinfo=UTC), datetime(2150, 1, 1, tzinfo=UTC))
     Ledger(database).write([event(n, at=at) for n, at in enumerate(far)])
     assert _rows(database, "SELECT count(*) FROM ONLY tollgate.usage_events_default") == [(2,)]
 
 
 def test_the_database_refuses_a_moment_that_is_not_the_ids(database: Database) -> None:
-    """Else the same attempt could lie in two partitions, and be charged twice."""
+    """Otherwise the same attempt could be in two partitions and be charged twice."""
     Ledger(database).write([event(1)])
     copied = ", ".join([*COLUMNS, "posted_period"])
     moved = copied.replace("occurred_at,", "occurred_at + interval '1 millisecond',")
@@ -251,14 +251,14 @@ def test_the_database_refuses_a_moment_that_is_not_the_ids(database: Database) -
 def test_the_database_reads_the_same_moment_from_an_id_as_we_do(
     database: Database, ms: int
 ) -> None:
-    """If the two ever differed by a rounding, events would be refused."""
+    """If the two ever differed by a rounding, Postgres would refuse events."""
     made = uuid7(ms, bytes(10))
     assert _rows(database, f"SELECT tollgate.uuid7_time('{made}')") == [(occurred_at(made),)]
 
 
 def test_a_name_that_postgres_cannot_hold_does_not_stop_its_batch(database: Database) -> None:
-    """A caller can send NUL and half a surrogate pair as JSON escapes; the others' money must still
-    arrive.
+    """A caller can send NUL and half a surrogate pair as JSON escapes; the other callers' events
+    must still be booked.
     """
     odd = event(
         1, end_user="a\0b\ud800c", tags={"k\0": "\udfffv"}, features={"x": ["\0", float("inf")]}
@@ -271,7 +271,7 @@ def test_a_name_that_postgres_cannot_hold_does_not_stop_its_batch(database: Data
 
 
 def test_text_that_looks_like_copy_syntax_stays_text(database: Database) -> None:
-    r"""`\N` is how a copy writes NULL, and a tab is how it ends a column."""
+    r"""In a COPY, `\N` means NULL and a tab ends a column."""
     Ledger(database).write([event(1, end_user="\\N", project="a\tb\n\\.", finish_reason="")])
     assert _rows(
         database, "SELECT end_user, project, finish_reason FROM tollgate.usage_events"
@@ -279,7 +279,7 @@ def test_text_that_looks_like_copy_syntax_stays_text(database: Database) -> None
 
 
 def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) -> None:
-    """CreatedLogins-up traffic must never reach a bill."""
+    """Invented traffic must never reach a bill."""
     Ledger(database).write([event(1, is_demo=True, is_self_hosted=True)])
     counts = _rows(
         database,
@@ -291,7 +291,7 @@ def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) ->
 
 
 def test_unknown_attempts_count_at_their_hold(database: Database) -> None:
-    """An unknown cost is shown as such, beside the known cost."""
+    """The view shows unknown cost as such, beside the known cost."""
     unknown = event(
         2,
         usage=TokenUsage(),
@@ -309,9 +309,7 @@ def test_unknown_attempts_count_at_their_hold(database: Database) -> None:
 
 
 def test_the_digest_is_of_the_document(database: Database) -> None:
-    """Whoever doubts a row computes it from the journal's own bytes; another content has
-    another.
-    """
+    """An auditor can compute it from the journal's bytes; other content has another digest."""
     Ledger(database).write([event(1), event(2)])
     digests = _rows(database, "SELECT digest FROM tollgate.usage_events ORDER BY request_id")
     assert digests == [(sha256(encode_event(event(number))).digest(),) for number in (1, 2)]
@@ -337,7 +335,7 @@ def test_the_digest_is_of_the_document(database: Database) -> None:
 def test_the_gateways_role_changes_no_history(
     database: Database, database_url: str, statement: str
 ) -> None:
-    """Who takes over a gateway process must not be able to rewrite the books or make a key."""
+    """An attacker who takes over a gateway must not be able to rewrite the books or make a key."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert Ledger(gateway).write([event(1)]) == 1
     with (
@@ -362,7 +360,7 @@ def test_the_gateways_role_changes_no_history(
 def test_the_readers_role_sees_views_and_nothing_else(
     database: Database, database_url: str, statement: str
 ) -> None:
-    """A dashboard must not be a way to key digests, nor to writing."""
+    """A dashboard must give no access to key digests, and no way to write."""
     reader = Database(database_url, role="tollgate_reader")
     with pytest.raises(DatabaseUnavailable, match="may not do this"), reader.begin() as connection:
         connection.execute(text(statement))
@@ -370,7 +368,7 @@ def test_the_readers_role_sees_views_and_nothing_else(
 
 
 def test_the_readers_role_can_read_every_view(database: Database, database_url: str) -> None:
-    """A view without its grant is a report that fails at a customer."""
+    """A view without its grant would be a report that fails at a customer."""
     reader = Database(database_url, role="tollgate_reader")
     views = _rows(
         database, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'finance'"

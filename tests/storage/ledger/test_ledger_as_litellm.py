@@ -1,8 +1,8 @@
-"""LiteLLM's accounting bugs about the ledger, as tests of ours; the others are in tests/unit.
+"""LiteLLM's accounting bugs about the ledger, as tests of ours; its other bugs are in tests/unit.
 
-Its counters that drifted (30460) and its stale value of one process (34238) are about budgets
-there, and tested as such in test_budgets_as_litellm. These tests cover the data that both would
-read: the ledger, and nothing beside it.
+In LiteLLM the drifting counters (30460) and one process's stale value (34238) concern budgets;
+test_budgets_as_litellm tests those. These tests cover the data that both would read: the ledger
+alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def ledger(database: Database) -> Ledger:
 
 
 def test_litellm_36426_no_row_is_dropped_silently(database: Database, ledger: Ledger) -> None:
-    """A row that the database refuses becomes a visible dead letter, and takes no other row with
-    it.
+    """A row that the database refuses becomes a visible dead letter, and the other rows are
+    still written.
     """
     good = [encode_event(event(number)) for number in range(5)]
     bad = encode_event(event(9)).replace(b'"attempt":1', b'"attempt":1e9')
@@ -41,9 +41,7 @@ def test_litellm_36426_no_row_is_dropped_silently(database: Database, ledger: Le
 def test_litellm_30460_spend_does_not_grow_with_redelivery(
     database: Database, database_url: str, ledger: Ledger
 ) -> None:
-    """A counter that is added to beside the rows drifts upwards with each retry; a sum over the
-    rows cannot.
-    """
+    """A counter beside the rows drifts upwards with each retry; a sum over the rows cannot."""
     batch = [encode_event(event(number)) for number in range(7)]
     for _ in range(4):
         ledger.write_documents(batch)
@@ -58,8 +56,8 @@ def test_litellm_30460_spend_does_not_grow_with_redelivery(
 
 
 def test_litellm_34238_every_replica_reads_the_same_spend(database_url: str) -> None:
-    """A value kept by one process is stale in all others; here two write and both read both
-    writes.
+    """A value in one process is stale in all others. Here two processes write, and both read
+    both writes.
     """
     databases = [Database(database_url) for _ in range(2)]
     try:

@@ -1,4 +1,6 @@
-"""Documents on their way into the ledger: once each, in any batch and any state of the month."""
+"""Documents on their way into the ledger: each is booked once, in any batch and any state of the
+month.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ WAITING = (
 
 @pytest.fixture
 def ledger(database: Database) -> Ledger:
-    """The ledger of this test's database."""
+    """Return the ledger of this test's database."""
     return Ledger(database)
 
 
@@ -60,12 +62,12 @@ def one_value(database: Database, statement: str) -> object:
 
 
 def changed(one: UsageEvent, **members: object) -> bytes:
-    """The document of an event with members that no event could have."""
+    """Return the document of an event with members that no event could have."""
     return msgspec.json.encode(msgspec.json.decode(encode_event(one)) | members)
 
 
 def test_a_batch_tells_new_from_known(ledger: Ledger) -> None:
-    """A writer that ships its journal again must see that nothing new came of it."""
+    """A writer that ships its journal again must see that it booked nothing new."""
     first = documents(event(1), event(2))
     assert ledger.write_documents(first) == Written(inserted=2)
     assert ledger.write_documents([*first, *documents(event(3))]) == Written(inserted=1, known=2)
@@ -73,7 +75,7 @@ def test_a_batch_tells_new_from_known(ledger: Ledger) -> None:
 
 
 def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Ledger) -> None:
-    """A provider counts something new: a charged count must be found again."""
+    """If a provider counts something new that was charged, the count must be found again."""
     usage = TokenUsage(input_tokens=9, output_tokens=0, cache_write_1h_tokens=4, web_search_calls=0)
     said = TokenUsage(input_tokens=-1, output_tokens=0)
     tiered = event(1, usage=usage, reported=said, service_tier="flex", is_stand_in_price=True)
@@ -102,8 +104,8 @@ def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Led
 def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(
     database: Database, ledger: Ledger
 ) -> None:
-    """A document has no member that is null, false or empty by default; one that has them all makes
-    the same row.
+    """A document omits members that are null, false or empty by default; a document with all
+    members makes the same row.
     """
     bare: dict[str, Any] = {
         "finish_reason": None,
@@ -135,7 +137,7 @@ def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(
 def test_other_content_becomes_one_adjustment_however_often_it_comes(
     database: Database, ledger: Ledger
 ) -> None:
-    """Two records claim one attempt: neither is dropped, and the sum is the last content."""
+    """Two records claim one attempt: neither is dropped, and the last content decides the sum."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     other = documents(event(1, cost_nusd=1000))
     assert ledger.write_documents(other) == Written(conflicts=1)
@@ -159,14 +161,14 @@ def test_other_content_becomes_one_adjustment_however_often_it_comes(
 
 
 def test_contents_that_cost_the_same_are_still_told(database: Database, ledger: Ledger) -> None:
-    """Nothing is owed, but somebody runs two gateways on one journal."""
+    """No money is owed, but the operator must see that two gateways use one journal."""
     ledger.write_documents(documents(event(1)))
     assert ledger.write_documents(documents(event(1, team="others"))) == Written(conflicts=1)
     assert rows(database, "SELECT amount_nusd, team FROM tollgate.adjustments") == [(0, "payments")]
 
 
 def test_several_contents_add_up_to_the_last(database: Database, ledger: Ledger) -> None:
-    """Each difference to the first alone would add the same correction twice."""
+    """If each difference were taken to the first content, the same correction would count twice."""
     batch = documents(*(event(1, cost_nusd=cost) for cost in (600, 1000, 700)))
     assert ledger.write_documents(batch) == Written(inserted=1, conflicts=2)
     amounts = "SELECT amount_nusd FROM tollgate.adjustments ORDER BY amount_nusd"
@@ -177,7 +179,7 @@ def test_several_contents_add_up_to_the_last(database: Database, ledger: Ledger)
 
 
 def test_a_late_cost_settles_an_unknown_attempt(database: Database, ledger: Ledger) -> None:
-    """A recovery booked it as unknown; then its settlement turns up on another volume."""
+    """A recovery booked the attempt as unknown; then its settlement is found on another volume."""
     ledger.write_documents(documents(event(1, **UNKNOWN, held_nusd=5000)))
     assert ledger.write_documents(documents(event(1, cost_nusd=600))) == Written(conflicts=1)
     assert rows(database, "SELECT amount_nusd, settles FROM tollgate.adjustments") == [(600, True)]
@@ -187,14 +189,14 @@ def test_a_late_cost_settles_an_unknown_attempt(database: Database, ledger: Ledg
 def test_an_unknown_record_takes_nothing_from_a_known_cost(
     database: Database, ledger: Ledger
 ) -> None:
-    """Who knows less does not correct who knows more."""
+    """A record without a cost does not correct a record with one."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     ledger.write_documents(documents(event(1, **UNKNOWN, held_nusd=5000)))
     assert rows(database, "SELECT amount_nusd, settles FROM tollgate.adjustments") == [(0, False)]
 
 
 def test_demo_data_made_again_is_no_conflict(database: Database, ledger: Ledger) -> None:
-    """They are made again with today's prices, and cost no money."""
+    """Demo events are made again with today's prices, and cost no money."""
     ledger.write_documents(documents(event(1, is_demo=True)))
     assert ledger.write_documents(documents(event(1, is_demo=True, cost_nusd=1))) == Written(
         known=1
@@ -207,7 +209,7 @@ def test_demo_data_made_again_is_no_conflict(database: Database, ledger: Ledger)
 def test_two_writers_with_conflicting_batches_in_other_order_book_each_once(
     database: Database, ledger: Ledger
 ) -> None:
-    """Two adopted journals, at the same moment, in opposite directions."""
+    """Two workers book two adopted journals at the same moment, in opposite directions."""
     first = documents(*(event(n, cost_nusd=100) for n in range(200)))
     second = documents(*(event(n, cost_nusd=300) for n in range(200)))
     with ThreadPoolExecutor(4) as pool:
@@ -250,7 +252,7 @@ POISON = {
 def test_one_poisoned_document_stops_no_other(
     database: Database, ledger: Ledger, what: str, place: int
 ) -> None:
-    """One record that Postgres refuses for ever would otherwise fill the journal."""
+    """Otherwise one record that Postgres always refuses would fill the journal."""
     batch = documents(*(event(n) for n in range(14)))
     batch.insert(place, POISON[what])
     if what == "a name longer than an index takes":
@@ -266,7 +268,7 @@ def test_one_poisoned_document_stops_no_other(
 
 
 def test_many_poisoned_documents_leave_the_good_ones(database: Database, ledger: Ledger) -> None:
-    """A release that writes half its records wrongly still books the other half."""
+    """If a release writes half its records wrongly, the other half is still booked."""
     good, bad = documents(*(event(n) for n in range(40))), [f"junk {n}".encode() for n in range(40)]
     mixed = [document for pair in zip(good, bad, strict=True) for document in pair]
     assert ledger.write_documents(mixed) == Written(inserted=40, dead=40)
@@ -285,7 +287,7 @@ def test_a_dead_letter_says_why_without_its_content(database: Database, ledger: 
 def test_an_event_of_a_closed_month_is_posted_to_the_next_open_one(
     database: Database, ledger: Ledger
 ) -> None:
-    """A closed month never changes; the money must still arrive, and keep its own date."""
+    """A closed month never changes; the event must still be booked, with its own date."""
     september = datetime(2026, 9, 30, 23, tzinfo=UTC)
     with database.begin() as connection:
         connection.execute(
@@ -307,7 +309,7 @@ def test_an_event_of_a_closed_month_is_posted_to_the_next_open_one(
 
 
 def test_an_event_finds_a_month_where_none_is_open(database: Database, ledger: Ledger) -> None:
-    """All months so far are closed: the next one begins with it."""
+    """If all months so far are closed, the next one begins with this event."""
     far = datetime(2150, 6, 1, tzinfo=UTC)
     with database.begin() as connection:
         connection.execute(
@@ -326,9 +328,7 @@ def test_an_event_finds_a_month_where_none_is_open(database: Database, ledger: L
 def test_a_month_cannot_be_closed_under_events_on_their_way(
     database: Database, ledger: Ledger
 ) -> None:
-    """Between finding the month open and the commit it must not close: the hash would miss the
-    event.
-    """
+    """The month must not close between the check and the commit: its hash would miss the event."""
     ledger.write_documents(documents(event(1)))
     close = text("SET LOCAL lock_timeout = '50ms'; UPDATE tollgate.periods SET state = 'closed'")
     with database.begin() as writer:
@@ -359,7 +359,7 @@ def test_an_event_waits_for_a_month_that_is_being_closed(
 def test_an_adjustment_of_a_closed_month_is_posted_to_the_next(
     database: Database, ledger: Ledger
 ) -> None:
-    """The correction of a closed month belongs into the one that can still change."""
+    """A correction of a closed month belongs to a month that can still change."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.periods SET state = 'closed'"))
@@ -372,7 +372,7 @@ def test_an_adjustment_of_a_closed_month_is_posted_to_the_next(
 
 
 def test_a_journal_is_known_by_what_it_wrote(database: Database, ledger: Ledger) -> None:
-    """Who died with money on its disk is found by its last sign of life."""
+    """A worker that died with events on its disk is found by its last heartbeat."""
     journals, journal_id, other = JournalTable(database), uuid4(), uuid4()
     journals.register(journal_id, replica="gateway-1")
     ledger.write_documents(documents(event(1), event(2)), journal_id=journal_id)
@@ -398,7 +398,7 @@ def test_a_journal_is_known_by_what_it_wrote(database: Database, ledger: Ledger)
 def test_lines_with_an_exponent_are_written_out_in_order(
     database: Database, ledger: Ledger
 ) -> None:
-    """`1E+1` in a warehouse is a price of 1, or none."""
+    """A data warehouse may read `1E+1` as a price of 1, or as no price."""
     lines = [
         {"kind": "input", "tokens": n, "usd_per_mtok": rate, "cost_nusd": n}
         for n, rate in enumerate(["1E+1", "2.5E-7", "0.250"])

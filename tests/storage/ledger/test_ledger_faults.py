@@ -1,5 +1,5 @@
-"""The ledger when Postgres fails: nothing half done, nothing twice, an error that says so, and no
-wait for ever.
+"""The ledger when Postgres fails: no half-done write, no double booking, a clear error, and no
+endless wait.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WAITING = (
 
 @pytest.fixture
 def ledger(database: Database) -> Iterator[Ledger]:
-    """The ledger of this test's database."""
+    """Yield the ledger of this test's database."""
     ledger = Ledger(database)
     yield ledger
     ledger.close()
@@ -48,7 +48,7 @@ def ledger(database: Database) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[str]:
-    """A server that may be stopped and filled without harm to other tests."""
+    """Yield the URL of a server that may be stopped and filled without harm to other tests."""
     with separate_server() as url:
         yield url
 
@@ -61,7 +61,7 @@ def booked(database: Database) -> int:
 
 
 def writer_pids(database: Database) -> list[int]:
-    """The backends of everybody else in this database."""
+    """Return the backends of all other sessions in this database."""
     with database.begin() as connection:
         others = (
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid "
@@ -71,7 +71,7 @@ def writer_pids(database: Database) -> list[int]:
 
 
 def end_others(connection: psycopg.Connection[Any]) -> None:
-    """End every other backend of this database, and wait until it is gone."""
+    """End every other backend of this database, and wait until each is gone."""
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
     eventually(
@@ -86,8 +86,8 @@ def end_others(connection: psycopg.Connection[Any]) -> None:
 def test_a_writer_that_loses_a_deadlock_tries_again(
     database: Database, ledger: Ledger, database_url: str
 ) -> None:
-    """A stranger takes the same rows in the other order; Postgres throws out the one that waited
-    first: us.
+    """Another session locks the same rows in the other order. Postgres aborts the one that
+    waited first, which is our writer.
     """
     ledger.write_documents(BATCH[:2])
     ids = [event(n).request_id for n in (70_000, 70_001)]
@@ -101,7 +101,7 @@ def test_a_writer_that_loses_a_deadlock_tries_again(
             ledger.write_documents, [encode_event(event(n)) for n in (70_000, 70_001)]
         )
         eventually(lambda: _rows(database, WAITING), "the writer at the stranger's row")
-        stranger.execute(take, (ids[0],))  # comes back when the writer was thrown out
+        stranger.execute(take, (ids[0],))  # returns when Postgres has aborted the writer
         stranger.rollback()
         assert writing.result(timeout=30) == Written(inserted=2)
     thrown_out = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
@@ -137,7 +137,7 @@ def test_a_read_only_server_takes_nothing_and_everything_later(
 def test_a_server_that_was_restarted_since_costs_no_batch(
     database: Database, ledger: Ledger, database_url: str
 ) -> None:
-    """A connection that died while it was idle is replaced without a word."""
+    """A connection that died while idle is replaced without an error."""
     ledger.write_documents(BATCH[:10])
     with psycopg.connect(database_url, autocommit=True) as owner:
         end_others(owner)
@@ -145,9 +145,7 @@ def test_a_server_that_was_restarted_since_costs_no_batch(
 
 
 def test_a_missing_schema_sets_nothing_aside(empty_database_url: str) -> None:
-    """A gateway that is pointed at the wrong database must not empty its journal into dead letters
-    there.
-    """
+    """A gateway with the wrong database URL must not empty its journal into dead letters there."""
     empty = Database(empty_database_url)
     with pytest.raises(DatabaseUnavailable, match="tollgate db upgrade"):
         Ledger(empty).write_documents(BATCH)
@@ -158,8 +156,8 @@ def test_a_missing_schema_sets_nothing_aside(empty_database_url: str) -> None:
 def test_what_is_not_about_the_data_sets_nothing_aside(
     database: Database, ledger: Ledger, fault: str
 ) -> None:
-    """A broken index or an extension's error would refuse every document; none of them is to
-    blame.
+    """A broken index or an extension's error would refuse every document, so no document is at
+    fault.
     """
     with database.begin() as connection:
         connection.execute(
@@ -184,7 +182,7 @@ def test_what_is_not_about_the_data_sets_nothing_aside(
 
 
 def test_a_full_disk_takes_nothing_and_everything_later(own_server: str) -> None:
-    """Room is made hours later; until then the journal keeps its events."""
+    """An operator may free space hours later; until then the journal keeps its events."""
     place = Path(tempfile.mkdtemp(prefix="tollgate-full-", dir="/tmp"))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], capture_output=True
@@ -244,7 +242,7 @@ def _fill(filler: Path) -> None:
 def test_a_server_without_connections_takes_nothing_and_everything_later(
     database: Database, database_url: str
 ) -> None:
-    """Somebody else's pool ate them all."""
+    """Another application's pool may use all connections."""
     name = sql.Identifier(str(conninfo_to_dict(database_url)["dbname"]))
     limit = sql.SQL("ALTER DATABASE {} CONNECTION LIMIT {}")
     ledger = Ledger(database)
@@ -261,7 +259,7 @@ def test_a_server_without_connections_takes_nothing_and_everything_later(
 
 
 def test_a_migration_in_the_way_is_waited_for(database: Database, ledger: Ledger) -> None:
-    """An upgrade takes the table for a moment while the older release writes."""
+    """An upgrade locks the table for a moment while the older release writes."""
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as upgrade:
         upgrade.execute(text("LOCK TABLE tollgate.usage_events IN ACCESS EXCLUSIVE MODE"))
         writing = pool.submit(ledger.write_documents, BATCH)
@@ -271,8 +269,8 @@ def test_a_migration_in_the_way_is_waited_for(database: Database, ledger: Ledger
 
 
 def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
-    """Its kernel still acknowledges, so no timeout of the network ends this: the ledger's own limit
-    must.
+    """Its kernel still acknowledges packets, so no network timeout ends the wait; the ledger's
+    own limit must.
     """
     hung = Database(own_server)
     ledger = Ledger(hung, limit_s=1)
@@ -297,7 +295,7 @@ def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
 def test_a_commit_whose_answer_is_lost_is_booked_once(
     database: Database, database_url: str
 ) -> None:
-    """The server has committed without a confirmation: written again, it must be recognised."""
+    """The server committed but its answer was lost; the second write must recognise the event."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url)
     ledger = Ledger(through)

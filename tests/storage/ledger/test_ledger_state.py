@@ -1,4 +1,4 @@
-"""The ledger's state, as the gateway's own role may read it."""
+"""The ledger's state, as the gateway's role may read it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ UNKNOWN: dict[str, Any] = {
 
 
 def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
-    """Readiness and metrics come from here, every minute; an attempt that was settled is not
-    unknown any more.
+    """Readiness and metrics read it every minute. A resolved attempt no longer counts as
+    unknown.
     """
     now = datetime.now(UTC)
     old, ahead = now - timedelta(minutes=61), now + timedelta(days=900)

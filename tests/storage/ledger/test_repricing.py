@@ -1,5 +1,5 @@
-"""Repricing on a real ledger: events are only read, differences are posted once, a closed month
-refuses.
+"""Repricing on a real ledger: events are only read, differences are posted once, and a closed
+month is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _all(store: RepriceStore, **filters: str | None) -> list[PricedEvent]:
 
 
 def test_an_event_is_read_with_all_its_counts(database: Database) -> None:
-    """Searches and audio have no column of their own, and are charged all the same."""
+    """Searches and audio have no column of their own but are charged."""
     Ledger(database).write([event(1, usage=EVERYTHING, service_tier="flex")])
     (found,) = _all(RepriceStore(database))
     assert found == PricedEvent(
@@ -104,7 +104,7 @@ def test_only_the_months_own_real_events_are_read(database: Database) -> None:
 
 
 def test_a_difference_is_posted_once_and_seen_the_next_time(database: Database) -> None:
-    """Running it twice adds nothing; the event itself stays as it was recorded."""
+    """A second run must add nothing, and the event itself must stay as recorded."""
     Ledger(database).write([event(1)])
     store = RepriceStore(database)
     (found,) = _all(store)
@@ -115,7 +115,7 @@ def test_a_difference_is_posted_once_and_seen_the_next_time(database: Database) 
 
 
 def test_two_runs_at_once_post_each_difference_once(database: Database, database_url: str) -> None:
-    """Two people, one month."""
+    """Two people may reprice the same month."""
     Ledger(database).write([event(number) for number in range(50)])
     seen = [
         Adjustment(event=found, amount_nusd=7, reason="why")
@@ -136,7 +136,7 @@ def test_two_runs_at_once_post_each_difference_once(database: Database, database
 
 @pytest.mark.parametrize("state", ["closed", "provisional"])
 def test_a_month_that_is_not_open_takes_no_difference(database: Database, state: str) -> None:
-    """Its figures never change, even if it was closed between the look and the post."""
+    """Its figures never change, even if it was closed between the preview and the posting."""
     Ledger(database).write([event(1)])
     store = RepriceStore(database)
     adjustment = Adjustment(event=_all(store)[0], amount_nusd=1, reason="why")
@@ -149,7 +149,7 @@ def test_a_month_that_is_not_open_takes_no_difference(database: Database, state:
 
 
 def test_a_run_that_breaks_posts_nothing(database: Database) -> None:
-    """All of a month or none of it: half a correction is a new error."""
+    """A run posts all of a month or nothing: half a correction would be a new error."""
     Ledger(database).write([event(number) for number in range(3)])
     store = RepriceStore(database)
     found = _all(store)

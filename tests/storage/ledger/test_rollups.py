@@ -1,4 +1,4 @@
-"""Roll-ups are disposable: in any state, the events read beside them complete them, to the
+"""Roll-ups are disposable: in any state, the events read beside them complete the sums, to the
 nano-dollar.
 """
 
@@ -27,7 +27,7 @@ from tests.storage.factories import NOON, event
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
-# Each view of sums beside the same sums over the events, by their common dimensions.
+# Each view of sums with the same sums over the events, by their common dimensions.
 FIGURES = (
     "sum(attempts), sum(known_attempts), sum(unknown_attempts), sum(derived_attempts), "
     "sum(failed_attempts), sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
@@ -94,8 +94,8 @@ def dirty(database: Database) -> set[object]:
 
 
 def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, rng: Random) -> None:
-    """Late events, runs in between, holds that are let go: at no moment may a total differ from its
-    events.
+    """With late events, runs in between and expired holds, a total must equal its events at
+    every moment.
     """
     ledger, number = Ledger(database), 0
     for _ in range(6):
@@ -110,7 +110,7 @@ def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, r
                     connection.execute(
                         text("SELECT tollgate.refresh_hours(7), tollgate.refresh_days(2)")
                     )
-            case 2:  # a hold is let go in an hour that is summed up
+            case 2:  # a hold expires in an hour that is already summed up
                 rollups.refresh(database)
                 unknown = next(one for one in batch if one.cost_nusd is None)
                 adjustments.resolve(
@@ -126,7 +126,7 @@ def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, r
 
 
 def test_a_run_returns_how_many_hours_it_summed_up(database: Database) -> None:
-    """And has nothing to do the next time."""
+    """The next run must have nothing to do."""
     assert rollups.refresh(database) == 0
     Ledger(database).write([event(n, at=NOON - n * HOUR) for n in range(100)])
     assert len(dirty(database)) == 100
@@ -135,7 +135,7 @@ def test_a_run_returns_how_many_hours_it_summed_up(database: Database) -> None:
 
 
 def test_only_new_events_make_an_hour_dirty(database: Database) -> None:
-    """A journal shipped again would otherwise have everything summed up again."""
+    """Otherwise a journal that is written again would cause a new sum of everything."""
     Ledger(database).write([event(1), event(2, at=NOON - HOUR)])
     rollups.refresh(database)
     Ledger(database).write([event(1), event(2, at=NOON - HOUR), event(3, at=NOON - 2 * HOUR)])
@@ -143,8 +143,8 @@ def test_only_new_events_make_an_hour_dirty(database: Database) -> None:
 
 
 def test_events_that_come_while_it_sums_up_are_not_lost(database: Database) -> None:
-    """The log is emptied in one statement, the sums are the next: an event in between keeps its own
-    line.
+    """One statement empties the log and the next makes the sums; an event in between keeps its
+    own log line.
     """
     ledger = Ledger(database)
 
@@ -165,8 +165,8 @@ def test_events_that_come_while_it_sums_up_are_not_lost(database: Database) -> N
 
 
 def test_an_event_that_comes_between_log_and_sums_is_summed_up_again(database: Database) -> None:
-    """The job waits between its two statements; an event committed meanwhile is in its sums, and
-    still in the log.
+    """The job waits between its two statements. An event that is committed meanwhile is in the
+    sums and still in the log.
     """
     Ledger(database).write([event(1)])
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as reader:
@@ -186,7 +186,7 @@ def test_an_event_that_comes_between_log_and_sums_is_summed_up_again(database: D
 
 
 def test_two_jobs_at_once_count_nothing_twice(database: Database) -> None:
-    """Every worker runs it; one at a time does the work."""
+    """Every worker runs the job; one at a time does the work."""
     Ledger(database).write([event(n, at=NOON - (n % 60) * HOUR) for n in range(300)])
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: rollups.refresh(database), range(6)))
@@ -198,7 +198,9 @@ def test_two_jobs_at_once_count_nothing_twice(database: Database) -> None:
 
 
 def test_a_job_that_fails_half_way_has_done_nothing(database: Database) -> None:
-    """Killed between emptying the log and summing up, it must find the log as it was."""
+    """If it is killed between emptying the log and making the sums, the next run must find the
+    log unchanged.
+    """
     Ledger(database).write([event(1)])
     with database.engine.connect() as connection:
         connection.execute(text("SELECT tollgate.refresh_hours(48)"))
@@ -218,7 +220,7 @@ def test_a_job_that_fails_half_way_has_done_nothing(database: Database) -> None:
     ],
 )
 def test_the_check_finds_what_does_not_add_up(database: Database, damage: str) -> None:
-    """A check that finds nothing in a broken roll-up is worse than none."""
+    """A check that passes a broken roll-up is worse than no check."""
     Ledger(database).write([event(n, at=NOON - n * HOUR) for n in range(3)])
     rollups.refresh(database)
     assert rollups.check(database) == ()
@@ -236,7 +238,9 @@ def test_the_check_finds_what_does_not_add_up(database: Database, damage: str) -
 
 
 def test_a_histogram_counts_every_measurement_in_its_bucket(database: Database) -> None:
-    """Percentiles of a month are read from these: one that is missing or misplaced moves them."""
+    """A month's percentiles are computed from these; a missing or misplaced measurement would
+    change them.
+    """
     latencies = [None, 0.0, 0.0005, 0.001, 0.2, 0.2, 5.0, 10_000.0]
     Ledger(database).write(
         [event(n, ttft_s=value, tpot_s=None) for n, value in enumerate(latencies)]
@@ -253,8 +257,8 @@ def test_a_histogram_counts_every_measurement_in_its_bucket(database: Database) 
 
 
 def test_sums_of_extremes_do_not_stop_the_job(database: Database) -> None:
-    """Two of the largest counts are more than 64 bits hold; an overflow would stop every later
-    sum.
+    """The sum of two of the largest counts needs more than 64 bits; an overflow would stop every
+    later sum.
     """
     most = 2**63 - 1
     usage = TokenUsage(

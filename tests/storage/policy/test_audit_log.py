@@ -41,7 +41,9 @@ from tests.storage.factories import NOON, PEPPER, event, key, price, request_id
 
 JOURNAL = UUID(int=7)
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "audit.md"
-# Tables that only a gateway or a migration writes, or whose rows follow from an act on another one.
+# Tables that only a gateway or a migration writes, or whose rows follow from an act on another
+# table.
+#
 # A new table belongs here or gets a trigger `…_noted_for_audit` in its migration.
 NOT_ACTS = {
     "alembic_version",
@@ -74,7 +76,7 @@ NOT_ACTS = {
 
 @pytest.fixture
 def admin(database_url: str) -> Iterator[Database]:
-    """The database as a command has it."""
+    """Yield the database in the role of a command."""
     opened = Database(database_url, role_if_member="tollgate_admin", operator="ada")
     yield opened
     opened.close()
@@ -82,7 +84,7 @@ def admin(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def gateway(database_url: str) -> Iterator[Database]:
-    """The database as a gateway has it."""
+    """Yield the database in the gateway's role."""
     opened = Database(database_url, role="tollgate_gateway")
     yield opened
     opened.close()
@@ -125,7 +127,7 @@ def apply(database: Database, document: str = "version: 1", **changes: Any) -> i
 
 
 def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) -> None:
-    """The questions of every audit, answered by Postgres and not by the program that made the
+    """Postgres answers every audit's questions itself, independent of the program that made the
     change.
     """
     KeyStore(admin).create(key(), created_by="ada")
@@ -154,7 +156,7 @@ def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) ->
 
 
 def administer(database: Database) -> None:
-    """Do a year's administrative acts, without the ledger."""
+    """Perform the administrative acts of a year, except those on the ledger."""
     keys, now = KeyStore(database), NOON
     keys.create(key("k000000001"), created_by="ada")
     keys.create(key("k000000002"), created_by="ada")
@@ -187,7 +189,7 @@ def administer(database: Database) -> None:
 def test_every_command_that_changes_something_is_one_row(
     admin: Database, gateway: Database
 ) -> None:
-    """An act in two rows is counted twice, and one without a row has no author."""
+    """An act in two rows would be counted twice, and an act without a row would have no author."""
     administer(admin)
     Ledger(gateway).write([event(1, cost_nusd=None, held_nusd=50), event(5), event(6), event(7)])
     adjustments.resolve(admin, request_id(1), attempt=None, cost=9, reason="invoice 7")
@@ -245,7 +247,7 @@ def test_the_same_policy_again_is_no_act(admin: Database) -> None:
 
 
 def test_neither_keys_nor_digests_nor_documents_are_in_the_log(admin: Database) -> None:
-    """It is read by people who may not act as a team, and exported."""
+    """The log is exported and read by people who may not act as a team."""
     record = key(digest=bytes(range(32)))
     KeyStore(admin).create(record, created_by="ada")
     KeyStore(admin).rotate(
@@ -308,7 +310,7 @@ def test_demo_keys_and_policies_are_marked(admin: Database) -> None:
 def test_a_change_by_psql_is_in_the_log_too(
     database: Database, gateway: Database, statement: str, action: str, subject: str | None
 ) -> None:
-    """Who holds the owner's password needs no Tollgate to give a team more money."""
+    """The holder of the owner's password can give a team more money without Tollgate."""
     KeyStore(database).create(key(), created_by="ada")
     apply(database)
     BudgetStore(database).grant("payments/month", 5, expires_at=None, reason="x", now=NOON)
@@ -350,7 +352,7 @@ def test_every_table_is_watched_or_known_to_hold_no_acts(database: Database) -> 
 
 
 def test_a_gateways_own_work_is_not_in_the_log(gateway: Database, database: Database) -> None:
-    """A million requests an hour must not hide the one act of that hour."""
+    """A million requests an hour must not hide that hour's one administrative act."""
     JournalTable(gateway).register(JOURNAL, replica="gateway-2")
     Ledger(gateway).write([event(1, cost_nusd=None, held_nusd=50), event(2)])
     Ledger(gateway).write_documents([encode_event(event(2, cost_nusd=1))], journal_id=JOURNAL)
@@ -362,7 +364,7 @@ def test_a_gateways_own_work_is_not_in_the_log(gateway: Database, database: Data
 
 
 def test_a_gateway_waits_for_no_act(admin: Database, gateway: Database) -> None:
-    """An administrator who leaves a transaction open must not hold up a single event."""
+    """An administrator who leaves a transaction open must not delay any event."""
     with admin.begin() as holding:
         holding.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
         holding.execute(text("INSERT INTO tollgate.peppers (pepper_id) VALUES ('p')"))
@@ -380,7 +382,7 @@ def test_a_gateway_waits_for_no_act(admin: Database, gateway: Database) -> None:
 
 
 def test_acts_at_the_same_time_have_numbers_without_gaps(admin: Database) -> None:
-    """A gap would look like a row that was removed."""
+    """A gap would look like a removed row."""
     ready = threading.Barrier(8)
 
     def create(worker: int) -> None:
@@ -415,7 +417,7 @@ def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
 
 
 def test_several_acts_in_one_transaction_are_told_in_their_order(database: Database) -> None:
-    """A script that does three things in one transaction did three things."""
+    """A script that performs three acts in one transaction must make three rows."""
     with database.begin(reason="clean up") as connection:
         connection.execute(text("INSERT INTO tollgate.peppers (pepper_id) VALUES ('b'), ('a')"))
         connection.execute(text("DELETE FROM tollgate.peppers WHERE pepper_id = 'b'"))
@@ -474,7 +476,7 @@ EDITS = (
 
 
 def test_edits_with_the_triggers_off_are_found(database: Database, admin: Database) -> None:
-    """Nothing in a database stops its superuser, so their edits must be detectable."""
+    """No database can stop its superuser, so a superuser's edits must be detectable."""
     for n in range(6):
         KeyStore(admin).create(key(f"k{n:09}"), created_by="ada", reason="for the test")
         KeyStore(admin).revoke(f"k{n:09}", revoked_by="ada", reason="leaked")
@@ -499,8 +501,8 @@ def test_edits_with_the_triggers_off_are_found(database: Database, admin: Databa
 def test_an_auditor_checks_an_export_without_tollgate(
     admin: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """The ten lines of the guide, on a real export: the proof must not depend on the program that
-    wrote it.
+    """The test runs the guide's ten lines on a real export: the proof must not depend on the
+    program that wrote the log.
     """
     guide = GUIDE.read_text()
     program = guide.partition("```python\n")[2].partition("```")[0]
@@ -524,7 +526,7 @@ def test_an_auditor_checks_an_export_without_tollgate(
 def test_reading_needs_the_reader_and_writing_has_nobody(
     database_url: str, gateway: Database
 ) -> None:
-    """The auditor gets a role that sees the finance views, and a gateway sees nothing of it."""
+    """The auditor has a role that reads the finance views; a gateway cannot read the log at all."""
     reader = Database(database_url, role="tollgate_reader")
     run(reader, "SELECT * FROM finance.audit_log")
     for narrow in (reader, gateway):

@@ -1,4 +1,4 @@
-"""API keys at rest, and the pepper they are made with."""
+"""Stored API keys, and the pepper that hashes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_key_comes_back_as_it_was_stored(database: Database) -> None:
 
 
 def test_a_revoked_key_is_not_live_but_still_listed(database: Database) -> None:
-    """An audit asks about keys that no longer work."""
+    """An audit also asks about keys that no longer work."""
     store = KeyStore(database)
     store.create(key("k000000001"), created_by="ada")
     store.create(key("k000000002"), created_by="ada")
@@ -57,7 +57,7 @@ def test_a_revoked_key_is_not_live_but_still_listed(database: Database) -> None:
 
 
 def test_revoking_twice_keeps_the_first_record(database: Database) -> None:
-    """Who revoked a key, and when, is evidence."""
+    """The person and the time of a revocation are evidence."""
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     assert store.revoke("k123456789", revoked_by="bob")
@@ -84,7 +84,7 @@ def test_a_paused_key_is_known_as_paused(database: Database) -> None:
 
 
 def test_a_revoked_key_is_neither_paused_nor_resumed(database: Database) -> None:
-    """Revoked is for good."""
+    """A revocation is permanent."""
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     assert store.pause("k123456789", paused_by="bob")
@@ -123,7 +123,7 @@ def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
 
 
 def test_an_id_is_taken_once(database: Database) -> None:
-    """A second key with the same id would let one team in as another."""
+    """A second key with the same id would authenticate one team as another."""
     store = KeyStore(database)
     store.create(key(team="payments"), created_by="ada")
     with pytest.raises(BadUsage, match="exists already"):
@@ -182,13 +182,13 @@ def test_a_pepper_file_that_is_not_right_is_refused(
 
 
 def test_a_missing_pepper_says_how_to_make_one(tmp_path: Path) -> None:
-    """The usual first mistake."""
+    """A missing pepper is the most common first mistake."""
     with pytest.raises(BadUsage, match=r"tollgate db upgrade.*TOLLGATE_PEPPER_FILE"):
         pepper.load(tmp_path / "none")
 
 
 def test_a_pepper_of_another_database_is_refused(database: Database) -> None:
-    """Else every key would look like a typo: an auth fault that is none."""
+    """Otherwise every key would look mistyped: an authentication error with the wrong cause."""
     KeyStore(database).create(key(), created_by="ada")
     pepper.register(database, [PEPPER])
     with pytest.raises(BadUsage, match="belongs to another database"):
@@ -199,7 +199,7 @@ def test_a_pepper_of_another_database_is_refused(database: Database) -> None:
 
 
 def test_a_pepper_may_be_rotated(database: Database) -> None:
-    """The new one comes with the old one beside it, and later stands alone."""
+    """The new pepper is first used beside the old one and later alone."""
     KeyStore(database).create(key(), created_by="ada")
     pepper.register(database, [PEPPER])
     pepper.register(database, [OTHER, PEPPER])
@@ -212,7 +212,7 @@ def test_a_pepper_may_be_rotated(database: Database) -> None:
 def test_the_gateways_role_registers_peppers_and_reads_keys(
     database: Database, database_url: str
 ) -> None:
-    """`serve` does both at its start, and neither as the owner."""
+    """`serve` does both at its start, in the gateway's role."""
     KeyStore(database).create(key(), created_by="ada")
     gateway = Database(database_url, role="tollgate_gateway")
     pepper.register(gateway, [PEPPER])

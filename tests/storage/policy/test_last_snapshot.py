@@ -1,4 +1,6 @@
-"""The file of the last good snapshot: whole and ours, or refused; never a reason to fail."""
+"""The file of the last good snapshot: complete and authentic, or refused; never a reason to
+fail.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,8 @@ def refused(path: Path, *peppers: Pepper) -> str:
 
 
 def test_what_was_written_is_read(path: Path) -> None:
-    """Every field of keys and prices, to the microsecond: else the first look would find everything
-    changed.
+    """Every field of keys and prices must survive to the microsecond; otherwise the first
+    refresh would report changes.
     """
     moment = NOON + timedelta(microseconds=1)
     written = last(moment, prices={"gpt-eu": replace(price("0.1"), is_stand_in=True)})
@@ -85,7 +87,7 @@ def test_nobody_else_may_read_it_and_nothing_in_it_is_in_clear(path: Path) -> No
 
 
 def test_every_byte_counts(path: Path) -> None:
-    """Damage anywhere is found, and is never more than a start without the file."""
+    """Damage to any byte is detected, and the gateway then starts as if there were no file."""
     file(path).write(last())
     good = path.read_bytes()
     for place in range(len(good)):
@@ -97,7 +99,7 @@ def test_every_byte_counts(path: Path) -> None:
 
 
 def test_a_file_that_was_cut_or_lengthened_is_refused(path: Path) -> None:
-    """As a full disk or a careless copy leaves it."""
+    """A full disk or an interrupted copy leaves such a file."""
     file(path).write(last())
     good = path.read_bytes()
     for end in range(len(good)):
@@ -108,7 +110,7 @@ def test_a_file_that_was_cut_or_lengthened_is_refused(path: Path) -> None:
 
 
 def test_a_later_time_cannot_be_written_over_an_old_one(path: Path) -> None:
-    """Who can write to the disk must not be able to make an old snapshot young."""
+    """An attacker who can write to the disk must not be able to make an old snapshot look new."""
     file(path).write(last(NOON - timedelta(days=30)))
     old = path.read_bytes()
     file(path).write(last(NOON))
@@ -118,7 +120,9 @@ def test_a_later_time_cannot_be_written_over_an_old_one(path: Path) -> None:
 
 
 def test_another_pepper_opens_nothing(path: Path) -> None:
-    """It would belong to another database; while one pepper replaces the other, either opens it."""
+    """Another pepper belongs to another database. During a rotation, either of the two peppers
+    opens the file.
+    """
     file(path).write(last())
     assert "another pepper" in refused(path, OTHER)
     assert file(path, OTHER, PEPPER).read() == last()
@@ -127,7 +131,7 @@ def test_another_pepper_opens_nothing(path: Path) -> None:
 
 
 def test_two_files_of_the_same_snapshot_have_nothing_in_common(path: Path) -> None:
-    """A nonce that is used twice gives AES-GCM's secrets away."""
+    """A repeated nonce would break AES-GCM's secrecy."""
     contents = []
     for _ in range(2):
         file(path).write(last())
@@ -137,7 +141,7 @@ def test_two_files_of_the_same_snapshot_have_nothing_in_common(path: Path) -> No
 
 
 def test_what_cannot_be_read_is_refused(path: Path) -> None:
-    """No file, a folder in its place, or a format of the future."""
+    """The file may be missing, a folder, or in a newer release's format."""
     assert "there is none at" in refused(path)
     path.mkdir(parents=True)
     assert "cannot be read" in refused(path)
@@ -147,13 +151,13 @@ def test_what_cannot_be_read_is_refused(path: Path) -> None:
 
 
 def test_contents_of_another_tollgate_are_refused(path: Path) -> None:
-    """Authentic, but with a value that this one does not know."""
+    """Its signature is valid, but it contains a value that this release does not know."""
     file(path).write(last(version="seven"))
     assert "another version" in refused(path)
 
 
 def test_an_older_snapshot_never_takes_the_place_of_a_newer_one(path: Path) -> None:
-    """Of two workers the slower one may not know yet that a key was revoked."""
+    """The slower of two workers may not know yet that a key was revoked."""
     newer, older = last(NOON, keys=()), last(NOON - timedelta(seconds=2))
     assert file(path).write(newer)
     assert file(path).write(older)
@@ -161,8 +165,8 @@ def test_an_older_snapshot_never_takes_the_place_of_a_newer_one(path: Path) -> N
 
 
 def test_a_snapshot_from_the_future_makes_room(path: Path) -> None:
-    """The clock was set back: the file would be refused at every start until the clock has come
-    that far again.
+    """The clock was set back, so the file would be refused at every start until the clock
+    reaches its time.
     """
     assert file(path, now=NOON + timedelta(hours=1)).write(last(NOON + timedelta(hours=1)))
     assert file(path).write(last(NOON))
@@ -170,7 +174,9 @@ def test_a_snapshot_from_the_future_makes_room(path: Path) -> None:
 
 
 def test_only_one_worker_writes_at_a_time(path: Path) -> None:
-    """The others do not wait for it: it may have been stopped in the middle."""
+    """The other workers do not wait for the writing worker, which may have been stopped in the
+    middle.
+    """
     path.parent.mkdir()
     handle = os.open(path.parent, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -181,7 +187,7 @@ def test_only_one_worker_writes_at_a_time(path: Path) -> None:
 
 
 def test_what_a_killed_worker_left_behind_is_no_hindrance(path: Path) -> None:
-    """It was killed between writing and renaming."""
+    """A worker may be killed between writing and renaming the file."""
     file(path).write(last(NOON - timedelta(seconds=1)))
     path.with_name("snapshot.new").write_bytes(b"half of")
     file(path).write(last())
@@ -190,9 +196,9 @@ def test_what_a_killed_worker_left_behind_is_no_hindrance(path: Path) -> None:
 
 
 def test_where_it_cannot_be_written_no_old_one_is_left(path: Path) -> None:
-    """The old one may hold a key that was revoked since."""
+    """The old file may hold a key that has been revoked since."""
     file(path).write(last(NOON - timedelta(seconds=1)))
-    path.with_name("snapshot.new").mkdir()  # as good as a full disk, and works as root too
+    path.with_name("snapshot.new").mkdir()  # fails like a full disk, also for root
     with pytest.raises(OSError, match="directory"):
         file(path).write(last(keys=()))
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""Applied policies: numbered, immutable, and one at a time."""
+"""Applied policies: numbered, immutable and applied one at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _apply(
 
 
 def test_before_the_first_apply_there_is_none(database: Database) -> None:
-    """A new gateway is not ready yet, and that is not an error of the database."""
+    """A new gateway is not ready yet, but its database is not at fault."""
     store = PolicyStore(database)
     assert store.current() is None
     assert store.get(1) is None
@@ -34,7 +34,7 @@ def test_before_the_first_apply_there_is_none(database: Database) -> None:
 
 
 def test_versions_count_up_and_keep_what_was_written(database: Database) -> None:
-    """An event names a version for years."""
+    """An event refers to its policy version for years."""
     store = PolicyStore(database)
     first, second = _apply(store, "version: 1 # é\r\n"), _apply(store, "b")
     assert (first, second) == (1, 2)
@@ -51,8 +51,8 @@ def test_versions_count_up_and_keep_what_was_written(database: Database) -> None
 
 
 def test_applying_the_current_document_again_changes_nothing(database: Database) -> None:
-    """A pipeline that runs twice makes no second version, and does not fail on the version it saw
-    before.
+    """A pipeline that runs twice must make no second version. It must not fail because the
+    version has changed since.
     """
     store = PolicyStore(database)
     assert _apply(store, "a", expected=0) == 1
@@ -63,7 +63,7 @@ def test_applying_the_current_document_again_changes_nothing(database: Database)
 
 
 def test_a_stale_apply_is_refused_by_name(database: Database) -> None:
-    """Two admins: the second must see the first one's change before overwriting it."""
+    """The second of two admins must see the first one's change before overwriting it."""
     store = PolicyStore(database)
     _apply(store, "a")
     _apply(store, "b", expected=1)
@@ -76,7 +76,7 @@ def test_a_stale_apply_is_refused_by_name(database: Database) -> None:
 
 
 def test_of_applies_at_the_same_time_one_wins(database: Database) -> None:
-    """Both looked at version 1; only one of them can be right about the replaced version."""
+    """Both started from version 1, but only one of them can replace it."""
     store = PolicyStore(database)
     _apply(store, "a")
 

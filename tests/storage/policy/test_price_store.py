@@ -1,4 +1,4 @@
-"""The dated record of prices, and the built-in list against its own calculator."""
+"""The dated record of prices, and the built-in list compared with its own calculator."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _dated(database: Database) -> list[tuple[object, ...]]:
 def test_the_built_in_list_charges_what_its_own_calculator_does(
     model: tuple[str, str, str], input_tokens: int, cached_percent: int, output_tokens: int
 ) -> None:
-    """Two ways to the same bill, tiers and cache included; ours rounds each line to the
-    nano-dollar.
+    """Both calculations must give the same bill, including tiers and cache; ours rounds each
+    line to the nano-dollar.
     """
     provider, name, url = model
     ours = builtin_price(provider=provider, model=name, base_url=url, at=NOON)
@@ -126,23 +126,23 @@ def test_a_price_is_that_of_its_day() -> None:
     ("provider", "model", "url"),
     [
         ("openai", "no-such-model", "https://api.openai.com/v1"),
-        ("openai", "whisper-1", "https://api.openai.com/v1"),  # by the minute
+        ("openai", "whisper-1", "https://api.openai.com/v1"),  # charged by the minute
         ("openai_compatible", "gpt-4o", "https://llm.partner.example/v1"),
         (
             "openai_compatible",
             "sonar",
             "https://api.perplexity.ai",
-        ),  # a fee per request beside the tokens
+        ),  # a fee per request in addition to the tokens
         (
             "openai_compatible",
             "sonar-deep-research",
             "https://api.perplexity.ai",
-        ),  # citations and searches besides
+        ),  # also charges citations and searches
         (
             "openai_compatible",
             "voxtral-small-24b-2507",
             "https://api.mistral.ai/v1",
-        ),  # audio by the hour besides
+        ),  # also charges audio by the hour
         (  # drawn images cost twelve times as much as text, and the answer does not separate them
             "openai_compatible",
             "gemini-2.5-flash-image",
@@ -155,7 +155,7 @@ def test_a_price_is_that_of_its_day() -> None:
 def test_what_the_list_cannot_price_is_none_and_never_zero(
     provider: str, model: str, url: str
 ) -> None:
-    """None is refused with 402; a zero would be served for nothing."""
+    """A missing price is refused with 402; a zero price would serve the model for free."""
     assert builtin_price(provider=provider, model=model, base_url=url, at=NOON) is None
 
 
@@ -176,7 +176,7 @@ def test_no_price_of_the_whole_list_is_free_or_without_input() -> None:
 
 
 def test_an_embedding_model_has_a_price_for_input_alone() -> None:
-    """It writes nothing; a made-up output price would inflate every hold."""
+    """It generates no output; an invented output price would inflate every hold."""
     made = builtin_price(provider="openai", model="text-embedding-3-small", base_url="", at=NOON)
     assert made is not None
     assert {rate.kind for rate in made.rates if rate.service_tier is None} == {TokenKind.INPUT}
@@ -224,7 +224,7 @@ def _cost_usd(price: Price | None, usage: TokenUsage, tier: str | None = None) -
             TokenUsage(input_tokens=250_000, output_tokens=1000),
             "0.64",
         ),
-        (  # 700 read, 200 written for five minutes and 100 for an hour, of 1,000
+        (  # of 1,000: 700 read, 200 written for five minutes and 100 for an hour
             "openai_compatible",
             "claude-opus-4-6",
             "https://api.anthropic.com/v1",
@@ -242,7 +242,7 @@ def _cost_usd(price: Price | None, usage: TokenUsage, tier: str | None = None) -
 def test_published_prices_come_out_to_the_nano_dollar(
     provider: str, model: str, url: str, usage: TokenUsage, usd: str
 ) -> None:
-    """Worked by hand from the providers' price pages."""
+    """The expected amounts were calculated by hand from the providers' price pages."""
     assert _cost_usd(
         builtin_price(provider=provider, model=model, base_url=url, at=NOON), usage
     ) == Decimal(usd)
@@ -260,14 +260,14 @@ def test_published_prices_come_out_to_the_nano_dollar(
     ],
 )
 def test_each_service_tier_has_its_listed_price(tier: str | None, usd: str) -> None:
-    """The list's own calculator charges flex as standard, twice too much, without the tier."""
+    """Without the tier, the list's own calculator charges flex as standard: twice the price."""
     assert _cost_usd(builtin_price(**GPT_5, at=NOON), A_MILLION_EACH, tier) == Decimal(usd)
 
 
 @pytest.mark.parametrize("tier", ["flex", "priority", "batch", "scale"])
 def test_a_tier_before_its_start_is_unknown_and_not_standard(tier: str) -> None:
-    """The list begins its tiers on 12 October 2026 and silently answers standard for the days
-    before.
+    """The list's tiers begin on 12 October 2026; for earlier days it silently returns the
+    standard price.
     """
     before = builtin_price(**GPT_5, at=LONG_AGO)
     assert before is not None
@@ -277,7 +277,7 @@ def test_a_tier_before_its_start_is_unknown_and_not_standard(tier: str) -> None:
 
 
 def test_a_tier_that_the_list_does_not_know_is_unknown() -> None:
-    """The list answers standard for `scale`."""
+    """For `scale` the list returns the standard price."""
     made = builtin_price(**GPT_5, at=NOON)
     assert made is not None
     assert made.service_tiers == ("batch", "fast", "flex", "priority")
@@ -286,8 +286,8 @@ def test_a_tier_that_the_list_does_not_know_is_unknown() -> None:
 
 
 def test_a_price_that_depends_on_the_hour_is_dated_by_it() -> None:
-    """DeepSeek's nights cost half; the book has the windows, and both ways agree at every half hour
-    of a day.
+    """DeepSeek's nights cost half. The book stores the time windows, and both calculations agree
+    at every half hour of a day.
     """
     key = ModelKey("deepseek", "deepseek-chat")
     entries = schedule(key)
@@ -309,19 +309,20 @@ def test_a_price_that_depends_on_the_hour_is_dated_by_it() -> None:
 def test_an_imported_schedule_says_what_the_list_says_at_any_moment(
     key: ModelKey, at: datetime
 ) -> None:
-    """Of all two thousand models, every start date and every window."""
+    """The test draws from all two thousand models, every start date and every time window."""
     moment = at.replace(tzinfo=UTC)
     begun = [dated for dated in schedule(key) if dated.valid_from <= moment]
     ours, theirs = imported(key, begun).listed(key, moment), listed_price(key, moment)
     if len({dated.daily for dated in schedule(key)}) > 1:
-        # the list has windows of today at dates of long ago; ours begin with the price they belong
-        # to
+        # The list applies today's windows to dates long ago; our windows begin with their price.
         return
     assert ours == theirs
 
 
 def test_what_a_model_sees_is_input_and_what_it_hears_has_a_rate_or_none() -> None:
-    """Images are charged as prompt tokens; audio at the text rate would be a tenth of its price."""
+    """Images are charged as prompt tokens. Audio at the text rate would cost a tenth of its
+    price.
+    """
     seen = builtin_price(provider="openai", model="gpt-4o", base_url="", at=NOON)
     assert seen is not None
     assert seen.rate(TokenKind.IMAGE_INPUT, input_tokens=0) == seen.rate(
@@ -337,14 +338,14 @@ def test_what_a_model_sees_is_input_and_what_it_hears_has_a_rate_or_none() -> No
 
 
 def test_calls_of_tools_are_priced_by_the_call() -> None:
-    """Ten dollars for a thousand searches is a cent each."""
+    """Ten dollars per thousand searches are one cent per search."""
     made = builtin_price(**GPT_5, at=NOON)
     usage = TokenUsage(input_tokens=0, output_tokens=0, web_search_calls=3, file_search_calls=2)
     assert _cost_usd(made, usage) == Decimal("0.035")
 
 
 def test_openai_s_shortest_cache_is_the_listed_one_and_the_long_one_has_no_price() -> None:
-    """It reports 30 minutes and 12 hours; the list has one rate."""
+    """OpenAI reports cache writes of 30 minutes and 12 hours, but the list has one rate."""
     made = builtin_price(provider="openai", model="gpt-5.6-luna", base_url="", at=NOON)
     assert made is not None
     rate = made.rate(TokenKind.CACHE_WRITE, input_tokens=0)
@@ -354,7 +355,7 @@ def test_openai_s_shortest_cache_is_the_listed_one_and_the_long_one_has_no_price
 
 
 def test_a_price_is_dated_once_however_often_it_is_ensured(database: Database) -> None:
-    """Every start of every replica asks again."""
+    """Every replica ensures the price at every start."""
     store = PriceStore(database)
     for n in range(3):
         store.ensure(
@@ -367,7 +368,7 @@ def test_a_price_is_dated_once_however_often_it_is_ensured(database: Database) -
 
 
 def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
-    """Last quarter must add up next year."""
+    """Last quarter's bill must add up next year."""
     store, later = PriceStore(database), NOON + timedelta(days=1)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=later)
@@ -378,7 +379,7 @@ def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
 
 
 def test_a_replica_that_lags_behind_does_not_turn_the_price_back(database: Database) -> None:
-    """During a roll-out both policies are in use; the record follows the newer."""
+    """During a rollout both policies are in use; the record follows the newer one."""
     store = PriceStore(database)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON + timedelta(seconds=1))
@@ -386,7 +387,7 @@ def test_a_replica_that_lags_behind_does_not_turn_the_price_back(database: Datab
 
 
 def test_a_clock_that_runs_behind_still_dates_after_the_last_entry(database: Database) -> None:
-    """Else the old price would stay the latest."""
+    """Otherwise the old price would remain the latest."""
     store = PriceStore(database)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON - timedelta(hours=1))
@@ -396,7 +397,7 @@ def test_a_clock_that_runs_behind_still_dates_after_the_last_entry(database: Dat
 def test_replicas_that_ensure_at_the_same_time_date_once(
     database: Database, database_url: str
 ) -> None:
-    """All hear of a new policy in the same moment, and do it with the gateway's role."""
+    """All replicas learn of a new policy at the same moment and write in the gateway's role."""
     gateway = Database(database_url, role="tollgate_gateway")
     prices = {f"d{n}": price() for n in range(20)}
 
@@ -410,7 +411,7 @@ def test_replicas_that_ensure_at_the_same_time_date_once(
 
 
 def test_a_stored_price_has_plain_decimals(database: Database) -> None:
-    """A rate with an exponent is read as another number by half the tools."""
+    """Half of all tools misread a rate with an exponent."""
     PriceStore(database).ensure({"gpt-eu": price("1E+1")}, policy_version=1, at=NOON)
     with database.begin() as connection:
         row = connection.execute(
@@ -442,7 +443,7 @@ def override(price_or_none: Price | None, *, at: datetime = NOON, **names: str) 
 
 
 def test_a_price_comes_back_as_it_went_in(database: Database) -> None:
-    """Every kind, every tier, every digit; with the same id."""
+    """Every kind, tier and digit is stored, and the id is the same."""
     rates = tuple(
         Rate(
             kind=kind,
@@ -488,7 +489,7 @@ def test_a_price_comes_back_as_it_went_in(database: Database) -> None:
 def test_a_price_is_never_edited(
     database: Database, database_url: str, table: str, change: str
 ) -> None:
-    """Last quarter must add up next year: not even the owner of the tables may."""
+    """Last quarter's bill must add up next year, so not even the tables' owner may edit a price."""
     PriceStore(database).add([override(price(), model="x")], author="ada", reason="why")
     PriceStore(database).ensure({"gpt-eu": price()}, policy_version=1, at=NOON)
     with (
@@ -505,7 +506,7 @@ def test_a_price_is_never_edited(
 def test_the_gateway_reads_the_book_and_cannot_write_it(
     database: Database, database_url: str
 ) -> None:
-    """Prices are an administrator's; whoever takes a gateway over cannot make itself cheap."""
+    """Only an administrator sets prices; an attacker who takes over a gateway cannot lower them."""
     PriceStore(database).add([override(price(), deployment="gpt-eu")], author="ada", reason="why")
     gateway = Database(database_url, role="tollgate_gateway")
     book = PriceStore(gateway).book([GPT_EU])
@@ -530,7 +531,7 @@ def test_the_gateway_reads_the_book_and_cannot_write_it(
     ],
 )
 def test_an_entry_that_prices_nothing_is_refused(database: Database, row: str) -> None:
-    """It could never be edited away."""
+    """Such an entry could never be edited away."""
     with pytest.raises(IntegrityError), database.begin() as connection:
         connection.execute(
             text(
@@ -543,7 +544,7 @@ def test_an_entry_that_prices_nothing_is_refused(database: Database, row: str) -
 
 
 def test_the_book_is_read_again_only_when_an_entry_came(database: Database) -> None:
-    """Each gateway looks every two seconds."""
+    """Each gateway checks the book every two seconds."""
     store = PriceStore(database)
     empty = store.book([GPT_EU])
     assert store.book([GPT_EU]) is empty
@@ -555,7 +556,7 @@ def test_the_book_is_read_again_only_when_an_entry_came(database: Database) -> N
 
 
 def test_a_first_use_pins_the_list_and_a_second_does_not(database: Database) -> None:
-    """From then on a replica with a newer list charges the same as the others."""
+    """After the first use, a replica with a newer list charges the same as the others."""
     store = PriceStore(database)
     own = deployment(
         "own",
@@ -577,7 +578,7 @@ def test_a_first_use_pins_the_list_and_a_second_does_not(database: Database) -> 
 
 
 def test_policies_applied_at_the_same_time_pin_once(database: Database, database_url: str) -> None:
-    """Two administrators, one list."""
+    """Two administrators may apply policies at once, but only one list may be pinned."""
 
     def pin(_: int) -> int:
         mine = Database(database_url)
@@ -591,7 +592,9 @@ def test_policies_applied_at_the_same_time_pin_once(database: Database, database
 
 
 def test_a_new_entry_is_heard_of(database: Database) -> None:
-    """Replicas listen: a price that is added now is used at once, not after the next poll."""
+    """Replicas listen for notifications, so a new price applies at once instead of after the
+    next poll.
+    """
     with database.connect() as listening:
         listening.autocommit = True
         listening.execute("LISTEN tollgate_changes")
@@ -604,7 +607,7 @@ def test_a_new_entry_is_heard_of(database: Database) -> None:
 
 
 def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
-    """The record of a deployment's charging prices, from any source."""
+    """The history of prices that a deployment was charged by, from any source."""
     store = PriceStore(database)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON + timedelta(days=1))
@@ -613,14 +616,14 @@ def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
 
 
 class NoKeys:
-    """No keys; prices do not depend on them."""
+    """A key source without keys; prices do not depend on keys."""
 
     def live(self) -> list[KeyRecord]:
         return []
 
 
 class Silence:
-    """Word of changes that never comes: whoever depends on it would wait for ever."""
+    """A feed of changes that never notifies: code that depends on it would wait forever."""
 
     def wait(self, timeout_s: float) -> bool:
         return False
@@ -629,7 +632,9 @@ class Silence:
 def test_a_future_price_takes_effect_at_its_moment_on_every_replica(
     database: Database, database_url: str
 ) -> None:
-    """No notice, no restart, no newer policy: the clock alone. Its beginning is recorded once."""
+    """The clock alone makes the price current: no notification, no restart, no newer policy. Its
+    start is recorded once.
+    """
     document = changed(
         "  - {name: partner-chat, deployments: [partner], objective: priority}\n", ""
     )

@@ -85,7 +85,7 @@ FORBIDDEN = [
 
 @pytest.fixture
 def admin(database_url: str) -> Iterator[Database]:
-    """The database as a command has it."""
+    """Yield the database in the role of a command."""
     opened = Database(database_url, role_if_member=ADMIN)
     yield opened
     opened.close()
@@ -93,7 +93,7 @@ def admin(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def connection(database_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """A connection of the owner, who may take every role."""
+    """Yield a connection of the owner, who may take every role."""
     with psycopg.connect(database_url) as opened:
         yield opened
 
@@ -128,7 +128,9 @@ def test_what_a_role_must_not_do_is_refused(
     "column", ["digest", "team", "project", "pepper_id", "key_id", "created_by", "is_demo"]
 )
 def test_an_administrator_cannot_make_a_key_another_teams(admin: Database, column: str) -> None:
-    """A key is made, paused, ended and revoked; its team and its properties are permanent."""
+    """A key can be made, paused, ended and revoked, but its team and its properties are
+    permanent.
+    """
     with (
         pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"),
         admin.begin() as connection,
@@ -153,7 +155,9 @@ def test_an_administrator_cannot_make_a_key_another_teams(admin: Database, colum
     ],
 )
 def test_an_administrator_cannot_switch_the_watch_off(admin: Database, statement: str) -> None:
-    """Triggers that their subject can drop watch nothing; rows that it can add prove nothing."""
+    """A trigger that its subject can drop protects nothing, and rows that its subject can add
+    prove nothing.
+    """
     with (
         pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"),
         admin.begin() as connection,
@@ -176,7 +180,7 @@ def test_a_member_acts_as_the_role(admin: Database, database_url: str) -> None:
 
 
 def test_who_is_no_member_acts_as_its_login(empty_database_url: str) -> None:
-    """`doctor` says so; and before the first `db upgrade` there is no such role."""
+    """`doctor` reports it, and before the first `db upgrade` the role does not exist."""
     database = Database(empty_database_url, role_if_member="tollgate_no_such_role")
     login, role = database.acts_as()
     assert login == role

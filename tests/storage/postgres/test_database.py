@@ -31,7 +31,7 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path) -> None:
-    """The message goes to logs and terminals."""
+    """The message is printed in logs and terminals."""
     database = Database(f"postgresql+psycopg://me:hunter2@/tollgate?host={tmp_path}")
     with pytest.raises(
         DatabaseUnavailable, match=r"cannot be reached at .*TOLLGATE_DATABASE_URL"
@@ -41,8 +41,8 @@ def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path)
 
 
 def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -> None:
-    """Each try has a connection with its buffers: left in cycles they were 5 MiB for each minute of
-    an outage.
+    """Each try makes a connection with buffers. Left in reference cycles, they used 5 MiB for
+    each minute of an outage.
     """
     database = Database(f"postgresql:///tollgate?host={tmp_path}", role="tollgate_gateway")
 
@@ -54,7 +54,7 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
         with pytest.raises(DatabaseUnavailable):
             Sessions(database, prepare="SELECT", limit_s=20).transact(lambda connection: None)
 
-    try_all()  # once before: cached objects are no garbage
+    try_all()  # run once before, because cached objects are not garbage
     gc.collect()
     gc.disable()
     try:
@@ -75,14 +75,16 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
     "url", ["", "localhost", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h:port/d?x=y"]
 )
 def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
-    """A wrong URL usually has a right password in it."""
+    """A wrong URL usually contains a valid password."""
     with pytest.raises(BadUsage) as refused:
         Database(url)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_role_the_login_may_not_take_names_the_grant(database_url: str) -> None:
-    """The difference between a missing grant and a missing server is an hour of searching."""
+    """Without the name, an operator may search an hour for a missing server instead of a missing
+    grant.
+    """
     database = Database(database_url, role="pg_execute_server_program")
     with pytest.raises(
         DatabaseUnavailable, match=r"tollgate db upgrade.*GRANT pg_execute_server_program TO"
@@ -91,13 +93,13 @@ def test_a_role_the_login_may_not_take_names_the_grant(database_url: str) -> Non
 
 
 def test_a_read_only_server_is_named_as_such(database: Database) -> None:
-    """After a fail-over the URL may still point at the old primary."""
+    """After a failover the URL may still point at the old primary."""
     with pytest.raises(DatabaseUnavailable, match="read-only"), database.begin() as connection:
         connection.execute(text("SET TRANSACTION READ ONLY; DELETE FROM tollgate.peppers"))
 
 
 def test_a_lost_connection_is_replaced(database: Database) -> None:
-    """A restart of Postgres must not need one of ours."""
+    """A restart of Postgres must not require a restart of the gateway."""
     with pytest.raises(DatabaseUnavailable), database.begin() as connection:
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
     with database.begin() as connection:
@@ -105,7 +107,7 @@ def test_a_lost_connection_is_replaced(database: Database) -> None:
 
 
 def test_sessions_are_bounded_and_in_utc(database: Database) -> None:
-    """A statement without a limit holds its locks until somebody notices."""
+    """A statement without a time limit holds its locks until an operator ends it."""
     with database.begin() as connection:
         row = connection.execute(
             text(
@@ -135,7 +137,7 @@ def test_a_change_is_heard_at_once(database: Database) -> None:
 
 
 def test_a_waiting_feed_wakes_up(database: Database) -> None:
-    """The wait itself is not a poll."""
+    """Waiting for changes must not be a poll."""
     feed = ChangeFeed(database)
     feed.wait(5)
     heard: list[bool] = []
@@ -148,7 +150,7 @@ def test_a_waiting_feed_wakes_up(database: Database) -> None:
 
 
 def test_a_feed_mends_itself(database: Database) -> None:
-    """It says once that the line is lost, and then that everything may have changed."""
+    """The feed reports the lost connection once, and then that everything may have changed."""
     feed = ChangeFeed(database)
     feed.wait(5)
     with database.begin() as connection:
@@ -168,7 +170,7 @@ def test_a_feed_mends_itself(database: Database) -> None:
 def test_a_question_that_takes_longer_than_one_look_at_the_end_is_answered(
     database: Database,
 ) -> None:
-    """A wait is taken up again in parts, so that the end of the process is seen: no part may lose
+    """The wait is split into parts so that the end of the process is noticed; no part may lose
     the answer.
     """
     with database.begin() as connection:
@@ -176,8 +178,8 @@ def test_a_question_that_takes_longer_than_one_look_at_the_end_is_answered(
 
 
 def test_a_question_ends_with_its_limit_and_with_its_database(database: Database) -> None:
-    """Its connection is closed: the answer may still come, and would be taken for the next
-    one's.
+    """Its connection is closed, because a late answer would be taken for the next query's
+    answer.
     """
     with (
         within(0.3),

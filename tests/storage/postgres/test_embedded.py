@@ -1,4 +1,4 @@
-"""The embedded Postgres: shared, durable, and never in the way of the next start."""
+"""The embedded Postgres: shared, durable, and never an obstacle to the next start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AS_ROOT = os.geteuid() == 0
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home that other users may pass through, as an ordinary home often is."""
+    """Yield a home that other users may pass through, as ordinary homes often allow."""
     path = Path(tempfile.mkdtemp(prefix="tollgate-home-", dir="/tmp"))
     path.chmod(0o711)
     yield path
@@ -54,7 +54,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 def _other_user(home: Path) -> subprocess.Popen[str]:
-    """Another process that uses the server until its standard input ends."""
+    """Start another process that uses the server until its standard input ends."""
     program = (
         "import sys; from pathlib import Path; from gateway.storage.postgres.embedded import "
         "EmbeddedPostgres\n"
@@ -75,7 +75,9 @@ def _leave(other: subprocess.Popen[str]) -> None:
 
 
 def test_the_login_is_the_products_own_and_no_superuser(home: Path) -> None:
-    """Whoever reads the URL must not own the machine's files through COPY PROGRAM."""
+    """With a superuser's URL, an attacker could read and write the machine's files through COPY
+    PROGRAM.
+    """
     with EmbeddedPostgres(home) as server, psycopg.connect(server.start()) as connection:
         row = connection.execute(
             "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, current_database() FROM "
@@ -90,7 +92,7 @@ def test_the_login_is_the_products_own_and_no_superuser(home: Path) -> None:
 
 
 def test_a_login_without_the_password_is_refused(home: Path) -> None:
-    """Another local user who reached the socket would otherwise be let in."""
+    """Otherwise another local user who reaches the socket would get in."""
     with EmbeddedPostgres(home) as server:
         url = server.start()
         for wrong in (
@@ -106,7 +108,7 @@ def test_a_login_without_the_password_is_refused(home: Path) -> None:
 
 
 def test_a_second_process_joins_and_the_last_one_stops_the_server(home: Path) -> None:
-    """`tollgate up` and a command beside it share one server, whoever ends first."""
+    """`tollgate up` and a command beside it share one server, in any order of their ends."""
     server = EmbeddedPostgres(home)
     url = server.start()
     pid = _pid(home)
@@ -122,7 +124,7 @@ def test_a_second_process_joins_and_the_last_one_stops_the_server(home: Path) ->
 
 
 def test_many_first_starts_at_once_make_one_server(home: Path) -> None:
-    """A supervisor may start everything at the same moment on an empty machine."""
+    """A supervisor may start everything at once on an empty machine."""
     others = [_other_user(home) for _ in range(4)]
     urls = {other.stdout.readline() for other in others if other.stdout is not None}
     pid = _pid(home)
@@ -134,7 +136,7 @@ def test_many_first_starts_at_once_make_one_server(home: Path) -> None:
 
 
 def test_data_survives_a_kill_of_the_server(home: Path) -> None:
-    """Committed data survives -9, and the next start needs no manual step."""
+    """Committed data survives kill -9, and the next start needs no manual step."""
     with EmbeddedPostgres(home) as server:
         url = server.start()
         with psycopg.connect(url) as connection:
@@ -150,7 +152,9 @@ def test_data_survives_a_kill_of_the_server(home: Path) -> None:
 
 
 def test_a_server_whose_users_were_killed_is_joined_and_then_stopped(home: Path) -> None:
-    """kill -9 of `tollgate up` leaves the server; the next command must not start a second one."""
+    """kill -9 of `tollgate up` leaves the server running; the next command must not start a
+    second one.
+    """
     other = _other_user(home)
     assert other.stdout is not None
     url = other.stdout.readline().strip()
@@ -165,7 +169,7 @@ def test_a_server_whose_users_were_killed_is_joined_and_then_stopped(home: Path)
 
 
 def test_a_pid_file_that_names_a_living_stranger_does_not_block_the_start(home: Path) -> None:
-    """After a reboot the old number may belong to any process; Postgres alone would refuse to
+    """After a reboot any process may have the old number, and Postgres alone would refuse to
     start.
     """
     with EmbeddedPostgres(home):
@@ -190,7 +194,7 @@ def test_a_pid_file_that_names_a_living_stranger_does_not_block_the_start(home: 
 
 
 def test_a_server_started_by_hand_is_left_alone(home: Path) -> None:
-    """Two servers on one data directory would destroy it."""
+    """Two servers on one data directory would destroy the data."""
     with EmbeddedPostgres(home):
         command = Path(f"/proc/{_pid(home)}/cmdline").read_text().split("\0")[:-1]
     options = {"user": "postgres", "group": "postgres", "extra_groups": []} if AS_ROOT else {}
@@ -209,7 +213,7 @@ def _text(home: Path) -> str:
 
 
 def test_data_of_another_major_version_is_refused_and_kept(home: Path) -> None:
-    """An upgrade of the wheel must not lose the books, nor crash with a page of log."""
+    """An upgrade of the wheel must not lose the data, nor crash with a page of log."""
     with EmbeddedPostgres(home):
         pass
     version = home / "pg/data/PG_VERSION"
@@ -223,7 +227,7 @@ def test_data_of_another_major_version_is_refused_and_kept(home: Path) -> None:
 
 
 def test_a_half_made_data_directory_is_made_anew(home: Path) -> None:
-    """A first start that was killed must not leave something that looks finished."""
+    """A first start that was killed must not leave a data directory that looks complete."""
     (home / "pg/data.partial/base").mkdir(parents=True)
     (home / "pg").chmod(0o711)
     with EmbeddedPostgres(home) as server:
@@ -231,7 +235,7 @@ def test_a_half_made_data_directory_is_made_anew(home: Path) -> None:
 
 
 def test_a_home_too_deep_for_a_socket_works(home: Path) -> None:
-    """The name of a Unix socket has 107 bytes at most."""
+    """The path of a Unix socket has at most 107 bytes."""
     deep = home / ("d" * 60) / ("é" * 30)
     with EmbeddedPostgres(deep) as server:
         url = server.start()
@@ -244,7 +248,7 @@ def test_a_home_too_deep_for_a_socket_works(home: Path) -> None:
 def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it(
     home: Path,
 ) -> None:
-    """/root is closed to the server's user, and its permissions are not ours to loosen."""
+    """The server's user cannot enter /root, and Tollgate must not loosen its permissions."""
     closed = home / "root"
     closed.mkdir(mode=0o700)
     system_dir = home / "var"
@@ -261,7 +265,7 @@ def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
 def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home: Path) -> None:
-    """The error was four old lines of a log, and every command of root ended with it."""
+    """The error used to be four old lines of a log, and every command of root failed with it."""
     EmbeddedPostgres(home).__enter__().stop()
     home.chmod(0o700)
     with pytest.raises(DatabaseUnavailable) as refused:
@@ -273,22 +277,22 @@ def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home
 
 
 def test_ctrl_c_does_not_reach_the_server(home: Path) -> None:
-    """A terminal sends the signal to the whole group; the server still has to store the
-    gateway's settlements.
+    """A terminal sends the signal to the whole process group, but the server must still store
+    the gateway's settlements.
     """
     with EmbeddedPostgres(home):
         assert os.getsid(_pid(home)) == _pid(home)
 
 
 def test_the_server_does_not_know_our_secrets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provider keys in the environment are none of its business."""
+    """The server does not need the provider keys in the environment."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     with EmbeddedPostgres(home):
         assert b"sk-secret" not in Path(f"/proc/{_pid(home)}/environ").read_bytes()
 
 
 def test_stopping_twice_is_stopping_once(home: Path) -> None:
-    """Clean-up also runs after a failure half-way."""
+    """Cleanup also runs after a start that failed halfway."""
     server = EmbeddedPostgres(home)
     server.start()
     server.stop()
@@ -306,7 +310,7 @@ def test_no_defunct_server_stays_behind(home: Path) -> None:
 
 
 def test_an_unusable_home_is_said_in_one_line(home: Path) -> None:
-    """An operator gets the path and the way out, not a traceback."""
+    """An operator needs the path and the remedy, not a traceback."""
     (home / "file").write_text("")
     with pytest.raises(DatabaseUnavailable, match=r"cannot use .*/file.*: .*TOLLGATE_HOME"):
         EmbeddedPostgres(home / "file").start()

@@ -26,7 +26,7 @@ needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root: the server must be another user than we are"
 )
 
-# Everything is imported before the rights are dropped: this interpreter may lie in a folder that is
+# Everything is imported before the rights are dropped: this interpreter may be in a folder that is
 # closed to others.
 PROGRAM = f"""
 import os, sys
@@ -45,7 +45,7 @@ with EmbeddedPostgres(Path(home), system_dir=Path(system_dir)) as server:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may pass through."""
+    """Yield a folder that every user may pass through."""
     path = Path(tempfile.mkdtemp(prefix="tollgate place ", dir="/tmp"))
     path.chmod(0o711)
     yield path
@@ -73,7 +73,7 @@ def install(site: Path, *, umask: int = 0o022, owner: int | None = None) -> Path
 def start(
     site: Path, home: Path, system_dir: Path, *, user: int | None = None, umask: int = 0o022
 ) -> subprocess.CompletedProcess[str]:
-    """Start and stop a server from this installation, in a process of its own."""
+    """Start and stop a server from this installation, in a separate process."""
     who = os.geteuid() if user is None else user
     return subprocess.run(
         [
@@ -101,8 +101,8 @@ def has_started(done: subprocess.CompletedProcess[str]) -> bool:
 
 @needs_root
 def test_root_starts_a_server_from_a_private_folder(place: Path) -> None:
-    """A clone below /root, which is closed: the server's user gets a copy with the libraries beside
-    it.
+    """If a clone is below the closed /root, the server's user gets a copy with the libraries
+    beside it.
     """
     private = place / "root"
     private.mkdir(mode=0o700)
@@ -124,7 +124,7 @@ def test_root_starts_a_server_from_a_clone_made_with_umask_077(place: Path) -> N
 
 @needs_root
 def test_an_ordinary_user_starts_a_server_in_a_private_home(place: Path) -> None:
-    """Most homes are 0700; nothing is copied then, for the server is the user's own process."""
+    """Most homes are 0700. No copy is needed there, because the server runs as the user."""
     user = pwd.getpwnam("nobody").pw_uid
     home = place / "home"
     home.mkdir()
@@ -138,7 +138,7 @@ def test_an_ordinary_user_starts_a_server_in_a_private_home(place: Path) -> None
 
 
 def test_a_server_starts_in_a_path_with_a_blank(place: Path) -> None:
-    """Postgres gets the data, the socket and its own libraries by paths."""
+    """Postgres gets the paths of its data, socket and libraries."""
     install(place / "my clone" / "site")
     assert has_started(start(place / "my clone" / "site", place / "my home", place / "var"))
     if os.geteuid() == 0:
@@ -167,7 +167,7 @@ def test_a_broken_copy_is_replaced(place: Path) -> None:
 
 @needs_root
 def test_a_copy_that_does_not_run_does_not_get_its_name(place: Path) -> None:
-    """Else it would be taken for a good one at the next start; the reason is the loader's own."""
+    """Otherwise the next start would take it for a good copy. The error is the loader's own."""
     binaries = install(place / "clone" / "site", umask=0o077)
     package = binaries.parent.parent
     shutil.rmtree(package.with_name(f"{package.name}.libs"))

@@ -1,4 +1,4 @@
-"""Migrations: once, safely, and with a clear error if they cannot run."""
+"""Migrations: each runs once and safely, with a clear error if it cannot run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = count(1)
 
 @pytest.fixture
 def empty(empty_database_url: str) -> Iterator[Database]:
-    """A database without the schema."""
+    """Yield a database without the schema."""
     database = Database(empty_database_url)
     yield database
     database.close()
@@ -69,9 +69,9 @@ def test_asking_what_is_pending_changes_nothing(empty: Database) -> None:
 
 
 def test_a_failed_step_leaves_nothing_half_done(empty: Database) -> None:
-    """After a fault the same command is run again, with no hand in the database."""
+    """After a failure the same command runs again, without manual work in the database."""
     with empty.begin() as connection:
-        connection.execute(text("CREATE SCHEMA finance"))  # in the way of the second statement
+        connection.execute(text("CREATE SCHEMA finance"))  # blocks the second statement
     with pytest.raises(Exception, match="finance"):
         migrations.upgrade(empty)
     with empty.begin() as connection:
@@ -80,7 +80,7 @@ def test_a_failed_step_leaves_nothing_half_done(empty: Database) -> None:
 
 
 def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> None:
-    """An old release that starts by mistake must say so and do nothing."""
+    """An old release that starts by mistake must report it and change nothing."""
     with database.begin() as connection:
         connection.execute(
             text("UPDATE tollgate.alembic_version SET version_num = '20990101_0000'")
@@ -91,14 +91,14 @@ def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> Non
 
 
 def test_the_gateways_role_may_ask_what_is_pending(database: Database, database_url: str) -> None:
-    """The gateway, which owns nothing, informs readiness."""
+    """Readiness is checked by the gateway, whose role owns nothing."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert migrations.pending(gateway) == []
     gateway.close()
 
 
 def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None:
-    """The first thing a new operator sees."""
+    """This is the first error that a new operator sees."""
     with (
         pytest.raises(DatabaseUnavailable, match="Run: tollgate db upgrade"),
         empty.begin() as connection,
@@ -110,7 +110,7 @@ def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None
 def test_a_login_without_rights_is_told_what_an_administrator_runs(
     postgres_url: str, empty_database_url: str, rights: str
 ) -> None:
-    """Many companies hand out a login that may do nothing but use its own database."""
+    """Many companies hand out a login that may only use its own database."""
     login = f"plain {os.getpid()} {next(_numbers)}"
     name = str(conninfo_to_dict(empty_database_url)["dbname"])
     with psycopg.connect(postgres_url, autocommit=True) as admin:
@@ -131,7 +131,7 @@ def test_a_login_without_rights_is_told_what_an_administrator_runs(
             assert f'GRANT CREATE ON DATABASE {name} TO "{login}";' in statements
             if (
                 not rights or admin.info.server_version >= 160000
-            ):  # before, CREATEROLE granted every role
+            ):  # before PostgreSQL 16, CREATEROLE granted every role
                 assert f'GRANT tollgate_reader TO "{login}";' in statements
             with psycopg.connect(empty_database_url, autocommit=True) as owner:
                 for statement in statements:
@@ -148,7 +148,7 @@ def test_a_login_without_rights_is_told_what_an_administrator_runs(
 def test_a_current_database_needs_no_rights_to_stay_current(
     database: Database, database_url: str
 ) -> None:
-    """The rights of the first day may have been taken away since."""
+    """The rights of the first day may have been removed since."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert migrations.upgrade(gateway) == []
     gateway.close()

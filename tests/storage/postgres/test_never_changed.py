@@ -1,4 +1,4 @@
-"""Booked rows stay: no role of the product may change them, and not even the owner can by
+"""Booked rows are permanent: no role of the product may change them, nor can the owner by
 mistake.
 """
 
@@ -32,7 +32,7 @@ TABLES = (
 
 @pytest.fixture
 def booked(database: Database) -> Database:
-    """An event in every kind of partition, and an adjustment."""
+    """Return a database with an event in every kind of partition and an adjustment."""
     early = event(3, at=datetime(2001, 1, 1, tzinfo=UTC))
     Ledger(database).write([event(1), event(2, at=LATE), early])
     with database.begin() as connection:
@@ -80,7 +80,7 @@ def test_the_owner_cannot_change_what_is_booked(
 def test_no_role_of_the_product_may_even_try(
     booked: Database, database_url: str, role: str, table: str, statement: str
 ) -> None:
-    """Who takes over a gateway or a dashboard gets no pen."""
+    """An attacker who takes over a gateway or a dashboard must not be able to change the books."""
     narrow = Database(database_url, role=role)
     with pytest.raises(DatabaseUnavailable, match="may not do this"), narrow.begin() as connection:
         connection.execute(text(written(statement, table)))
@@ -100,8 +100,8 @@ def test_no_role_of_the_product_may_even_try(
 def test_a_gateway_cannot_open_the_door_that_late_partitions_use(
     booked: Database, database_url: str, trick: str
 ) -> None:
-    """Rows leave the default partition by one function alone; nothing that a caller sets may open
-    that way.
+    """Only one function moves rows out of the default partition; no setting of a caller may
+    allow it otherwise.
     """
     gateway = Database(database_url, role="tollgate_gateway")
     with pytest.raises((DatabaseUnavailable, DBAPIError)), gateway.begin() as connection:
@@ -112,7 +112,7 @@ def test_a_gateway_cannot_open_the_door_that_late_partitions_use(
 
 
 def test_after_rows_have_moved_the_default_partition_refuses_again(booked: Database) -> None:
-    """The exception lasts for the one transaction that moves them, also when that one fails."""
+    """The exception lasts for the one transaction that moves the rows, even if it fails."""
     Ledger(booked).write([event(9, at=datetime(2024, 3, 3, tzinfo=UTC))])
     half_way = text("SELECT tollgate.ensure_month('2024-03-01'), 1 / 0")
     with pytest.raises(DBAPIError, match="division by zero"), booked.begin() as connection:
@@ -127,7 +127,7 @@ def test_after_rows_have_moved_the_default_partition_refuses_again(booked: Datab
 
 
 def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: str) -> None:
-    """The trigger is off inside the moving transaction; no other session may see the table until
+    """The trigger is off inside the moving transaction; no other session may use the table until
     it is on again.
     """
     Ledger(booked).write([event(9, at=datetime(2024, 3, 3, tzinfo=UTC))])
@@ -141,7 +141,7 @@ def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: 
 def test_the_default_partition_is_counted_by_the_gateway_too(
     database: Database, database_url: str
 ) -> None:
-    """The alarm is raised by whoever runs, not by the owner."""
+    """The gateway raises the alarm, not the owner."""
     gateway = Database(database_url, role="tollgate_gateway")
 
     def waiting() -> int:

@@ -1,4 +1,4 @@
-"""Monthly partitions: there before they are needed, and no row lost when they come late."""
+"""Monthly partitions: made before they are needed, and no row is lost if they come late."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
-# The migration made this month and three more, by the server's clock; these are far from any run of
-# the tests.
+# The migration made this month and three more by the server's clock; these months are far from any
+# test run.
 LATE = date(2024, 2, 1)
 
 
@@ -31,7 +31,7 @@ def _places(database: Database) -> list[tuple[str, int]]:
 
 
 def test_the_next_months_are_there_from_the_start(database: Database) -> None:
-    """A month that begins on a Sunday night must not need anybody."""
+    """A month that begins on a Sunday night must not need an operator."""
     with database.begin() as connection:
         today = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
     in_three_months = (today.replace(day=1) + timedelta(days=95)).replace(day=1)
@@ -45,8 +45,8 @@ def test_the_next_months_are_there_from_the_start(database: Database) -> None:
 
 
 def test_rows_that_waited_in_the_default_partition_move_over(database: Database) -> None:
-    """Postgres refuses a partition whose rows lie in the default one; a late job must fix
-    itself.
+    """Postgres refuses a partition whose rows are in the default one, so a late job must move
+    them itself.
     """
     leap_day, next_month = (
         datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC),
@@ -60,7 +60,7 @@ def test_rows_that_waited_in_the_default_partition_move_over(database: Database)
 
 
 def test_ensuring_again_changes_nothing(database: Database) -> None:
-    """The job runs daily on every replica."""
+    """Every replica runs the job daily."""
     months = {"first": date(2023, 11, 30), "last": date(2024, 2, 1)}
     created = partitions.ensure_months(database, **months)
     assert created == [
@@ -72,8 +72,8 @@ def test_ensuring_again_changes_nothing(database: Database) -> None:
 def test_replicas_that_ensure_at_the_same_time_make_one(
     database: Database, database_url: str
 ) -> None:
-    """All of them start together, with a role that may not create tables itself, while events are
-    written.
+    """All replicas start together, while events are written, in a role that may not create
+    tables itself.
     """
     gateway = Database(database_url, role="tollgate_gateway")
 
@@ -89,7 +89,7 @@ def test_replicas_that_ensure_at_the_same_time_make_one(
 
 
 def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> None:
-    """A month without the check or the key would take duplicates."""
+    """A month without the check or the key would accept duplicates."""
     partitions.ensure_months(database, first=LATE, last=LATE)
     rules = text(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = CAST(:name AS "
@@ -106,7 +106,7 @@ def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> No
 
 @pytest.mark.parametrize("month", ["1999-01-01", "2999-01-01"])
 def test_the_gateways_role_cannot_fill_the_catalogue(database: Database, month: str) -> None:
-    """The function runs as the owner, so a caller's influence on it is bounded."""
+    """The function runs with the owner's rights, so a caller's influence on it must be limited."""
     ask = text("SELECT tollgate.ensure_month(:month)")
     with (
         pytest.raises(DBAPIError, match="10 years ago or 2 years ahead"),
