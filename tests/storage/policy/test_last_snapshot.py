@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_refused(path: Path) -> None:
 
 
 def test_contents_of_another_tollgate_are_refused(path: Path) -> None:
-    """Its signature is valid, but it contains a value that this release does not know."""
+    """It is authentic, but contains a value that this release does not know."""
     file(path).write(last(version="seven"))
     assert "another version" in refused(path)
 
