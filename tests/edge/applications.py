@@ -1,4 +1,4 @@
-"""Applications behind our server's protocol that do as little as an outside test needs."""
+"""Minimal applications behind our HTTP server, for tests from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ LIMIT_BYTES = 1_000_000
 
 
 class Echo:
-    """Answers with the path and the body; records the bodies, and the callers that left."""
+    """An application that answers with the path and the body, and records bodies and callers
+    that left.
+    """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, bytes]] = []
@@ -21,7 +23,7 @@ class Echo:
         self.left = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """As ASGI."""
+        """Answer an ASGI request."""
         body, more = b"", True
         while more:
             message = await receive()
@@ -37,7 +39,7 @@ class Echo:
         await send({"type": "http.response.body", "body": answer})
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """As the edge."""
+        """Answer a request that the edge forwards."""
         try:
             body = await exchange.body(limit_bytes=LIMIT_BYTES)
         except ClientGone:
@@ -58,12 +60,12 @@ class Echo:
         await exchange.send(answer, is_last=True)
 
     def new_request_id(self) -> bytes:
-        """Always the same."""
+        """Return a constant id."""
         return b"an-id"
 
 
 class Held(Echo):
-    """Begins a streamed answer, and goes on when it is let go."""
+    """An application that begins a streamed answer and continues when `go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +74,7 @@ class Held(Echo):
         self.told: list[bytes] = []
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """Record the requests whose caller's departure was notified."""
+        """Begin an answer, and record in `told` each request whose caller left."""
         body = await exchange.body(limit_bytes=LIMIT_BYTES)
         self.begun.append(body)
         exchange.on_leaving = lambda: self.told.append(body)

@@ -1,4 +1,4 @@
-"""Requests for the server: its answers, and its refusals before anything reads them."""
+"""Raw requests for the server, with the expected answers and refusals."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ START = b"POST " + PATH + b" HTTP/1.1\r\nhost: x\r\n"
 
 
 def chunked(*chunks: bytes) -> bytes:
-    """A chunked body."""
+    """Return a chunked body."""
     return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """Bytes of a caller, and the (path, body) of each request in them."""
+    """The bytes of a caller, and the (path, body) of each request in them."""
 
     raw: bytes
     requests: tuple[tuple[str, bytes], ...]
@@ -83,7 +83,7 @@ WELL_FORMED = {
 }
 
 _CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
-# Each is refused, for any packets, and nothing behind it is taken for a request.
+# Each is refused for any packet sizes, and no byte after it is read as a request.
 MALFORMED = {
     "length and chunks": START
     + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -1,5 +1,5 @@
-"""Requests are read alike for any packets, and a request that two readers could read differently
-is refused.
+"""Requests are read alike for any packet sizes, and a request that two parsers could read
+differently is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PACKET = 64 * 1024
 async def exchanged(
     raw: bytes, *, size: int | None, limits: HttpLimits | None = None
 ) -> tuple[Echo, Line]:
-    """Feed a connection in pieces of a size, and wait until it has nothing more to do."""
+    """Feed a connection in pieces of `size` bytes, and wait until it has nothing more to do."""
     app = Echo()
     line = Line(app, limits=limits)
     line.send(raw, size=size)
@@ -43,14 +43,14 @@ async def exchanged(
 
 
 def statuses(line: Line) -> list[int]:
-    """The statuses of all answers."""
+    """Return the statuses of all answers."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", line.written)]
 
 
 @pytest.mark.parametrize("name", WELL_FORMED)
 async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
-    """The network may cut anywhere, and a path of ours may follow one of FastAPI's on a
-    connection.
+    """The network may cut at any byte, and on one connection our own requests may follow
+    FastAPI's.
     """
     sent = WELL_FORMED[name]
     for size in PIECES:
@@ -62,8 +62,8 @@ async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
 
 @pytest.mark.parametrize("key", [b"K", b"  K", b"K  ", b"\tK \t"])
 async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
-    """An Idempotency-Key with a blank behind it was another key, and the repeat was bought (RFC
-    9110 §5.5).
+    """An Idempotency-Key with a trailing blank was another key, and the repeat was paid again
+    (RFC 9110 §5.5).
     """
     for size in PIECES:
         app, _ = await exchanged(
@@ -74,8 +74,8 @@ async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
-    """One answer, 400, then the end: later bytes could be the rest of it, or another request
-    hidden in it.
+    """The server answers 400 once and closes: later bytes could belong to the request, or hide
+    another one.
     """
     for size in PIECES:
         app, line = await exchanged(
@@ -97,7 +97,7 @@ async def test_small_chunks_are_refused() -> None:
 
 
 async def test_what_the_network_cuts_is_no_chunk() -> None:
-    """However small the packets of an honest caller are."""
+    """An honest caller's packets may be as small as they like."""
     body = b" " * 2 * MAX_FRAMING_BYTES
     app, _ = await exchanged(START + b"content-length: %d\r\n\r\n" % len(body) + body, size=1)
     assert app.requests == [(CHAT, body)]
@@ -105,7 +105,7 @@ async def test_what_the_network_cuts_is_no_chunk() -> None:
 
 @pytest.mark.parametrize("name", WELL_FORMED)
 async def test_a_refusal_waits_for_the_answers_before_it(name: str) -> None:
-    """A caller counts answers to know which one belongs to which request."""
+    """A caller matches answers to requests by their order."""
     sent = WELL_FORMED[name]
     for size in PIECES:
         app, line = await exchanged(sent.raw + b"nonsense\r\n\r\n", size=size)
@@ -116,7 +116,7 @@ async def test_a_refusal_waits_for_the_answers_before_it(name: str) -> None:
 
 @given(data=st.data(), name=st.sampled_from(sorted({**WELL_FORMED, **MALFORMED})))
 async def test_any_split_gives_the_same(data: st.DataObject, name: str) -> None:
-    """Any number of cuts."""
+    """The network may cut at any number of places."""
     raw = WELL_FORMED[name].raw if name in WELL_FORMED else MALFORMED[name]
     whole, at_once = await exchanged(raw, size=None)
     app = Echo()
@@ -156,7 +156,7 @@ async def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> No
 
 @pytest.mark.parametrize("size", [1, 100, None])
 async def test_the_head_has_a_limit_to_the_byte(size: int | None) -> None:
-    """An endless header may not fill the memory; the limit does not depend on the packets."""
+    """An endless header must not fill the memory, and the limit must not depend on the packets."""
     limits = HttpLimits(head_bytes=2000)
     end = b"\r\n\r\n"
     fits = START + b"a: " + b"x" * (2000 - len(START) - len(b"a: ") - len(end)) + end
@@ -173,7 +173,7 @@ async def test_the_head_has_a_limit_to_the_byte(size: int | None) -> None:
 
 @pytest.mark.parametrize("size", PIECES)
 async def test_the_second_head_has_the_same_limit(size: int | None) -> None:
-    """Even if it came together with the request before it."""
+    """The limit holds even if the head came together with the previous request."""
     first = START + b"content-length: 2\r\n\r\n{}"
     for length, status in ((1500, 200), (2100, 431)):
         _, line = await exchanged(
@@ -186,7 +186,7 @@ async def test_the_second_head_has_the_same_limit(size: int | None) -> None:
 
 @pytest.mark.parametrize("size", PIECES)
 async def test_fields_and_target_have_a_limit(size: int | None) -> None:
-    """A field of two bytes takes a hundred in memory."""
+    """A field of two bytes takes a hundred bytes of memory."""
     limits = HttpLimits(fields=10, target_bytes=60)
     fields = b"a:\r\n" * 9
     target = b"GET /healthz?" + b"x" * (60 - len(b"/healthz?"))
@@ -203,7 +203,7 @@ async def test_fields_and_target_have_a_limit(size: int | None) -> None:
 
 @pytest.mark.parametrize("opening", [b"0\r\n", b"5;"])
 async def test_endless_trailers_and_extensions_are_refused(opening: bytes) -> None:
-    """Bytes without content are not read for ever: a trailer grows by copying."""
+    """Bytes without content must not be read forever: a trailer grows by copying."""
     app, line = await exchanged(START + b"transfer-encoding: chunked\r\n\r\n" + opening, size=None)
     for _ in range(MAX_FRAMING_BYTES // 1000 + 1):
         line.send(b"x: %b\r\n" % (b"y" * 995) if opening == b"0\r\n" else b"y" * 1000)
@@ -214,7 +214,7 @@ async def test_endless_trailers_and_extensions_are_refused(opening: bytes) -> No
 
 
 async def test_trailers_are_counted_as_headers_are() -> None:
-    """Each of them calls Python."""
+    """Each trailer costs a call into Python."""
     trailers = b"a:\r\n" * 101
     _, line = await exchanged(
         START + b"transfer-encoding: chunked\r\n\r\n0\r\n" + trailers + b"\r\n", size=None
@@ -223,9 +223,7 @@ async def test_trailers_are_counted_as_headers_are() -> None:
 
 
 async def test_requests_that_wait_for_their_turn_are_few() -> None:
-    """Each takes memory before it is anybody's turn; the connection ends behind those that were
-    taken.
-    """
+    """Each queued request takes memory; the connection stops reading after the allowed number."""
     app, line = await exchanged((START + b"content-length: 1\r\n\r\n1") * 50, size=None)
     assert len(app.requests) == 17
     assert line.written.count(b"connection: close") == 1
@@ -233,7 +231,7 @@ async def test_requests_that_wait_for_their_turn_are_few() -> None:
 
 
 async def test_a_body_that_is_waited_for_asks_for_it_once() -> None:
-    """curl waits for that, from a megabyte on."""
+    """curl waits for `100 Continue` when a body has a megabyte or more."""
     app = Echo()
     line = Line(app)
     line.send(START + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\n")
@@ -247,8 +245,8 @@ async def test_a_body_that_is_waited_for_asks_for_it_once() -> None:
 
 
 async def test_a_large_answer_stands_behind_its_head() -> None:
-    """The two are written apart: one copy of 126 MB behind a head paused the event loop for 200
-    ms.
+    """Head and body are written separately: copying 126 MB behind a head paused the event loop
+    for 200 ms.
     """
     body = b"x" * 2 * LARGE_BYTES
     _, line = await exchanged(
@@ -259,7 +257,7 @@ async def test_a_large_answer_stands_behind_its_head() -> None:
 
 
 async def test_a_stream_to_http_1_0_has_no_chunks() -> None:
-    """It knows no chunks: the connection's end ends the answer."""
+    """HTTP/1.0 has no chunks, so the connection's end completes the answer."""
     app = Held()
     app.go.set()
     line = Line(app)
@@ -270,8 +268,8 @@ async def test_a_stream_to_http_1_0_has_no_chunks() -> None:
 
 
 async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
-    """It seldom comes (see `tune_collector`): a circle would keep each caller's last request in
-    memory.
+    """The collector seldom runs (see `tune_collector`), so a reference cycle would keep each
+    caller's last request in memory.
     """
     gc.collect()
     gc.disable()
@@ -288,8 +286,9 @@ async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
                 if leaves or not line.is_over:
                     line.hang_up()
                 await line.settle()
-                line.connection.connection_lost(None)  # as the loop says after the last byte
-                line.transport.protocol = None  # as a loop's transport lets go
+                # as the event loop calls it after the last byte
+                line.connection.connection_lost(None)
+                line.transport.protocol = None  # as an event loop's transport drops its protocol
                 del line
         kinds = (Connection, CallerExchange, PlainExchange, RequestParser)
         assert [one for one in gc.get_objects() if isinstance(one, kinds)] == []
@@ -298,7 +297,7 @@ async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
 
 
 class Noted:
-    """Keeps heads, and counts a body."""
+    """A handler that keeps heads and counts a body's bytes."""
 
     def __init__(self) -> None:
         self.heads: list[RequestHead] = []
@@ -316,7 +315,7 @@ class Noted:
 
 
 def test_content_makes_room_for_chunks() -> None:
-    """A long body in chunks of a hundred bytes is an honest one."""
+    """A long body in chunks of a hundred bytes is honest and must pass."""
     noted = Noted()
     parser = RequestParser(noted, HttpLimits())
     chunks = [b" " * CONTENT_PER_FRAMING * 6] * MAX_FRAMING_BYTES
@@ -327,7 +326,7 @@ def test_content_makes_room_for_chunks() -> None:
 
 
 def test_nothing_is_read_behind_a_fault() -> None:
-    """A parser that continues would find a request in unreadable bytes."""
+    """A parser that continued would find a request in unreadable bytes."""
     noted = Noted()
     parser = RequestParser(noted, HttpLimits())
     with pytest.raises(Fault) as first:

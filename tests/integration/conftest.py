@@ -1,6 +1,4 @@
-"""One gateway for the tests that leave it as they found it, and the official clients pointed at
-it.
-"""
+"""One gateway for all tests that leave it unchanged, and the official clients for it."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tests.integration.postgres_gate import PostgresGate
 
 @pytest.fixture(scope="session")
 def forbidden() -> Iterator[CountingListener]:
-    """A place in another region. Whoever connects to it is counted."""
+    """Yield a listener that stands for another region and counts the connections to it."""
     listener = CountingListener()
     yield listener
     listener.close()
@@ -37,8 +35,8 @@ def gateway(
     fake_upstream: FakeUpstreamProcess,
     forbidden: CountingListener,
 ) -> Iterator[Gateway]:
-    """The shared gateway: `payments` is confidential and has nearly every route, `search` has
-    one.
+    """Yield the shared gateway: `payments` is confidential and has nearly every route, `search`
+    has one.
     """
     document = shared(fake_upstream.url, forbidden_port=forbidden.port, closed_port=free_port())
     yield from launch_gateway(document, session_database_url, max_body_bytes=100_000)
@@ -46,7 +44,7 @@ def gateway(
 
 @pytest.fixture
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
-    """The official client with payments' key; it does not retry, so that one call is one
+    """Yield the official client with payments' key. It does not retry, so one call is one
     request.
     """
     with openai.OpenAI(
@@ -57,7 +55,7 @@ def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    """A plain client with payments' key."""
+    """Yield a plain client with payments' key."""
     headers = {"authorization": f"Bearer {gateway.key}"}
     with httpx2.Client(
         base_url=f"http://127.0.0.1:{gateway.port}", headers=headers, timeout=30
@@ -67,7 +65,7 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def admission(database_url: str) -> Iterator[PostgresGate]:
-    """The way to the test's own database, to be shut and opened."""
+    """Yield a gate in front of the test's own database, which the test can shut and open."""
     made = PostgresGate(database_url)
     yield made
     made.close()
@@ -75,7 +73,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 
 @pytest.fixture
 def key_store(database: Database) -> KeyStore:
-    """The keys of a database that has a policy, and none yet."""
+    """Return the key store of a database that has a policy but no keys."""
     apply_policy(
         small("http://127.0.0.1:9"),
         policies=PolicyStore(database),

@@ -1,19 +1,19 @@
-"""The policy that the integration tests share: one route for each thing that can happen."""
+"""The policy that the integration tests share: one route for each tested behaviour."""
 
 from __future__ import annotations
 
 PRICE = "{input_usd_per_mtok: 1.25, cached_input_usd_per_mtok: 0.125, output_usd_per_mtok: 10}"
 TIMEOUTS = "{connect_s: 1, first_byte_s: 0.5, idle_s: 0.8, total_s: 20}"
-USD_PER_TOKEN = {"input": 1250, "cached": 125, "output": 10_000}  # PRICE in nano-dollars a token
+USD_PER_TOKEN = {"input": 1250, "cached": 125, "output": 10_000}  # PRICE in nano-dollars per token
 
 
 def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
-    """Return the document.
+    """Return the policy document.
 
-    `upstream` is the fake; no connection to `forbidden_port` is allowed; the other port has no
+    `upstream` is the fake; no connection to `forbidden_port` is allowed; `closed_port` has no
     listener.
     """
-    # A member that no dialect knows gives the fake upstream its instructions.
+    # The fake upstream gets its instructions in a member that no dialect knows.
     ok = (
         f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
     )
@@ -65,7 +65,9 @@ teams:
 
 
 def small(upstream: str) -> str:
-    """One team, one deployment, one route: for tests with a gateway of their own."""
+    """Return a policy with one team, one deployment and one route, for tests that start a
+    separate gateway.
+    """
     return f"""\
 version: 1
 classes: {{internal: {{regions: [any]}}}}

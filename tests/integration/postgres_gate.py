@@ -1,5 +1,5 @@
-"""A gate in front of Postgres: open, shut as when it is down, dumb as when its host hangs, or
-frozen in part.
+"""A gate in front of Postgres: open, shut as if Postgres were down, silent as if its host hung,
+or partly frozen.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from threading import Lock, Thread
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 PORT = 5432
-READY = b"Z\x00\x00\x00\x05I"  # ReadyForQuery, idle: the login is over
+READY = b"Z\x00\x00\x00\x05I"  # ReadyForQuery, idle: the login is complete
 
 
 class PostgresGate:
-    """Listens on a Unix socket of its own; `url` leads through it.
+    """A listener on its own Unix socket; `url` leads through it to Postgres.
 
     Shutting it breaks every connection.
     """
@@ -35,12 +35,12 @@ class PostgresGate:
         self.open()
 
     def open(self) -> None:
-        """Postgres is there."""
+        """Let connections through to Postgres."""
         self.shut()
         self._listen()
 
     def shut(self) -> None:
-        """Take Postgres away: open connections break, and new ones get no answer."""
+        """Make Postgres unreachable: open connections break, and new ones get no answer."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -54,26 +54,26 @@ class PostgresGate:
             _end(wire)
 
     def hang(self) -> None:
-        """Postgres takes connections and says nothing."""
+        """Accept connections and never answer, like a host that hangs."""
         self.shut()
         self._is_dumb = True
         self._listen()
 
     def freeze(self) -> None:
-        """Nothing passes on the connections there are, and they stay open; new ones work.
+        """Freeze the open connections without closing them; new ones work.
 
-        As after a failover whose old host hangs: its kernel still acknowledges.
+        This resembles a failover whose old host hangs: its kernel still acknowledges.
         """
         with self._lock:
             self._frozen = self._frozen | frozenset(self._wires)
 
     def mute(self) -> None:
-        """Postgres lets everyone in and answers no question: a pooler whose server is frozen."""
+        """Accept logins and answer no query, like a pooler whose server is frozen."""
         self.freeze()
         self._is_mute = True
 
     def close(self) -> None:
-        """Shut for good."""
+        """Shut the gate and delete its socket."""
         self.shut()
         shutil.rmtree(self._folder)
 
@@ -106,7 +106,7 @@ class PostgresGate:
         with suppress(OSError):
             while data := one.recv(1 << 16):
                 if self._frozen.intersection((one, other)):
-                    return  # the bytes are lost, as in a host that hangs
+                    return  # the bytes are lost, as on a host that hangs
                 other.sendall(data)
                 if ends_with_login and data.endswith(READY):
                     return

@@ -17,7 +17,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: clo
 
 
 class RawUpstream:
-    """Serves each request on a thread of its own; `asked` has the model of each, in order."""
+    """A server that handles each request in its own thread; `asked` lists their models in order."""
 
     def __init__(self, answers: Mapping[str, Answering]) -> None:
         self._answers = answers
@@ -53,7 +53,7 @@ class RawUpstream:
                 0,
             )
             if not length:
-                return  # a look at an engine's health or load
+                return  # a probe of an engine's health or load
             while len(body) < length:
                 body += connection.recv(65536)
             model = json.loads(body)["model"]
@@ -62,14 +62,16 @@ class RawUpstream:
 
 
 def raw_upstream(answers: Mapping[str, Answering]) -> Iterator[RawUpstream]:
-    """For a fixture: running until it is over."""
+    """Yield a running upstream until the fixture ends."""
     upstream = RawUpstream(answers)
     yield upstream
     upstream.close()
 
 
 def sends(*parts: bytes, resets: bool = False) -> Answering:
-    """Send these and close, or break the connection."""
+    """Return a handler that sends these parts and closes, or breaks the connection with
+    `resets`.
+    """
 
     def answer(connection: socket.socket) -> None:
         for part in parts:
@@ -81,12 +83,13 @@ def sends(*parts: bytes, resets: bool = False) -> Answering:
 
 
 def whole(body: bytes, *headers: str) -> bytes:
-    """A complete plain answer."""
+    """Return a complete plain answer."""
     lines = [
         "HTTP/1.1 200 OK",
         "content-type: application/json",
         f"content-length: {len(body)}",
-        # as it does: else the next request may be written into a connection that is closing
+        # The fake closes the connection, so it says so: otherwise the next request may be written
+        # into the closing connection.
         "connection: close",
         *headers,
     ]
@@ -94,12 +97,12 @@ def whole(body: bytes, *headers: str) -> bytes:
 
 
 def event(value: object) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
 
 
 def token(text: str) -> bytes:
-    """One token of a chat."""
+    """Return one token of a chat."""
     return event({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]})
 
 

@@ -1,4 +1,4 @@
-"""Certificates for tests: a good one and the three bad ones, made on the spot."""
+"""Certificates for tests: a good one and three bad ones, made when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ DAY = timedelta(days=1)
 
 
 class Authority:
-    """Signs server certificates; `path` holds its own, for those who trust it."""
+    """A certificate authority that signs server certificates; `path` is its own certificate, for
+    clients that trust it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +41,9 @@ class Authority:
         return ssl.create_default_context(cafile=str(self.path))
 
     def server(self, kind: str) -> ssl.SSLContext:
-        """A server's side: `good`, `expired`, `wrong-host` or `self-signed`."""
+        """Return a server's context with one certificate: `good`, `expired`, `wrong-host` or
+        `self-signed`.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begins, ends = (

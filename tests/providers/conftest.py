@@ -1,4 +1,4 @@
-"""The HTTP client is tested on both event loops: the one that serves, and the standard
+"""The HTTP client is tested on two event loops: the one in production and the standard
 library's.
 """
 
@@ -20,5 +20,5 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A certificate authority of our own."""
+    """Return a certificate authority for the tests."""
     return Authority(Path(tmp_path_factory.mktemp("authority")))

@@ -1,4 +1,4 @@
-"""Raw answers for the HTTP client, each with its meaning."""
+"""Raw answers for the HTTP client, each with its expected meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Recorded:
-    """Bytes of an answer. `ends_at_close` if only the end of the connection ends it."""
+    """The bytes of an answer. With `ends_at_close`, only the end of the connection ends it."""
 
     raw: bytes
     status: int
@@ -26,7 +26,7 @@ EVENTS = (
 
 
 def chunked(*chunks: bytes, extension: bytes = b"", trailers: bytes = b"") -> bytes:
-    """A chunked body."""
+    """Return a chunked body."""
     framed = b"".join(b"%x%s\r\n%s\r\n" % (len(chunk), extension, chunk) for chunk in chunks)
     return framed + b"0\r\n" + trailers + b"\r\n"
 

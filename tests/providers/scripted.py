@@ -1,4 +1,4 @@
-"""A server that follows a test's script, byte for byte, and a client to call it with."""
+"""A server that follows a test's script, byte for byte, and a client for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Peer:
         self._server, self._reader, self._writer = server, reader, writer
 
     async def request(self) -> bytes:
-        """The next whole request. Raises `IncompleteReadError` if the client closes instead."""
+        """Return the next whole request. Raises `IncompleteReadError` if the client closes
+        instead.
+        """
         head = await self.head()
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         request = head + await self._reader.readexactly(length)
@@ -41,11 +43,11 @@ class Peer:
         return request
 
     async def head(self) -> bytes:
-        """The next request without its body."""
+        """Return the next request's head."""
         return await self._reader.readuntil(b"\r\n\r\n")
 
     async def send(self, data: bytes) -> None:
-        """Write and wait until the client's side has taken most of it."""
+        """Write data and wait until the client's side has taken most of it."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -73,7 +75,7 @@ Script = Callable[[Peer], Awaitable[None]]
 
 @dataclass
 class Server:
-    """The server's observations."""
+    """A server's record of its connections and requests."""
 
     port: int = 0
     connections: int = 0
@@ -82,7 +84,7 @@ class Server:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, looking whenever a connection comes or goes."""
+        """Wait until a condition holds; check it whenever a connection opens or closes."""
         async with asyncio.timeout(20):
             while not is_so():
                 self.changed.clear()
@@ -103,7 +105,7 @@ async def serving(
         try:
             await script(Peer(server, reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client left
+            pass  # the client closed the connection
         finally:
             writer.close()
             server.open_connections -= 1
@@ -118,7 +120,7 @@ async def serving(
 
 
 def answering(*answers: bytes) -> Script:
-    """Answer request after request, the last answer over and over."""
+    """Return a script that answers each request in turn and repeats the last answer."""
 
     async def script(peer: Peer) -> None:
         for number in range(1_000_000):
@@ -130,7 +132,7 @@ def answering(*answers: bytes) -> Script:
 
 @dataclass
 class Client:
-    """Calls addresses with a real transport."""
+    """A client that calls addresses with a real transport."""
 
     transport: Http1Transport
 
@@ -144,7 +146,7 @@ class Client:
         return await self.transport.send(permit(call.url, **timeouts), call)
 
     async def fetch(self, port: int, **how: Any) -> tuple[int, bytes]:
-        """A whole exchange."""
+        """Run a whole exchange; return its status and body."""
         exchange = await self.send(port, **how)
         try:
             status, _ = await exchange.head()
@@ -154,7 +156,7 @@ class Client:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Open and busy connections."""
+        """Return the numbers of open and busy connections."""
         return len(self.transport.pool.connections), self.transport.pool.busy
 
 
@@ -162,7 +164,7 @@ class Client:
 async def calling(
     max_connections: int = 100, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Client]:
-    """A client whose connections all end with the block."""
+    """Yield a client whose connections all end with the block."""
     client = Client(Http1Transport(max_connections, tls or ssl.create_default_context()))
     try:
         yield client
@@ -172,14 +174,14 @@ async def calling(
 
 
 async def turns_until(is_so: Callable[[], bool]) -> None:
-    """Let the event loop turn until something is so that sets no event."""
+    """Let the event loop turn until a condition holds that sets no event."""
     async with asyncio.timeout(20):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 def permit(url: str, **timeouts: float) -> Permit:
-    """Leave to call an address."""
+    """Return a permit to call an address."""
     limits = Timeouts(
         **{"connect_s": 5.0, "first_byte_s": 5.0, "idle_s": 5.0, "total_s": 30.0} | timeouts
     )

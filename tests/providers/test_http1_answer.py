@@ -1,4 +1,4 @@
-"""Answers are read alike for any packets, and anything but HTTP/1.1 is refused."""
+"""Answers are read alike for any packet sizes, and any answer but HTTP/1.1 is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.providers.recorded_answers import HEAD, MALFORMED, RECORDED, STREAM, 
 
 
 def read(*pieces: bytes, closed_by: str | None = "nobody") -> Answer:
-    """Feed pieces; `closed_by` None is a proper end of the connection, a text is its error."""
+    """Feed pieces to an answer. If `closed_by` is None the connection ends properly; a text is
+    its error.
+    """
     answer = Answer()
     for piece in pieces:
         answer.feed(piece)
@@ -30,7 +32,7 @@ def read(*pieces: bytes, closed_by: str | None = "nobody") -> Answer:
 
 
 def seen(answer: Answer) -> tuple[object, ...]:
-    """All that a reader can see; takes the body."""
+    """Return everything that a reader can see, including the body, which this consumes."""
     return (
         answer.status,
         answer.headers,
@@ -44,7 +46,7 @@ def seen(answer: Answer) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_an_answer_means_what_it_says(name: str) -> None:
-    """Every framing that HTTP/1.1 has for an answer."""
+    """HTTP/1.1 has several ways to frame an answer; each must be read correctly."""
     one = RECORDED[name]
     answer = read(one.raw, closed_by=None if one.ends_at_close else "nobody")
     assert (answer.status, answer.take(), answer.may_keep_alive) == (
@@ -57,7 +59,7 @@ def test_an_answer_means_what_it_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_it_is_the_same_split_at_every_byte(name: str) -> None:
-    """The network may cut anywhere: in a line break, in a chunk's size, between two answers."""
+    """The network may cut in a line break, in a chunk's size or between two answers."""
     raw, end = RECORDED[name].raw, None if RECORDED[name].ends_at_close else "nobody"
     whole = seen(read(raw, closed_by=end))
     for at in range(1, len(raw)):
@@ -67,7 +69,7 @@ def test_it_is_the_same_split_at_every_byte(name: str) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
-    """A lenient reader and a strict one would see different answers: so no leniency."""
+    """A lenient parser and a strict one would see different answers, so no leniency is allowed."""
     raw = MALFORMED[name]
     for at in range(len(raw)):
         answer = read(raw[:at], raw[at:])
@@ -78,7 +80,7 @@ def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
-    """Half an answer never looks whole, and its half can still be metered."""
+    """Half an answer must never look complete, and the received half can still be metered."""
     one = RECORDED[name]
     least = len(one.raw) if one.ends_at_close else len(one.raw.removesuffix(b"XXXX"))
     for at in range(least):
@@ -89,14 +91,14 @@ def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
             taken = answer.take()
             assert one.body.startswith(taken), at
             if is_whole:
-                # An answer without a length is complete at any proper end of the connection; one
-                # with garbage after it is complete before the garbage.
+                # An answer without a length is complete at any proper end of the connection. One
+                # followed by garbage is complete before the garbage.
                 assert (one.ends_at_close and reason is None) or taken == one.body, at
 
 
 @given(data=st.data(), name=st.sampled_from(sorted(RECORDED)))
 def test_any_split_gives_the_same(data: st.DataObject, name: str) -> None:
-    """Any number of cuts, empty pieces among them."""
+    """The network may cut at any number of places, and pieces may be empty."""
     raw, end = RECORDED[name].raw, None if RECORDED[name].ends_at_close else "nobody"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
@@ -121,13 +123,13 @@ def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
 )
 @example(raw=b"", head=b"")
 def test_any_bytes_end_in_an_answer_or_a_fault(raw: bytes, head: bytes) -> None:
-    """Nothing an upstream can send raises, and after its close nothing is open."""
+    """No bytes of an upstream may raise, and after its close no answer stays open."""
     answer = read(head, raw, closed_by=None)
     assert answer.is_complete is (answer.fault is None)
 
 
 def test_the_head_has_a_limit_to_the_byte() -> None:
-    """An endless header may not fill the memory; the limit does not depend on the packets."""
+    """An endless header must not fill the memory, and the limit must not depend on the packets."""
     start, end = b"HTTP/1.1 200 OK\r\nx: ", b"\r\ncontent-length: 2\r\n\r\n"
     fits = start + b"a" * (MAX_HEAD_BYTES - len(start) - len(end)) + end
     too_long = start + b"a" + fits.removeprefix(start)
@@ -138,13 +140,13 @@ def test_the_head_has_a_limit_to_the_byte() -> None:
 
 
 def test_ten_informational_answers_are_allowed() -> None:
-    """The limit is exact."""
+    """The limit is exact: ten are allowed."""
     raw = b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INFORMATIONAL + RECORDED["plain"].raw
     assert read(raw).take() == RECORDED["plain"].body
 
 
 def test_endless_trailers_and_extensions_are_a_fault() -> None:
-    """Bytes without content are not read for ever."""
+    """Bytes without content must not be read forever."""
     for opening in (b"0\r\n", b"5;"):
         answer = read(STREAM + opening)
         for _ in range(MAX_FRAMING_BYTES // 1000 + 1):
@@ -164,7 +166,7 @@ def test_small_chunks_are_a_fault() -> None:
 
 
 def test_what_the_network_cuts_is_no_chunk() -> None:
-    """However small the packets of an honest answer are."""
+    """An honest answer's packets may be as small as they like."""
     body = b"a" * 2 * MAX_FRAMING_BYTES
     raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     for sent in (raw, STREAM + chunked(body)):
@@ -172,12 +174,12 @@ def test_what_the_network_cuts_is_no_chunk() -> None:
 
 
 def packets(raw: bytes, *, size: int = 64 * 1024) -> list[bytes]:
-    """Bytes as a network cuts them."""
+    """Return the bytes cut as a network cuts them."""
     return [raw[at : at + size] for at in range(0, len(raw), size)]
 
 
 def test_a_reset_does_not_end_an_answer_without_length() -> None:
-    """Only a proper close is an end; a reset is a cut."""
+    """Only a proper close completes such an answer; a reset cuts it."""
     assert (
         read(RECORDED["to close"].raw, closed_by="ConnectionResetError").fault
         == "ConnectionResetError"
@@ -185,7 +187,7 @@ def test_a_reset_does_not_end_an_answer_without_length() -> None:
 
 
 def test_headers_of_one_name_are_joined() -> None:
-    """RFC 9110 §5.3; names are in lower case, odd bytes do not raise."""
+    """RFC 9110 §5.3 joins them; names are in lower case, and odd bytes do not raise."""
     raw = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nX-Odd: \xff\r\ncontent-length: 0\r\n\r\n"
     assert read(raw).headers == {"x-a": "1, 2", "x-odd": "\xff", "content-length": "0"}
 
@@ -212,8 +214,8 @@ def test_the_upstream_says_how_long_it_keeps_the_connection(
 
 
 def test_a_finished_answer_leaves_nothing_to_the_garbage_collector() -> None:
-    """The parser refers to the answer and the answer to the parser: at 10,000 a second somebody
-    must let go.
+    """The parser and the answer refer to each other; at 10,000 a second this cycle must be
+    broken explicitly.
     """
     gc.collect()
     gc.disable()
@@ -224,7 +226,7 @@ def test_a_finished_answer_leaves_nothing_to_the_garbage_collector() -> None:
         for raw in MALFORMED.values():
             read(raw)
         gc.collect()
-        # Other tests' threads may leave something in the same moment: that is not ours.
+        # Another test's threads may leave garbage at the same moment, which does not count.
         ours = [type(one) for one in gc.garbage if type(one).__module__.startswith("gateway.")]
     finally:
         gc.set_debug(0)

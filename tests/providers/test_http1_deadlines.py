@@ -1,5 +1,5 @@
-"""The bounds of an exchange besides silence: its request's own time, the first token, and its
-origin's share.
+"""The limits of an exchange besides silence: its request's remaining time, the first token, and
+its origin's share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PING = b"8\r\n: ping\n\n\r\n"
 
 
 async def pings(peer: Peer) -> None:
-    """A server that keeps the line open and says nothing."""
+    """Keep the connection open with pings but send no token."""
     await peer.request()
     await peer.send(HEAD)
     while True:
@@ -39,7 +39,7 @@ async def silence(peer: Peer) -> None:
 async def streamed(
     client: Client, port: int, *, within_s: float = 60.0, **timeouts: float
 ) -> Exchange:
-    """A request whose answer comes in pieces."""
+    """Send a request whose answer comes in pieces."""
     call = UpstreamRequest(
         url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True
     )
@@ -56,8 +56,8 @@ async def drained(exchange: Exchange) -> None:
 
 
 async def test_headers_and_pings_are_no_first_token() -> None:
-    """An engine answers 200 and then queues; keep-alive bytes are not the token that its caller
-    waits for.
+    """An engine answers 200 and then queues the request; keep-alive bytes are not the awaited
+    token.
     """
     async with serving(pings) as server, calling() as client:
         with pytest.raises(
@@ -67,7 +67,7 @@ async def test_headers_and_pings_are_no_first_token() -> None:
 
 
 async def test_after_the_first_token_its_deadline_is_gone() -> None:
-    """From then on only silence and the whole time count."""
+    """After it, only the idle timeout and the total timeout apply."""
     async with serving(pings) as server, calling() as client:
         exchange = await streamed(client, server.port, first_token_s=0.2, idle_s=30, total_s=0.6)
         exchange.heard_token()
@@ -76,7 +76,7 @@ async def test_after_the_first_token_its_deadline_is_gone() -> None:
 
 
 async def test_a_whole_answer_has_no_first_token() -> None:
-    """It says nothing until it is there, and may take its time."""
+    """A plain answer sends nothing until it is complete, and may take its time."""
     async with serving(pings) as server, calling() as client:
         exchange = await client.send(server.port, first_token_s=0.1, idle_s=30, total_s=0.4)
         with pytest.raises(UpstreamTimeout, match="did not finish"):
@@ -85,7 +85,7 @@ async def test_a_whole_answer_has_no_first_token() -> None:
 
 @pytest.mark.parametrize("script", [silence, pings])
 async def test_what_is_left_of_a_request_bounds_its_attempt(script: object) -> None:
-    """A deployment may take ten minutes, but not when its request has a second left."""
+    """A deployment may take ten minutes, but not if its request has one second left."""
     async with serving(script) as server, calling() as client:  # type: ignore[arg-type]  # both are scripts
         exchange = await streamed(client, server.port, within_s=0.2)
         with pytest.raises(UpstreamTimeout, match=r"in 0\.2 s"):
@@ -104,9 +104,7 @@ async def sharing(max_connections: int, *, max_per_origin: int) -> AsyncIterator
 
 
 async def test_one_address_cannot_take_all_connections() -> None:
-    """It hangs, and its further callers get an error at once; the other addresses are not
-    affected.
-    """
+    """Its further callers get an error at once; other addresses are not affected."""
     async with (
         serving(silence) as hung,
         serving(answering(OK)) as well,
@@ -123,8 +121,8 @@ async def test_one_address_cannot_take_all_connections() -> None:
 
 
 async def test_a_share_is_given_back_however_an_exchange_ends() -> None:
-    """Answered, closed in the middle, refused, cancelled while connecting: a leak would shut an
-    address off.
+    """An exchange may be answered, closed in the middle, refused or cancelled while connecting.
+    A leak would block an address.
     """
     async with (
         serving(answering(OK)) as server,
@@ -142,7 +140,7 @@ async def test_a_share_is_given_back_however_an_exchange_ends() -> None:
 
 
 async def test_the_transport_that_serves_keeps_some_for_others() -> None:
-    """A quarter; and a gateway of one connection still has it."""
+    """The share is a quarter; a gateway with one connection may still use it."""
     for connections, most in ((1000, int(1000 * SHARE_OF_AN_ORIGIN)), (1, 1)):
         transport = open_transport(connections)
         assert transport.pool.max_per_origin == most

@@ -1,4 +1,4 @@
-"""One exchange over a real socket: the sent bytes, the received bytes, and every possible
+"""One exchange over a real socket: the sent bytes, the received bytes and every possible
 failure.
 """
 
@@ -36,7 +36,9 @@ T = TypeVar("T")
 
 
 def says(*pieces: bytes, ends: str = "waits") -> Script:
-    """Answer one request with these pieces, each sent on its own; then wait, close or reset."""
+    """Return a script that answers one request with these pieces, sent one by one; then it
+    waits, closes or resets.
+    """
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -52,8 +54,8 @@ def says(*pieces: bytes, ends: str = "waits") -> Script:
 
 
 async def test_the_request_is_what_was_asked_for() -> None:
-    """Byte for byte: request line, host with its port, the call's headers, the length, the body;
-    nothing else.
+    """Request line, host with its port, the call's headers, the length and the body must match
+    byte for byte, with nothing added.
     """
     async with serving(answering(OK)) as server, calling() as client:
         url = f"http://127.0.0.1:{server.port}/v1/chat/completions?api-version=1"
@@ -68,7 +70,7 @@ async def test_the_request_is_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("name", RECORDED)
 async def test_each_recorded_answer_arrives(name: str) -> None:
-    """Every framing over a real socket; a redirect is an answer like any other and is not
+    """Every framing must work over a real socket. A redirect is an ordinary answer and is not
     followed.
     """
     one = RECORDED[name]
@@ -80,7 +82,7 @@ async def test_each_recorded_answer_arrives(name: str) -> None:
 
 
 async def test_a_stream_comes_as_it_is_made() -> None:
-    """Each piece is there before the next is sent: nothing waits for more."""
+    """Each piece must arrive before the next is sent: nothing may wait for more data."""
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -107,7 +109,7 @@ async def test_a_stream_comes_as_it_is_made() -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_malformed_is_an_error_and_the_connection_ends(name: str) -> None:
-    """Never an answer, never a hang, and the socket is not used again."""
+    """It must not become an answer or a hang, and the socket is not used again."""
     async with serving(says(MALFORMED[name])) as server, calling() as client:
         with pytest.raises(UpstreamError, match="up sent an answer that cannot be read"):
             await client.fetch(server.port)
@@ -117,10 +119,10 @@ async def test_what_is_malformed_is_an_error_and_the_connection_ends(name: str) 
 @pytest.mark.parametrize("ends", ["closes", "reset"])
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-le"])
 async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> None:
-    """It is not sent again: the upstream may have begun to work on it."""
+    """The request is not sent again, because the upstream may have begun to work on it."""
     async with serving(says(sent, ends=ends)) as server, calling() as client:
         exchange = await client.send(server.port)
-        for _ in range(2):  # asking again gives the same, not a hang
+        for _ in range(2):  # a second call gives the same error instead of a hang
             with pytest.raises(UpstreamError, match="up closed the connection without an answer"):
                 await exchange.head()
         exchange.close()
@@ -133,7 +135,9 @@ async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> 
     [b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"content-length: 9\r\n\r\nhello"],
 )
 async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes) -> None:
-    """The received part is passed on first: it is metered. A proper close is a cut as well."""
+    """The received part is forwarded first, because it is metered. A proper close also counts as
+    a cut.
+    """
     taken = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -155,7 +159,7 @@ async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes)
 
 
 async def test_what_was_buffered_before_a_cut_is_not_lost() -> None:
-    """The cut may be known before the first piece is asked for."""
+    """The cut may be detected before the first piece is read."""
     async with (
         serving(says(STREAM + b"5\r\nhello\r\n", ends="closes")) as server,
         calling() as client,
@@ -199,13 +203,13 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 async def test_a_silent_upstream_is_a_timeout(name: str) -> None:
-    """Each deadline on its own; the connection is closed and the upstream sees it."""
+    """Each deadline works alone; the connection is closed, and the upstream sees the close."""
     script, timeouts, message = SLOW[name]
     async with serving(script) as server, calling() as client:
         with pytest.raises(UpstreamTimeout, match=message):
             async with asyncio.timeout(
                 20
-            ):  # no other deadline comes to the help of the one that is tested
+            ):  # no other deadline can end the exchange instead of the tested one
                 await client.fetch(
                     server.port,
                     **{"first_byte_s": 3600, "idle_s": 3600, "total_s": 3600} | timeouts,
@@ -217,7 +221,7 @@ async def test_a_silent_upstream_is_a_timeout(name: str) -> None:
 def answering_while_we_are_busy(
     listener: socket.socket, is_busy: threading.Event, is_sent: threading.Event
 ) -> None:
-    """A server in a thread of its own: the body comes while the client's loop is held up."""
+    """Serve in a separate thread: the body comes while the client's event loop is blocked."""
     connection, _ = listener.accept()
     with connection:
         connection.recv(65536)
@@ -228,7 +232,7 @@ def answering_while_we_are_busy(
 
 
 async def test_an_upstream_is_not_silent_because_we_were_deaf() -> None:
-    """The loop was held up past the deadline, and the answer lies in the socket."""
+    """The event loop was blocked past the deadline while the answer lay in the socket."""
     is_busy, is_sent, never = threading.Event(), threading.Event(), threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = threading.Thread(
@@ -240,14 +244,14 @@ async def test_an_upstream_is_not_silent_because_we_were_deaf() -> None:
             await exchange.head()
             is_busy.set()
             is_sent.wait(20)
-            never.wait(0.2)  # blocks the event loop for longer than the idle time
+            never.wait(0.2)  # blocks the event loop for longer than the idle timeout
             assert await exchange.read(10) == b"ok"
             exchange.close()
         server.join(20)
 
 
 async def trickle(peer: Peer) -> None:
-    """A byte now and then, for ever."""
+    """Send a byte now and then, forever."""
     await peer.request()
     await peer.send(CHUNKED)
     while True:
@@ -256,7 +260,7 @@ async def trickle(peer: Peer) -> None:
 
 
 async def test_a_trickle_ends_at_the_total() -> None:
-    """An upstream that is never silent for long still has to come to an end."""
+    """An upstream that is never silent for long must still come to an end."""
     async with serving(trickle) as server, calling() as client:
         with pytest.raises(UpstreamTimeout, match=r"up did not finish its answer in 0\.2 s"):
             await client.fetch(server.port, idle_s=5, total_s=0.2)
@@ -264,8 +268,8 @@ async def test_a_trickle_ends_at_the_total() -> None:
 
 
 async def test_a_trickle_is_not_idle() -> None:
-    """The idle time counts from the last byte, not from the head; the timer that stood earlier does
-    no harm.
+    """The idle time counts from the last byte, not from the head; an older timer must do no
+    harm.
     """
     async with serving(trickle) as server, calling() as client:
         exchange = await client.send(server.port, idle_s=0.5, first_byte_s=0.5)
@@ -278,8 +282,8 @@ async def test_a_trickle_is_not_idle() -> None:
 
 
 async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None:
-    """The connection's timer serves them all: a short one must not cut the next, a long one not
-    hide it.
+    """One timer of the connection serves all exchanges. A short deadline must not cut the next
+    exchange, and a long one must not delay its deadline.
     """
     waited = asyncio.Event()
 
@@ -304,7 +308,7 @@ async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None
 
 
 async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
-    """Reading ahead is bounded, and time without reading does not count against the upstream."""
+    """Reading ahead is limited, and time without reading does not count against the upstream."""
     size, sent = 64 * 1024 * 1024, 0
     piece = bytes(1024 * 1024)
 
@@ -320,7 +324,7 @@ async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
     async with serving(script) as server, calling() as client:
         exchange = await client.send(server.port, idle_s=0.2, total_s=60)
         await exchange.head()
-        await asyncio.sleep(0.5)  # longer than the idle time, and long enough to send it all
+        await asyncio.sleep(0.5)  # longer than the idle timeout, and long enough to send everything
         assert READ_AHEAD_BYTES < exchange.buffered_bytes <= 3 * READ_AHEAD_BYTES
         assert sent < size / 2
         got = 0
@@ -332,11 +336,13 @@ async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
 
 
 async def test_after_a_pause_the_upstream_has_its_idle_time_anew() -> None:
-    """It could not send while we did not read, so its next byte may take as long as any other."""
+    """The upstream could not send while we did not read, so its next byte may take the full idle
+    time.
+    """
     size, reads_on = (
         READ_AHEAD_BYTES + 1,
         asyncio.Event(),
-    )  # the last byte brings the pause: none is left to come
+    )  # the last byte causes the pause: no byte is left
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -349,14 +355,14 @@ async def test_after_a_pause_the_upstream_has_its_idle_time_anew() -> None:
     async with serving(script) as server, calling() as client:
         exchange = await client.send(server.port, idle_s=0.5)
         await exchange.head()
-        await asyncio.sleep(0.7)  # longer than the idle time
+        await asyncio.sleep(0.7)  # longer than the idle timeout
         reads_on.set()
         assert await exchange.read(2 * size) == bytes(size) + b"!"
         exchange.close()
 
 
 async def test_after_a_pause_the_idle_time_counts_again() -> None:
-    """The timer has looked meanwhile and gone to sleep until the total: reading on must wake it
+    """The timer has fired meanwhile and sleeps until the total timeout; a new read must wake it
     earlier.
     """
     size = 1_000_000
@@ -364,7 +370,7 @@ async def test_after_a_pause_the_idle_time_counts_again() -> None:
     async with serving(silent) as server, calling() as client:
         exchange = await client.send(server.port, first_byte_s=3600, idle_s=0.1, total_s=3600)
         await exchange.head()
-        await asyncio.sleep(0.3)  # longer than the idle time
+        await asyncio.sleep(0.3)  # longer than the idle timeout
         with pytest.raises(UpstreamTimeout, match="stopped answering"):
             await asyncio.wait_for(exchange.read(2 * size), 20)
         assert exchange.buffered_bytes == size
@@ -372,7 +378,7 @@ async def test_after_a_pause_the_idle_time_counts_again() -> None:
 
 
 async def test_the_total_counts_for_a_slow_reader_too() -> None:
-    """Somebody who never reads does not hold the upstream for ever."""
+    """A caller that never reads must not occupy the upstream forever."""
     big = b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n" + bytes(2_000_000)
     async with serving(says(big)) as server, calling() as client:
         exchange = await client.send(server.port, total_s=0.3)
@@ -385,7 +391,7 @@ async def test_the_total_counts_for_a_slow_reader_too() -> None:
 
 @pytest.mark.parametrize("size", [1000, 1001])
 async def test_a_read_has_a_limit_to_the_byte(size: int) -> None:
-    """An answer at the limit passes, one over it is an error."""
+    """An answer at the limit passes; one byte more is an error."""
     answer = says(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size))
     async with serving(answer) as server, calling() as client:
         exchange = await client.send(server.port)
@@ -398,7 +404,7 @@ async def test_a_read_has_a_limit_to_the_byte(size: int) -> None:
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
-    """Row 20: 64 MiB in one chunk instead of a few bytes."""
+    """Row 20: the upstream sends 64 MiB in one chunk, and only the first bytes are read."""
     size = 64 * 1024 * 1024
     answer = CHUNKED + b"%x\r\n" % size + bytes(size)
     async with serving(says(answer)) as server, calling() as client:
@@ -411,7 +417,9 @@ async def test_an_endless_answer_is_not_read_to_its_end() -> None:
 
 
 class Impatient:
-    """Cancels every wait after a few turns of the loop and begins it again, until it is done."""
+    """A reader that cancels every wait after a few turns of the event loop and starts it again,
+    until it is done.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -432,8 +440,8 @@ class Impatient:
 
 @pytest.mark.parametrize("is_in_pieces", [True, False])
 async def test_a_cancelled_wait_loses_nothing(is_in_pieces: bool, rng: random.Random) -> None:
-    """The caller leaves and the answer is read on: for any point of cancellation, the bytes are
-    the same.
+    """The caller leaves and the answer is read on; for any point of cancellation, the bytes must
+    be the same.
     """
     raw = STREAM + chunked(EVENTS[:70], EVENTS[70:71], EVENTS[71:])
 
@@ -462,9 +470,7 @@ async def test_a_cancelled_wait_loses_nothing(is_in_pieces: bool, rng: random.Ra
 
 
 async def test_a_cancelled_read_can_go_on_in_pieces() -> None:
-    """`read`, cancelled, then `chunk`: a drain continues at the position of a plain answer's
-    reader.
-    """
+    """A drain uses `chunk` after a cancelled `read`, and continues at the same position."""
     more = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -488,7 +494,9 @@ async def test_a_cancelled_read_can_go_on_in_pieces() -> None:
 
 
 async def test_a_cancelled_read_leaves_no_larger_buffer_behind() -> None:
-    """`read` may hold as much as its limit; whoever goes on in pieces is bounded as before."""
+    """`read` may buffer as much as its limit; a later reader of chunks has the usual limit
+    again.
+    """
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -503,7 +511,7 @@ async def test_a_cancelled_read_leaves_no_larger_buffer_behind() -> None:
         await asyncio.sleep(0.3)  # long enough to receive much more
         assert (
             exchange.buffered_bytes < 10_000_000
-        )  # libuv reads up to 8 MiB before the cancellation's turn comes
+        )  # libuv reads up to 8 MiB before the cancellation takes effect
         exchange.close()
         await server.until(lambda: server.open_connections == 0)
 
@@ -526,8 +534,8 @@ async def test_close_in_mid_answer_is_seen_by_the_upstream_at_once() -> None:
 
 
 async def test_an_early_answer_to_a_long_request_is_read() -> None:
-    """The upstream refuses before it has read all: the refusal arrives, the connection is not used
-    again.
+    """The upstream may refuse before it has read everything. The refusal arrives, and the
+    connection is not used again.
     """
 
     seen = asyncio.Event()
@@ -546,7 +554,7 @@ async def test_an_early_answer_to_a_long_request_is_read() -> None:
 
 
 async def test_a_long_request_arrives_whole() -> None:
-    """More than the socket takes at once."""
+    """The body is larger than the socket takes at once."""
     body = bytes(range(256)) * 32 * 1024
     async with serving(answering(OK)) as server, calling() as client:
         assert await client.fetch(server.port, body=body) == (200, b"ok")
@@ -555,7 +563,7 @@ async def test_a_long_request_arrives_whole() -> None:
 
 
 async def test_nothing_is_sent_where_the_permit_does_not_lead() -> None:
-    """The address is compared with the permit before the name is even looked up."""
+    """The address is compared with the permit even before the name lookup."""
     async with serving(answering(OK)) as server, calling() as client:
         call = UpstreamRequest(url=f"http://127.0.0.1:{server.port}/v1/x", headers={}, body=b"")
         with pytest.raises(ResidencyDenied):
@@ -575,7 +583,9 @@ ODD_HEADERS = [
 
 @pytest.mark.parametrize("headers", ODD_HEADERS)
 async def test_a_header_cannot_become_two(headers: dict[str, str]) -> None:
-    """Refused before anything is sent; the message names the header and not its value."""
+    """Such a header is refused before anything is sent; the message names the header but not its
+    value.
+    """
     async with serving(answering(OK)) as server, calling() as client:
         url = f"http://127.0.0.1:{server.port}/v1/x"
         call = UpstreamRequest(url=url, headers={"x-ok": "1", **headers}, body=b"")
@@ -587,7 +597,7 @@ async def test_a_header_cannot_become_two(headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/x y", "/v1/é", "/v1/\x7f"])
 async def test_an_address_cannot_break_the_request_line(path: str) -> None:
-    """A path is sent as it is written, so it has to be one already."""
+    """A path is sent unchanged, so it must be valid already."""
     async with calling() as client:
         with pytest.raises(ValueError, match="printable ASCII"):
             await client.send(0, url=f"http://127.0.0.1:9{path}")
@@ -608,7 +618,9 @@ HOSTS = {
 
 @pytest.mark.parametrize("url", HOSTS)
 def test_the_host_header_is_right(url: str) -> None:
-    """The default port is left out, IPv6 has its brackets, credentials in an address go nowhere."""
+    """The default port is omitted, IPv6 has brackets, and credentials in an address are never
+    sent.
+    """
     head = head_bytes(target_of(url), UpstreamRequest(url=url, headers={}, body=b""))
     assert head.split(b"\r\n")[1] == b"host: " + HOSTS[url].encode()
 
@@ -624,7 +636,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="needs IPv6: this machine has no address ::1")
 async def test_ipv6_works() -> None:
-    """An engine may listen there alone."""
+    """An engine may listen on IPv6 only."""
     async with serving(answering(OK), host="::1") as server, calling() as client:
         url = f"http://[::1]:{server.port}/v1/x"
         assert await client.fetch(server.port, url=url) == (200, b"ok")
@@ -635,9 +647,9 @@ async def test_ipv6_works() -> None:
     "url", ["http://127.0.0.1:1/v1", "http://nobody.invalid/v1", f"http://{'a' * 70}.example/v1"]
 )
 async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
-    """Rows 1 and 2: refused, no such name, no name at all.
+    """Rows 1 and 2: a refused connection, an unknown name and an invalid name.
 
-    Neither host nor port stands in the message.
+    The message contains neither host nor port.
     """
     async with calling() as client:
         with pytest.raises(UpstreamUnreachable, match=r"^up could not be") as refused:
@@ -647,7 +659,7 @@ async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
 
 
 async def test_a_large_answer_is_whole_though_reading_it_was_cancelled() -> None:
-    """A thread puts its pieces together, because new memory for 126 MB paused the event loop for
+    """A separate thread joins the pieces, because allocating 126 MB paused the event loop for
     200 ms.
     """
     content = bytes(range(256)) * (8 * 2**20 // 256)

@@ -1,4 +1,4 @@
-"""Connections are reused if that is safe, never lost, and never more than allowed."""
+"""Connections are reused if that is safe, never lost, and never more than the limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.providers.scripted import CHUNKED, OK, Peer, answering, calling, serv
 
 
 async def test_one_connection_serves_one_after_another() -> None:
-    """A handshake for each request would cost more than the request."""
+    """A new handshake for each request would cost more than the request."""
     async with serving(answering(OK)) as server, calling() as client:
         for _ in range(50):
             assert await client.fetch(server.port) == (200, b"ok")
@@ -30,7 +30,7 @@ async def test_one_connection_serves_one_after_another() -> None:
 
 
 async def test_exchanges_at_the_same_time_have_connections_of_their_own() -> None:
-    """There is no pipelining: a slow answer delays no other."""
+    """Without pipelining, a slow answer delays no other."""
     async with serving(answering(OK)) as server, calling() as client:
         exchanges = [await client.send(server.port) for _ in range(20)]
         assert client.counts == (20, 20)
@@ -52,7 +52,7 @@ NOT_KEPT = {
 
 @pytest.mark.parametrize("why", NOT_KEPT)
 async def test_a_connection_is_not_used_again_where(why: str) -> None:
-    """Else the next request would be lost, or would read the answer to another's."""
+    """Otherwise the next request would be lost, or would read another request's answer."""
     async with serving(answering(NOT_KEPT[why])) as server, calling() as client:
         for number in range(1, 4):
             assert await client.fetch(server.port) == (200, b"ok")
@@ -60,7 +60,7 @@ async def test_a_connection_is_not_used_again_where(why: str) -> None:
 
 
 async def test_an_answer_that_was_not_read_to_its_end_costs_its_connection() -> None:
-    """The rest of it would be the next one's answer."""
+    """The unread rest would become the next request's answer."""
     async with serving(answering(CHUNKED + b"2\r\nok\r\n")) as server, calling() as client:
         exchange = await client.send(server.port)
         assert await exchange.chunk() == b"ok"
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_not_read_to_its_end_costs_its_connection() -> 
 
 
 async def test_a_connection_that_the_upstream_closed_is_not_used() -> None:
-    """It closes idle connections; the next request must not be its victim."""
+    """An upstream closes idle connections; the next request must not fail because of that."""
     go = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -89,8 +89,8 @@ async def test_a_connection_that_the_upstream_closed_is_not_used() -> None:
 
 
 async def test_a_close_counts_in_the_turn_in_which_it_is_seen() -> None:
-    """Two callbacks of one turn of the loop: the upstream's end is read, a request looks for a
-    connection.
+    """In one turn of the event loop, one callback reads the upstream's end and another looks for
+    a connection.
     """
     async with serving(answering(OK)) as server, calling() as client:
         assert await client.fetch(server.port) == (200, b"ok")
@@ -101,7 +101,7 @@ async def test_a_close_counts_in_the_turn_in_which_it_is_seen() -> None:
 
 
 async def test_an_upstream_that_speaks_unasked_is_hung_up_on() -> None:
-    """A 408 on an idle connection is not the answer to the next request."""
+    """A 408 on an idle connection must not become the answer to the next request."""
     go = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -121,7 +121,7 @@ async def test_an_upstream_that_speaks_unasked_is_hung_up_on() -> None:
 
 
 def closing_after_its_answer(listener: socket.socket, is_closed: threading.Event) -> None:
-    """A server in a thread of its own: the first connection is answered and closed."""
+    """Serve in a separate thread: the first connection is answered and closed."""
     for _ in range(2):
         connection, _ = listener.accept()
         with connection:
@@ -131,8 +131,8 @@ def closing_after_its_answer(listener: socket.socket, is_closed: threading.Event
 
 
 async def test_a_close_that_the_loop_has_not_seen_yet_is_seen() -> None:
-    """The loop was busy while the upstream closed: the socket itself is asked before it is used
-    again.
+    """The event loop was blocked while the upstream closed, so the socket itself is checked
+    before its reuse.
     """
     is_closed = threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
@@ -147,15 +147,13 @@ async def test_a_close_that_the_loop_has_not_seen_yet_is_seen() -> None:
 
 
 def test_idle_connections_are_dropped_before_vllm_drops_them() -> None:
-    """A server that closes while our request is on its way leaves a POST that may not be
-    repeated.
-    """
+    """If a server closes while our request is on its way, the POST may not be repeated."""
     its_own_s = uvicorn.Config(app="").timeout_keep_alive
     assert its_own_s >= IDLE_S + 0.5
 
 
 async def test_idle_connections_grow_old() -> None:
-    """One second before the upstream would close them, without anybody calling."""
+    """They are closed one second before the upstream would close them, even without new calls."""
     answer = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=2, max=9\r\ncontent-length: 2\r\n\r\nok"
     async with serving(answering(answer)) as server, calling() as client:
         assert await client.fetch(server.port) == (200, b"ok")
@@ -165,7 +163,7 @@ async def test_idle_connections_grow_old() -> None:
 
 
 async def test_no_more_connections_than_allowed() -> None:
-    """The third waits for one of two, and gets it when it is free."""
+    """The third caller waits for one of two connections and gets the first that becomes free."""
     async with serving(answering(OK)) as server, calling(max_connections=2) as client:
         first, second = await client.send(server.port), await client.send(server.port)
         third = asyncio.ensure_future(client.send(server.port))
@@ -180,7 +178,7 @@ async def test_no_more_connections_than_allowed() -> None:
 
 
 async def test_waiting_for_a_connection_has_an_end() -> None:
-    """And says why: the upstream is not to blame."""
+    """The error must give the reason: the upstream is not at fault."""
     async with serving(answering(OK)) as server, calling(max_connections=1) as client:
         held = await client.send(server.port)
         with pytest.raises(
@@ -193,7 +191,9 @@ async def test_waiting_for_a_connection_has_an_end() -> None:
 
 
 async def test_who_leaves_while_waiting_takes_no_connection_along() -> None:
-    """Cancelled in the turn in which it would have had it: the next one gets it."""
+    """A caller may be cancelled in the turn in which it would get the connection; then the next
+    one gets it.
+    """
     async with serving(answering(OK)) as server, calling(max_connections=1) as client:
         for turns in range(6):
             held = await client.send(server.port)
@@ -213,7 +213,7 @@ async def test_who_leaves_while_waiting_takes_no_connection_along() -> None:
 
 
 async def test_an_idle_connection_gives_way_to_another_origin() -> None:
-    """Idle ones count too, but never keep anybody waiting."""
+    """Idle connections count too, but they must never make a caller wait."""
     async with (
         serving(answering(OK)) as one,
         serving(answering(OK)) as other,
@@ -230,7 +230,7 @@ async def test_an_idle_connection_gives_way_to_another_origin() -> None:
 
 @contextmanager
 def black_hole() -> Iterator[int]:
-    """A port whose queue of connections is full: the kernel drops every further SYN."""
+    """Yield a port whose connection queue is full: the kernel drops every further SYN."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listener:
         fillers = []
         for _ in range(4):
@@ -244,7 +244,7 @@ def black_hole() -> Iterator[int]:
 
 
 async def test_a_black_hole_is_unreachable_after_the_connect_timeout() -> None:
-    """Row 4. The waiting is bounded, and the half-open socket is closed."""
+    """Row 4: the wait is limited, and the half-open socket is closed."""
     with black_hole() as port:
         async with calling() as client:
             with pytest.raises(
@@ -255,7 +255,7 @@ async def test_a_black_hole_is_unreachable_after_the_connect_timeout() -> None:
 
 
 async def test_a_cancelled_connect_sends_nothing() -> None:
-    """The caller left before there was a connection: no request, no slot, no socket."""
+    """The caller left before the connection was made: no request, slot or socket may remain."""
     with black_hole() as port:
         async with calling(max_connections=1) as client:
             sending = asyncio.ensure_future(client.send(port))
@@ -269,12 +269,12 @@ async def test_a_cancelled_connect_sends_nothing() -> None:
 
 
 def open_descriptors() -> int:
-    """How many files and sockets this process has open."""
+    """Return how many files and sockets this process has open."""
     return len(os.listdir("/proc/self/fd"))
 
 
 async def moody(peer: Peer) -> None:
-    """Answers well, slowly, in pieces, halfway, or not at all; the request's body says how."""
+    """Answer as the request's body says: well, slowly, in pieces, halfway or not at all."""
     while True:
         mood = (await peer.request())[-1] % 6
         if mood == 0:
@@ -299,8 +299,8 @@ async def moody(peer: Peer) -> None:
 
 
 async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Random) -> None:
-    """No connection, slot, task, timer or descriptor; and the pool still works. httpx lost 9 slots
-    of 10 here.
+    """No connection, slot, task, timer or descriptor may leak, and the pool must still work.
+    httpx lost 9 of 10 slots here.
     """
     endings: dict[str, int] = {}
     gc.collect()
@@ -317,7 +317,8 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
                 exchange.close()
 
         async def cut_somewhere() -> None:
-            # On a slow machine a cut comes before every other ending, so a fifth waits for its own.
+            # On a slow machine a cut comes before every other ending, so a fifth of the exchanges
+            # end without a cut.
             is_cut = rng.randrange(5) > 0
             mood = rng.randrange(256) if is_cut else rng.choice((0, 4))
             task = asyncio.ensure_future(exchange_once(mood))
@@ -345,7 +346,7 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
         assert client.counts[0] <= 10
         for exchange in [
             await client.send(server.port, body=b"\0") for _ in range(10)
-        ]:  # all ten at once
+        ]:  # ten exchanges at once
             assert await exchange.read(10) == b"ok"
             exchange.close()
         assert client.counts == (10, 0)
@@ -355,9 +356,10 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
     for _ in range(3):
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    timers = getattr(asyncio.get_running_loop(), "_scheduled", ())  # uvloop does not show its own
+    # uvloop does not expose its timers
+    timers = getattr(asyncio.get_running_loop(), "_scheduled", ())
     assert [timer for timer in timers if not timer.cancelled()] == []
-    assert open_descriptors() <= before + 1  # the loop's own, if it opens one late
+    assert open_descriptors() <= before + 1  # the event loop may open one of its own late
 
 
 class SlowResolver(asyncio.SelectorEventLoop):
@@ -378,7 +380,9 @@ class SlowResolver(asyncio.SelectorEventLoop):
 
 
 def test_a_slow_resolver_is_asked_once() -> None:
-    """Row 2: each question may hold a thread for its whole time, so a hundred callers share one."""
+    """Row 2: each lookup may block a thread for its whole time, so a hundred callers share one
+    lookup.
+    """
 
     async def story() -> None:
         loop = asyncio.get_running_loop()

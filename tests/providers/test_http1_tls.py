@@ -1,5 +1,5 @@
-"""TLS is always verified: the good certificate works, each bad one is unreachable, and nothing is
-ever sent to it.
+"""TLS is always verified: the good certificate works, each bad one is unreachable, and nothing
+is ever sent to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tests.providers.scripted import CHUNKED, OK, Client, Peer, answering, calli
 
 
 async def test_a_good_certificate_works(authority: Authority) -> None:
-    """By name and by address; the connection is used again, and big bodies pass both ways."""
+    """It works by name and by address; the connection is reused, and large bodies pass in both
+    directions.
+    """
     body = bytes(range(256)) * 8192
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     tls, trusting = authority.server("good"), authority.trusting()
@@ -34,7 +36,7 @@ async def test_a_good_certificate_works(authority: Authority) -> None:
 
 @pytest.mark.parametrize("kind", ["expired", "wrong-host", "self-signed"])
 async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str) -> None:
-    """Row 3: never downgraded, and no byte of the request leaves."""
+    """Row 3: TLS is never downgraded, and no byte of the request is sent."""
     tls, trusting = authority.server(kind), authority.trusting()
     async with serving(answering(OK), tls=tls) as server, calling(tls=trusting) as client:
         with pytest.raises(
@@ -49,7 +51,7 @@ async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str)
 async def test_the_transport_that_serves_verifies(
     authority: Authority, is_trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`open_transport` trusts the system's authorities and `SSL_CERT_FILE`'s; no others."""
+    """`open_transport` trusts only the system's authorities and those in `SSL_CERT_FILE`."""
     if is_trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     async with serving(answering(OK), tls=authority.server("good")) as server:
@@ -64,7 +66,7 @@ async def test_the_transport_that_serves_verifies(
 
 
 def handshake_breaker(listener: socket.socket, how: str) -> None:
-    """Accept, and do not shake hands."""
+    """Accept a connection and break its handshake."""
     connection, _ = listener.accept()
     with connection:
         connection.recv(65536)
@@ -76,7 +78,7 @@ def handshake_breaker(listener: socket.socket, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["closes", "garbage", "silent"])
 async def test_a_broken_handshake_is_unreachable(authority: Authority, how: str) -> None:
-    """Row 3: also within the connect timeout, of which the handshake is a part."""
+    """Row 3: the error comes within the connect timeout, which includes the handshake."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = threading.Thread(target=handshake_breaker, args=(listener, how))
         server.start()
@@ -90,7 +92,7 @@ async def test_a_broken_handshake_is_unreachable(authority: Authority, how: str)
 
 
 async def test_a_slow_reader_stops_a_tls_upstream_too(authority: Authority) -> None:
-    """Back-pressure passes through the encryption, and the received body is whole."""
+    """Back-pressure must work through TLS, and the received body must be complete."""
     size, sent = 32 * 1024 * 1024, 0
 
     async def script(peer: Peer) -> None:
@@ -107,7 +109,7 @@ async def test_a_slow_reader_stops_a_tls_upstream_too(authority: Authority) -> N
     async with serving(script, tls=tls) as server, calling(tls=trusting) as client:
         exchange = await client.send(0, url=f"https://localhost:{server.port}/v1/x")
         await exchange.head()
-        await asyncio.sleep(0.3)  # long enough to send it all
+        await asyncio.sleep(0.3)  # long enough to send everything
         assert READ_AHEAD_BYTES < exchange.buffered_bytes <= 8 * READ_AHEAD_BYTES
         assert sent < size / 2
         got = 0

@@ -1,5 +1,5 @@
-"""The webhook over real sockets: signed as the specification says, to the declared address alone,
-within seconds.
+"""The webhook over real sockets: signed as the specification requires, sent only to the declared
+address, within seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALERT = BudgetAlert(
 
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
-    """A reference to a file with the secret."""
+    """Return a reference to a file with the secret."""
     path = tmp_path / "secret"
     path.write_text(f"whsec_{base64.b64encode(SECRET).decode()}\n")
     return f"file:{path}"
@@ -76,7 +76,7 @@ def verify(headers: dict[str, str], body: bytes, secret: str) -> dict[str, Any]:
 
 
 async def test_a_receiver_can_verify_what_arrives(secret: str) -> None:
-    """Whoever knows the address could post anything; only who knows the secret can sign."""
+    """Anyone who knows the address can post to it, but only the holder of the secret can sign."""
     async with serving(answering(OK)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/alerts/x", secret)
     (request,) = server.requests
@@ -110,7 +110,7 @@ async def test_a_receiver_can_verify_what_arrives(secret: str) -> None:
 
 
 def test_the_signature_is_that_of_the_specification() -> None:
-    """The vector of the reference libraries of Standard Webhooks."""
+    """The test uses the vector of the Standard Webhooks reference libraries."""
     headers = signed(
         b'{"test": 2432232314}',
         key=base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
@@ -124,14 +124,14 @@ def test_the_signature_is_that_of_the_specification() -> None:
     "status", ["200 OK", "201 Created", "202 Accepted", "204 No Content", "299 x", "200"]
 )
 async def test_any_2xx_is_delivered(secret: str, status: str) -> None:
-    """Receivers differ in their success status; bytes after the head are not awaited."""
+    """Receivers use different success statuses; bytes after the head are not awaited."""
     answer = f"HTTP/1.1 {status}\r\ncontent-length: 1000000\r\n\r\n".encode()
     async with serving(answering(answer)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/", secret)
 
 
 async def test_what_is_said_in_between_is_no_answer(secret: str) -> None:
-    """103 and the like come before the answer, and are not 2xx either."""
+    """An informational status such as 103 comes before the answer, and is not 2xx either."""
     answer = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
     async with serving(answering(answer)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/", secret)
@@ -150,8 +150,8 @@ async def test_anything_else_is_not(secret: str, status: int) -> None:
 
 
 async def test_no_redirect_is_followed(secret: str) -> None:
-    """The policy names the address that may hear of budgets, and its receiver may not name
-    another.
+    """Only the address in the policy may receive budgets; its receiver must not redirect them to
+    another one.
     """
     elsewhere = CountingListener()
     try:
@@ -170,7 +170,7 @@ async def test_no_redirect_is_followed(secret: str) -> None:
 async def test_proxies_of_the_environment_are_ignored(
     secret: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy that somebody set for other things would read every budget."""
+    """A proxy that was set for other purposes would read every budget."""
     proxy = CountingListener()
     for name in (
         "HTTP_PROXY",
@@ -195,7 +195,7 @@ async def silent(peer: Peer) -> None:
 
 
 async def drips(peer: Peer) -> None:
-    """A byte now and then, for ever: no single wait is long."""
+    """Send a byte now and then, forever, so that no single wait is long."""
     await peer.request()
     while True:
         await peer.send(b"H")
@@ -243,9 +243,7 @@ async def babbles(peer: Peer) -> None:
 async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(
     secret: str, script: Script, said: str
 ) -> None:
-    """Nothing that a receiver does holds the next alert up, or ends the job; and its connection is
-    let go.
-    """
+    """A receiver must not delay the next alert or end the job, and its connection is closed."""
     async with serving(script) as server:
         with pytest.raises(NotDelivered, match=said):
             await deliver(f"http://127.0.0.1:{server.port}/", secret, timeout_s=0.3)
@@ -260,13 +258,13 @@ async def none_open(server: Server) -> None:
 async def test_a_receiver_that_is_not_there_is_one_that_did_not_take_it(
     secret: str, host: str
 ) -> None:
-    """Refused, or a name that is none."""
+    """The connection is refused, or the name does not exist."""
     with pytest.raises(NotDelivered, match="could not be reached"):
         await deliver(f"http://{host}:{free_port()}/", secret)
 
 
 async def test_cancelling_lets_the_connection_go(secret: str) -> None:
-    """A gateway that stops does not wait for a receiver."""
+    """A gateway that stops must not wait for a receiver."""
     async with serving(silent) as server:
         sending = asyncio.create_task(deliver(f"http://127.0.0.1:{server.port}/", secret))
         await server.until(lambda: server.requests != [] or server.connections == 1)
@@ -279,7 +277,7 @@ async def test_cancelling_lets_the_connection_go(secret: str) -> None:
 async def test_a_certificate_of_the_trusted_authority_works(
     authority: Authority, secret: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A private authority goes into SSL_CERT_FILE, as for providers."""
+    """A private authority is added through SSL_CERT_FILE, as for providers."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     async with serving(answering(OK), tls=authority.server("good")) as server:
         await deliver(f"https://localhost:{server.port}/", secret)
@@ -290,7 +288,7 @@ async def test_a_certificate_of_the_trusted_authority_works(
 async def test_a_bad_certificate_gets_nothing(
     authority: Authority, secret: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never downgraded, and no byte of the alert leaves."""
+    """TLS is never downgraded, and no byte of the alert is sent."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     async with serving(answering(OK), tls=authority.server(kind)) as server:
         with pytest.raises(NotDelivered, match=r"could not be reached: SSLCertVerificationError\."):
@@ -301,8 +299,8 @@ async def test_a_bad_certificate_gets_nothing(
 def test_a_secret_is_base64_behind_its_prefix_and_else_as_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Receivers use the libraries of the specification, or ten lines of their own: both must come
-    to one key.
+    """Receivers use the specification's libraries or a few lines of their own; both must derive
+    the same key.
     """
     monkeypatch.setenv("A_SECRET", f" whsec_{base64.b64encode(SECRET).decode()}\n")
     assert signing_key("env:A_SECRET") == SECRET
@@ -339,7 +337,7 @@ async def test_a_secret_that_cannot_be_used_is_named_and_not_shown(
 
 
 def test_a_secret_s_file_is_read_each_time(tmp_path: Path) -> None:
-    """A rotated secret needs no restart; one that is not there or not text is named."""
+    """A rotated secret needs no restart; a missing or unreadable file is named in the error."""
     path = tmp_path / "secret"
     for value in ("one", "two"):
         path.write_text(value)

@@ -24,7 +24,9 @@ CHAT = {"model": "chat", "messages": MESSAGES}
 
 
 def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """An error of the OpenAI dialect and nothing else."""
+    """Check that an answer is an error of the OpenAI dialect without other members; return the
+    error.
+    """
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
     body = answer.json()
     assert set(body) == {"error"}
@@ -37,7 +39,7 @@ def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, An
 
 
 def test_an_unknown_model_lists_what_there_is(http: httpx2.Client) -> None:
-    """The commonest mistake gets the answer to it."""
+    """The message for the most common mistake must contain its remedy."""
     error = check_error(
         http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-9"}), 404, "model_not_found"
     )
@@ -46,14 +48,14 @@ def test_an_unknown_model_lists_what_there_is(http: httpx2.Client) -> None:
 
 
 def test_another_teams_route_is_not_allowed(gateway: Gateway, http: httpx2.Client) -> None:
-    """`search` may use one route."""
+    """`search` may use one route only."""
     headers = {"authorization": f"Bearer {gateway.keys['search']}"}
     answer = http.post("/v1/chat/completions", json=CHAT, headers=headers)
     assert "Yours: vllm" in check_error(answer, 403, "route_not_allowed")["message"]
 
 
 def test_a_model_without_a_price_is_refused(gateway: Gateway, http: httpx2.Client) -> None:
-    """402, and nothing is sent: never billed at zero."""
+    """The answer is 402 and nothing is sent: a missing price must never become zero."""
     check_error(
         http.post("/v1/chat/completions", json={**CHAT, "model": "unpriced"}), 402, "unpriced_model"
     )
@@ -66,7 +68,7 @@ def test_a_model_without_a_price_is_refused(gateway: Gateway, http: httpx2.Clien
 )
 @pytest.mark.parametrize("key", [None, "sk-nonsense", factories.key(99), "tg_"])
 def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> None:
-    """401 on every endpoint that belongs to a team."""
+    """Every endpoint that belongs to a team must answer 401."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     url = f"http://127.0.0.1:{gateway.port}{path}"
     answer = (
@@ -80,13 +82,13 @@ def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> 
 
 @pytest.mark.parametrize("header", ["x-api-key", "api-key"])
 def test_other_spellings_of_the_key(gateway: Gateway, header: str) -> None:
-    """As Anthropic's and Azure's clients send it."""
+    """Anthropic's and Azure's clients send the key in other headers."""
     answer = httpx2.get(f"{gateway.base_url}/models", headers={header: gateway.key})
     assert answer.status_code == 200
 
 
 def test_a_revoked_key_is_turned_away_within_seconds(gateway: Gateway) -> None:
-    """Without a restart; the deadline is five seconds."""
+    """The deadline is five seconds, without a restart."""
     key = gateway.make_key("payments")
     headers = {"authorization": f"Bearer {key}"}
 
@@ -120,7 +122,7 @@ def test_a_revoked_key_is_turned_away_within_seconds(gateway: Gateway) -> None:
 def test_a_malformed_body(
     http: httpx2.Client, path: str, content: bytes, param: str | None
 ) -> None:
-    """400 on every endpoint, naming the field at fault if there is one."""
+    """Every endpoint answers 400 and names the field at fault, if there is one."""
     assert check_error(http.post(path, content=content), 400, "invalid_request")["param"] == param
 
 
@@ -134,13 +136,17 @@ def test_a_malformed_body(
     ],
 )
 def test_a_maximum_below_zero(http: httpx2.Client, path: str, member: str) -> None:
-    """An endpoint's own maximum is read; another endpoint's is the upstream's to refuse."""
+    """Only an endpoint's own maximum is read; another endpoint's maximum is for the upstream to
+    refuse.
+    """
     answer = http.post(path, json={"model": "chat", member: -1})
     assert check_error(answer, 400, "invalid_request")["param"] == member
 
 
 def test_a_chat_without_messages_is_refused_before_it_is_routed(http: httpx2.Client) -> None:
-    """The answer was the engine's own validation, under a name that no client knows."""
+    """The engine's own validation error used to reach the caller, with a name that no client
+    knows.
+    """
     error = check_error(
         http.post("/v1/chat/completions", json={"model": "chat"}), 400, "invalid_request"
     )
@@ -165,15 +171,15 @@ def test_a_chat_without_messages_is_refused_before_it_is_routed(http: httpx2.Cli
 def test_an_address_without_its_version_is_hinted_at(
     http: httpx2.Client, method: str, path: str, hint: str
 ) -> None:
-    """A client's base_url lacks its /v1 more often than anything else; the list of paths does not
-    say so.
+    """Most often a client's base_url lacks its /v1, and a list of paths alone does not show
+    that.
     """
     assert hint in check_error(http.request(method, path), 404, "not_supported")["message"]
     assert "base_url" not in check_error(http.get("/v1/nothing"), 404, "not_supported")["message"]
 
 
 def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
-    """Refused before it is read."""
+    """The body must be refused before it is read."""
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
     )
@@ -183,7 +189,7 @@ def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
 
 
 def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.Client) -> None:
-    """Refused as soon as it is: no declared length to go by."""
+    """Without a declared length, the body is refused as soon as it exceeds the limit."""
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
     )
@@ -191,7 +197,7 @@ def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
         connection.sendall(
             f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunk * 7
-        )  # it never ends
+        )  # the body never ends
         seen = b""
         while b"request_too_large" not in seen:
             piece = connection.recv(65536)
@@ -224,8 +230,8 @@ def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
     ],
 )
 def test_what_is_not_offered_says_what_is(http: httpx2.Client, method: str, path: str) -> None:
-    """Any other path or method: the dialect's error, with the list; metrics name their own
-    listener.
+    """Any other path or method gets the dialect's error with a list of the offered ones; metrics
+    name their own listener.
     """
     error = check_error(http.request(method, path), 404, "not_supported")
     assert "POST /v1/chat/completions" in error["message"] or "127.0.0.1" in error["message"]
@@ -233,7 +239,7 @@ def test_what_is_not_offered_says_what_is(http: httpx2.Client, method: str, path
 
 @pytest.mark.parametrize("host", ["", "a b", "evil.example:99999999", "x/y"])
 def test_a_host_that_is_none_is_refused(http: httpx2.Client, host: str) -> None:
-    """Nothing is decided from a header a page in a browser could choose."""
+    """No decision may depend on a header that a web page in a browser could choose."""
     check_error(http.get("/v1/models", headers={"host": host}), 400, "invalid_request")
 
 
@@ -268,7 +274,9 @@ def test_a_host_that_is_none_is_refused(http: httpx2.Client, host: str) -> None:
 def test_fields_that_need_leave_are_refused_by_name(
     http: httpx2.Client, members: dict[str, Any], status: int, code: str, said: str
 ) -> None:
-    """They store, fetch or send data elsewhere, or steer an engine that others share."""
+    """Such fields store, fetch or send data elsewhere, or change the settings of a shared
+    engine.
+    """
     assert (
         said
         in check_error(http.post("/v1/chat/completions", json={**CHAT, **members}), status, code)[
@@ -287,7 +295,7 @@ def test_fields_that_need_leave_are_refused_by_name(
     ],
 )
 def test_bad_attribution_is_refused(http: httpx2.Client, headers: dict[str, str]) -> None:
-    """Spend that is booked in the wrong place is worse than a refused request."""
+    """Spending that is booked to the wrong team is worse than a refused request."""
     check_error(
         http.post("/v1/chat/completions", json=CHAT, headers=headers), 400, "invalid_request"
     )
@@ -352,8 +360,8 @@ def test_headers_stay_on_their_own_side(
 def test_the_cache_is_kept_apart_by_team(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """No team can detect another team's prompts by cached tokens: salts differ by team and stay
-    the same within one.
+    """No team may detect another team's prompts by cached tokens. Salts differ by team and are
+    constant within a team.
     """
     salts: dict[str, set[str]] = {}
     for team in ("payments", "search", "payments", "search"):
@@ -368,7 +376,9 @@ def test_the_cache_is_kept_apart_by_team(
 def test_what_the_upstream_gets_is_what_the_caller_sent(
     http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Byte for byte but for the named splices: number forms, escapes, order, unknown fields."""
+    """Apart from the documented insertions, every byte stays: number forms, escapes, order and
+    unknown fields.
+    """
     content = (
         b'{ "temperature" : '
         b'1.0e0,"x_new":{"a":[1E2,"\\u00e9\xc3\xa9"]},\n"model":"chat", "messages":[ ] }'
@@ -379,7 +389,9 @@ def test_what_the_upstream_gets_is_what_the_caller_sent(
 
 
 def test_a_receipt_for_its_own_team_alone(gateway: Gateway, http: httpx2.Client) -> None:
-    """200 for the team, 404 for others; pending while it may be on its way; 404 when it cannot."""
+    """A receipt is 200 for its own team and 404 for others. It is pending while it may still
+    come, and 404 when it cannot.
+    """
     made = http.post("/v1/chat/completions", json=CHAT)
     request_id = made.headers["x-request-id"]
     gateway.events(request_id)
@@ -417,9 +429,7 @@ def test_own_usage_is_the_sum_of_the_teams_events(gateway: Gateway, http: httpx2
 
 
 def test_metrics_are_on_their_own_listener(gateway: Gateway) -> None:
-    """They have no key check, so they are not on the callers' listener; they count metered
-    requests.
-    """
+    """Metrics have no key check, so they have their own listener; they count metered requests."""
     text = gateway.metrics()
     assert "tollgate_attempts_total{" in text
     assert "tollgate_cost_usd_total{" in text
@@ -427,7 +437,7 @@ def test_metrics_are_on_their_own_listener(gateway: Gateway) -> None:
 
 
 def test_each_request_has_one_line_in_the_log(gateway: Gateway, http: httpx2.Client) -> None:
-    """The canonical line, with the cost and without the content."""
+    """The canonical line contains the cost but not the content."""
     answer = http.post("/v1/chat/completions", json=CHAT)
     request_id = answer.headers["x-request-id"]
     (line,) = eventually(
@@ -445,7 +455,7 @@ def test_each_request_has_one_line_in_the_log(gateway: Gateway, http: httpx2.Cli
 
 
 def test_alive_and_ready(http: httpx2.Client) -> None:
-    """For whoever watches the replica."""
+    """Orchestrators and load balancers check each replica."""
     assert http.get("/healthz").json()["status"] == "alive"
     ready = http.get("/readyz").json()
     assert (ready["status"], ready["policy_version"]) == ("ready", 1)

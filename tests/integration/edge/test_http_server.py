@@ -1,6 +1,4 @@
-"""HTTP itself, by raw sockets: the server's treatment of forwarded requests differs from
-uvicorn's.
-"""
+"""HTTP itself, over raw sockets: our handling of forwarded requests differs from uvicorn's."""
 
 from __future__ import annotations
 
@@ -41,14 +39,14 @@ def connected(gateway: Gateway) -> Iterator[socket.socket]:
 
 
 def answer(connection: socket.socket) -> tuple[HTTPResponse, bytes]:
-    """The next answer, as the standard library's own reader understands it."""
+    """Return the next answer, as the standard library reads it."""
     response = HTTPResponse(connection, method="POST")
     response.begin()
     return response, response.read()
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Everything until the gateway closes."""
+    """Return all bytes until the gateway closes."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
@@ -66,7 +64,7 @@ def test_a_connection_serves_one_request_after_the_other(gateway: Gateway) -> No
     "target", [f"{PATH}?trace=1", "http://127.0.0.1" + PATH, PATH.replace("chat", "%63hat")]
 )
 def test_other_spellings_of_an_address(gateway: Gateway, target: str) -> None:
-    """Rare ones take uvicorn's own way and are answered alike."""
+    """uvicorn handles rare spellings; the answer must be the same."""
     with connected(gateway) as connection:
         connection.sendall(request(gateway, body(), target=target))
         response, content = answer(connection)
@@ -133,7 +131,7 @@ def test_an_error_that_ends_the_connection_says_so_once(gateway: Gateway) -> Non
 
 
 def test_who_waits_for_leave_to_send_a_body_gets_it(gateway: Gateway) -> None:
-    """curl does, from a megabyte on."""
+    """curl waits for `100 Continue` when a body has a megabyte or more."""
     content = body()
     whole = request(gateway, content, headers="expect: 100-continue\r\n")
     with connected(gateway) as connection:

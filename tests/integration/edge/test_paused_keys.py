@@ -1,5 +1,5 @@
-"""A paused key is turned away by every replica within the promised time, also through an outage,
-and comes back.
+"""A paused key is refused by every replica within the promised time, even during an outage, and
+can be resumed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.waiting import soon
 
 MINE = key(1)
 KEY_ID = key_record(MINE).key_id
-PAUSED_WITHIN_S = 5.0  # promised
+PAUSED_WITHIN_S = 5.0  # promised, in seconds
 
 
 @pytest.fixture
 def keys(key_store: KeyStore) -> KeyStore:
-    """A database with a policy and a key of team payments."""
+    """Return the keys of a database with a policy and a key of team payments."""
     key_store.create(key_record(MINE), created_by="ada")
     return key_store
 
@@ -34,8 +34,8 @@ def keys(key_store: KeyStore) -> KeyStore:
 async def test_a_pause_reaches_every_replica_and_outlives_the_database(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """By notification alone, because the poll is off here; and a restart in an outage must not
-    accept the key again.
+    """Only the notification can bring the pause, because polling is off. A restart in an outage
+    must not accept the key again.
     """
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
     two = [

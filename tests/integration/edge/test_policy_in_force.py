@@ -1,5 +1,5 @@
-"""The policy's life with real gateways: a plan's prediction, the time an apply is live, and no
-mixed request.
+"""The policy's life with real gateways: a plan's predicted cost, the time when an apply is live,
+and no mixed request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from tests.waiting import eventually
 def document(
     upstream: str, *, order: str, dear: str = "9.8765432", teams: str = "[chat, plain]"
 ) -> str:
-    """Two deployments at odd prices behind two routes; `legal` may use one of them."""
+    """Return a policy with two deployments at odd prices behind two routes; `legal` may use one
+    of them.
+    """
     return f"""\
 version: 1
 regions: {{eu: [eu-de, eu-fr], us: [us-east]}}
@@ -50,7 +52,7 @@ teams:
 
 
 def ask_many(gateway: Gateway, count: int) -> int:
-    """Ask for answers of many lengths as two teams; return how many were answered."""
+    """Request answers of many lengths as two teams; return how many were answered."""
 
     def ask(number: int) -> int:
         team = "legal" if number % 5 == 0 else "payments"
@@ -93,8 +95,8 @@ def spent_nusd(gateway: Gateway, version: int, count: int) -> int:
 def test_a_plan_foretells_the_cost_to_the_nano_dollar(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
-    """An admin believes the figure before applying; afterwards the same requests are run and must
-    cost just that.
+    """An admin relies on the plan's figure before applying. The same requests, run afterwards,
+    must cost exactly that.
     """
     gateway = start_gateway(document(fake_upstream.url, order="[cheap, dear]"))
     answered = ask_many(gateway, 200)
@@ -140,7 +142,7 @@ def run(gateway: Gateway, *arguments: str) -> subprocess.CompletedProcess[str]:
 def twins(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> Iterator[tuple[Gateway, Gateway]]:
-    """Two workers of one machine, on ports of their own."""
+    """Yield two workers of one machine on different ports."""
     first = start_gateway(document(fake_upstream.url, order="[cheap, dear]"))
     port, metrics_port = free_port(), free_port()
     variables = dict(first.variables) | {
@@ -156,8 +158,8 @@ def twins(
 def test_an_apply_says_when_it_is_live_on_every_replica(
     twins: tuple[Gateway, Gateway], fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
-    """Whoever applies knows without looking that the new rules hold everywhere, and which replica
-    they do not reach.
+    """After an apply, the admin must know that every replica uses the new rules, or which
+    replica does not.
     """
     first, second = twins
     new = tmp_path / "new.yaml"
@@ -166,7 +168,7 @@ def test_an_apply_says_when_it_is_live_on_every_replica(
     assert ran.returncode == 0, ran.stderr
     assert "Live on 2/2 replicas in " in ran.stderr
     assert "Undo it with: tollgate policy rollback 1" in ran.stderr
-    for gateway in twins:  # its report is true: no replica serves the version before any more
+    for gateway in twins:  # the report is true: no replica serves the previous version any more
         ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
         assert ready["policy_version"] == 2
 
@@ -186,8 +188,8 @@ def test_an_apply_says_when_it_is_live_on_every_replica(
 def test_no_request_sees_two_versions_while_policies_come_and_go(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A request keeps the version it began with: its header, its deployment and its event are of
-    one policy.
+    """A request keeps its first version: its header, its deployment and its event belong to one
+    policy.
     """
     texts = [
         document(fake_upstream.url, order=order) for order in ("[cheap, dear]", "[dear, cheap]")
@@ -218,7 +220,7 @@ def test_no_request_sees_two_versions_while_policies_come_and_go(
                 running = {task for task in running if not task.done()}
                 if len(running) < 50:
                     running.add(asyncio.create_task(ask()))
-                await asyncio.sleep(0.005)  # two hundred a second
+                await asyncio.sleep(0.005)  # two hundred applies a second
             await asyncio.gather(*running)
 
     def is_seen(wanted: int) -> bool:
@@ -255,7 +257,7 @@ def _written(gateway: Gateway, count: int) -> list[dict[str, Any]]:
 def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
-    """Both saw version 1; whoever comes second decided on a difference that is no longer there."""
+    """Both admins saw version 1. The second one decided on a difference that no longer exists."""
     gateway = start_gateway(document(fake_upstream.url, order="[cheap, dear]"))
     files = [tmp_path / "one.yaml", tmp_path / "other.yaml"]
     for file, order in zip(files, ("[dear, cheap]", "[dear]"), strict=True):
@@ -283,7 +285,7 @@ def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
 
 @pytest.mark.parametrize("team", ["payments", "legal"])
 def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: str) -> None:
-    """The same decision as for a request, for the caller's own team, and nothing is sent or
+    """The endpoint decides as for a real request of the caller's own team; nothing is sent or
     metered.
     """
     if team == "legal":

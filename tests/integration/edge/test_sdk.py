@@ -1,5 +1,5 @@
-"""Drop-in: the official OpenAI client, sync and async, against every endpoint; metered to the
-token.
+"""Drop-in compatibility: the official OpenAI client, sync and async, on every endpoint, metered
+to the token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS = {
 
 
 def fake(**spec: int | str) -> dict[str, Any]:
-    """Return instructions for the fake upstream, in a member that passes through."""
+    """Return instructions for the fake upstream, in a member that the gateway passes through."""
     return {"fake": ",".join(f"{name}={value}" for name, value in spec.items())}
 
 
@@ -69,7 +69,9 @@ def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
 def test_a_chat(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The answer, its headers, its cost in body and header, the row, and the upstream's view."""
+    """The answer, its headers, its cost in body and header, the ledger's row and the upstream's
+    record must agree.
+    """
     raw = client.chat.completions.with_raw_response.create(
         model="gpt-4o-mini",
         messages=MESSAGES,
@@ -122,8 +124,8 @@ def test_a_streamed_chat(
     route: str,
     wants_usage: bool,
 ) -> None:
-    """Usage and cost come in the last chunk for who asked; who did not sees none of it and is
-    metered alike.
+    """Usage and cost are in the last chunk if the caller requested usage. Other callers see no
+    usage, and are metered alike.
     """
     options: Any = {"stream_options": {"include_usage": True}} if wants_usage else {}
     raw = client.chat.completions.with_raw_response.create(
@@ -154,7 +156,7 @@ def test_a_streamed_chat(
 def test_usage_on_a_chunk_with_choices(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Some providers put the final usage there."""
+    """Some providers send the final usage on such a chunk."""
     raw = client.chat.completions.with_raw_response.create(
         model="chat", messages=MESSAGES, stream=True, extra_body={"fake": "on_choice"}
     )
@@ -164,7 +166,7 @@ def test_usage_on_a_chunk_with_choices(
 
 
 async def test_the_async_client(gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
-    """The same through asyncio."""
+    """The same request must work through asyncio."""
     async with openai.AsyncOpenAI(
         base_url=gateway.base_url, api_key=gateway.key, max_retries=0
     ) as client:
@@ -179,7 +181,7 @@ async def test_the_async_client(gateway: Gateway, fake_upstream: FakeUpstreamPro
 def test_completions(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
-    """The older endpoint, which load generators still use."""
+    """Load generators still use this older endpoint."""
     raw = client.completions.with_raw_response.create(
         model="vllm", prompt=PROMPT, max_tokens=5, stream=is_stream
     )
@@ -197,7 +199,7 @@ def test_completions(
 def test_a_response(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """`/v1/responses`, the endpoint of Codex; nothing is stored at the provider."""
+    """Codex uses `/v1/responses`; nothing may be stored at the provider."""
     raw = client.responses.with_raw_response.create(
         model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30)
     )
@@ -213,7 +215,7 @@ def test_a_response(
 def test_a_streamed_response(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Its usage is in the completed response, and so is its cost."""
+    """The completed response contains its usage and its cost."""
     raw = client.responses.with_raw_response.create(
         model="chat", input=PROMPT, stream=True, extra_body=fake(think=3)
     )
@@ -230,7 +232,7 @@ def test_a_streamed_response(
 def test_embeddings(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Input alone is metered."""
+    """Only the input is metered."""
     raw = client.embeddings.with_raw_response.create(
         model="chat", input=[PROMPT], encoding_format="float", extra_body=fake(**{"in": 8})
     )
@@ -244,8 +246,8 @@ def test_embeddings(
 
 
 def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Client) -> None:
-    """The table of endpoints lists everything that must be metered: a new row cannot be
-    forgotten here.
+    """The table of endpoints lists every metered endpoint, so this test covers each new row
+    automatically.
     """
     bodies = {
         "chat": {"messages": MESSAGES},
@@ -267,14 +269,16 @@ def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Cl
 
 
 def test_one_model_by_its_name_or_an_alias(client: openai.OpenAI) -> None:
-    """Clients that look a model up before they use it find the route behind the name they know."""
+    """Some clients look a model up before they use it; they must find the route under the name
+    that they know.
+    """
     assert client.models.retrieve("gpt-4o-2026").id == "chat"
     with pytest.raises(openai.NotFoundError, match="Yours: chat, vllm"):
         client.models.retrieve("nothing")
 
 
 def test_models_are_those_of_the_team(gateway: Gateway, client: openai.OpenAI) -> None:
-    """A team sees its own routes, with prices and places, and no other's."""
+    """A team sees its own routes with prices and regions, and no other team's routes."""
     mine = {model.id: model for model in client.models.list()}
     assert "us-only" in mine
     assert mine["chat"].regions == ["eu-de"]  # type: ignore[attr-defined]

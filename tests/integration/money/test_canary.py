@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_what_is_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) -> None:
-    """A log line, a file of the home, a label of a metric."""
+    """Secrets may leak into a log line, a file of the home or a metric's label."""
     log = tmp_path / "log"
     log.write_text(f'{{"event":"oops","prompt":"{PROMPT}"}}\n')
     (home / "run" / "state.json").write_text(factories.key())
@@ -61,13 +61,13 @@ def test_what_is_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_
 
 
 def test_the_search_reads_the_tables_there_are(database_url: str) -> None:
-    """A renamed schema would be an empty search."""
+    """After a rename of the schema, the search would find nothing and still pass."""
     names = {name for name, _ in dump(database_url)}
     assert {"tollgate.usage_events", "tollgate.api_keys", "finance.usage_events"} <= names
 
 
 def test_a_hit_says_where_and_never_what() -> None:
-    """The finding itself goes into a log."""
+    """The finding itself is written to a log, so it must not contain the secret."""
     findings = Findings(hits=["log: a prompt"])
     assert findings.summary() == "LEAKED SECRETS: log: a prompt"
     assert PROMPT not in findings.summary()

@@ -11,7 +11,9 @@ BODY = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def document(upstream: str) -> str:
-    """One deployment that keeps data in France, and one of which nothing is known."""
+    """Return a policy with one deployment that keeps data in France and one with unknown
+    properties.
+    """
     return f"""\
 version: 1
 regions: {{de: [fra-1]}}
@@ -35,7 +37,7 @@ teams:
 
 
 def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
-    """One request with these labels, each in a header of its own."""
+    """Send one request with these labels, each in its own header."""
     headers = [
         ("authorization", f"Bearer {gateway.keys[team]}"),
         *((HEADER, label) for label in labels),
@@ -48,8 +50,8 @@ def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
 def test_labels_decide_where_a_request_goes_and_are_kept(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """From the header and the team to the candidates, the event and the refusal, in a gateway
-    with a stated region.
+    """Labels from the header and the team must reach the candidates, the event and the refusal,
+    in a gateway with a stated region.
     """
     gateway = start_gateway(document(fake_upstream.url), region="fra-1")
     went = {
@@ -81,7 +83,7 @@ def test_labels_decide_where_a_request_goes_and_are_kept(
 
 
 def test_no_label_is_lost(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
-    """A header that came twice, and a typo, must not end as fewer labels than the caller named."""
+    """A repeated header, or a typo, must not leave fewer labels than the caller named."""
     gateway = start_gateway(document(fake_upstream.url), region="fra-1")
     for labels, said in (
         (("confidential", "internal"), "confidential and internal are two classes"),

@@ -30,7 +30,7 @@ def post(http: httpx2.Client, **members: Any) -> httpx2.Response:
 
 
 def all_events(gateway: Gateway, answer: httpx2.Response) -> list[dict[str, Any]]:
-    """One for each attempt that the answer says there was."""
+    """Return one event for each attempt that the answer's header counts."""
     return gateway.events(
         answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"])
     )
@@ -45,8 +45,8 @@ def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
 def test_a_cut_stream_is_charged_to_the_token(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess, made: int
 ) -> None:
-    """The connection breaks after so many tokens: an error event, no `[DONE]`, and vLLM's running
-    count in the row.
+    """The connection breaks after a known number of tokens. The caller gets an error event
+    without `[DONE]`; the row has vLLM's running count.
     """
     answer = post(http, model="vllm", stream=True, fake=f"cut@{made}")
     assert answer.status_code == 200
@@ -64,7 +64,7 @@ def test_a_cut_stream_is_charged_to_the_token(
 
 
 def test_a_stream_that_ends_without_done_is_cut(gateway: Gateway, http: httpx2.Client) -> None:
-    """A clean end of the connection is not the end of the answer."""
+    """A clean end of the connection does not complete the answer."""
     answer = post(http, model="vllm", stream=True, fake="end@3")
     assert '"code":"upstream_error"' in answer.text
     assert only_event(gateway, answer)["outcome"] == "upstream_cut"
@@ -73,8 +73,8 @@ def test_a_stream_that_ends_without_done_is_cut(gateway: Gateway, http: httpx2.C
 def test_a_cut_stream_of_a_provider_without_running_usage_is_counted(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """No usage was reported: the received text is counted, never zero, and marked as an
-    estimate.
+    """No usage was reported, so the received text is counted and marked as an estimate, never as
+    zero.
     """
     answer = post(http, model="chat", stream=True, max_tokens=8, fake="cut@3")
     event = only_event(gateway, answer)
@@ -91,7 +91,7 @@ def test_a_cut_stream_of_a_provider_without_running_usage_is_counted(
 def test_an_answer_without_usage_is_never_zero(
     gateway: Gateway, http: httpx2.Client, is_stream: bool
 ) -> None:
-    """It came whole: the ledger has an estimate, which a plain answer's header tells."""
+    """The answer is complete, so the ledger has an estimate. A plain answer's header says so."""
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="nousage")
     assert answer.status_code == 200
     assert "cost_usd" not in answer.text
@@ -125,7 +125,9 @@ def test_a_refusing_upstream_costs_nothing(
     code: str,
     is_stream: bool,
 ) -> None:
-    """Its error becomes ours, in the caller's dialect; the row says zero and how we know."""
+    """The caller gets the error in its own dialect; the row has zero cost and the source of that
+    fact.
+    """
     answer = post(http, model="chat", stream=is_stream, fake=fault)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     events = all_events(gateway, answer)
@@ -151,7 +153,7 @@ def test_a_rate_limit_says_how_long_to_wait(http: httpx2.Client) -> None:
 def test_a_silent_upstream_is_a_timeout(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
-    """It may be working: its cost is unknown, and the connection is closed."""
+    """The upstream may be working, so the cost is unknown; the connection is closed."""
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="hang")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
     for event in all_events(gateway, answer):
@@ -210,21 +212,21 @@ def test_the_official_client_raises_on_a_broken_stream(client: openai.OpenAI, fa
 def test_one_event_that_is_no_json_does_not_end_a_stream(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """It passes as it came; the rest is metered."""
+    """The event is forwarded unchanged, and the rest is metered."""
     answer = post(http, model="vllm", stream=True, fake="badjson")
     assert answer.text.endswith("data: [DONE]\n\n")
     check_event(only_event(gateway, answer), fake_upstream.entry(answer.headers["x-request-id"]))
 
 
 def test_a_plain_answer_that_is_no_json_is_an_error(gateway: Gateway, http: httpx2.Client) -> None:
-    """Half an answer under status 200 is not passed on as an answer."""
+    """Half an answer under status 200 must not be forwarded as a complete answer."""
     answer = post(http, model="chat", fake="badjson")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
     assert [event["usage_source"] for event in all_events(gateway, answer)] == ["estimated"]
 
 
 def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:
-    """Send a request on a raw socket, read until `after` stands in the answer, and close; return
+    """Send a request on a raw socket, read until the answer contains `after`, and close; return
     the request id.
     """
     content = json.dumps(body).encode()
@@ -245,8 +247,8 @@ def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:
 def test_a_client_that_leaves_mid_stream_is_charged_to_the_token(
     gateway: Gateway, fake_upstream: FakeUpstreamProcess, made: int
 ) -> None:
-    """The upstream waits after so many tokens, the client leaves: both ledgers say the same
-    number.
+    """The upstream waits after a known number of tokens and the client leaves. Both ledgers must
+    have the same number.
     """
     last = b"t%d " % (made - 1) if made > 1 else b"canary-completion"
     body = {"model": "vllm", **STREAM, "fake": f"hang@{made}"}
@@ -265,7 +267,7 @@ def test_a_client_that_leaves_stops_the_engine(
     gateway: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """A GPU must not work for an absent caller: the upstream sees the close and stops far from
-    its end.
+    the answer's end.
     """
     body = {"model": "vllm", "messages": MESSAGES, "stream": True, "fake": "out=100000,tps=200"}
     request_id = leave(gateway, body, after=b"t3 ")
@@ -279,7 +281,9 @@ def test_a_client_that_leaves_stops_the_engine(
 def test_a_client_that_leaves_before_the_first_token_is_not_lost(
     gateway: Gateway, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
-    """Nothing came back yet and the upstream was working: unknown, with the hold."""
+    """No byte came back but the upstream was working, so the cost is unknown and the event has
+    the hold.
+    """
     marker = f"leaver-{is_stream}"
     content = json.dumps(
         {"model": "vllm", **STREAM, "stream": is_stream, "user": marker, "fake": "ttft=20000"}
@@ -289,7 +293,7 @@ def test_a_client_that_leaves_before_the_first_token_is_not_lost(
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {gateway.key}\r\n"
         connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         while len(fake_upstream.ledger()["entries"]) == before:
-            pass  # each look is a round trip; the connection's own timeout bounds the upstream's
+            pass  # each poll is a round trip; the connection's own timeout limits the upstream
     request_id = next(
         e["request_id"] for e in reversed(fake_upstream.ledger()["entries"]) if marker in e["body"]
     )
@@ -315,8 +319,8 @@ FAILOVERS = [
 def test_another_deployment_answers_before_the_first_byte(
     gateway: Gateway, http: httpx2.Client, route: str, outcome: str, source: str, is_stream: bool
 ) -> None:
-    """One answer for the caller, two rows in the ledger, one request id."""
-    assert post(http, model="chat").status_code == 200  # in any state that earlier tests left
+    """The caller gets one answer; the ledger has two rows under one request id."""
+    assert post(http, model="chat").status_code == 200  # works in any state that earlier tests left
     answer = post(http, model=route, stream=is_stream)
     assert answer.status_code == 200
     assert (answer.headers["x-tollgate-attempts"], answer.headers["x-tollgate-deployment"]) == (
@@ -332,7 +336,7 @@ def test_another_deployment_answers_before_the_first_byte(
 def test_a_deployment_without_its_credential_is_tried_once_and_then_passed_over(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """It would fail each time, so the next caller is not kept waiting for that."""
+    """The deployment would fail each time, so later callers must not wait for it."""
     first, second = (post(http, model="after-no-key") for _ in range(2))
     assert [answer.headers["x-tollgate-deployment"] for answer in (first, second)] == [
         "plain",
@@ -345,7 +349,7 @@ def test_a_deployment_without_its_credential_is_tried_once_and_then_passed_over(
 def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """Its headers had come, nothing had been passed on."""
+    """Only the headers had come, and nothing had been forwarded."""
     answer = http.post(
         "/v1/completions", json={"model": "after-cut", "prompt": "x", "stream": True}
     )
@@ -358,8 +362,8 @@ def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere(
 def test_after_the_first_byte_nothing_is_tried_elsewhere(
     gateway: Gateway, http: httpx2.Client
 ) -> None:
-    """The chat role had been passed on when the stream died: half an answer from each of two is
-    none.
+    """The chat role had been forwarded when the stream died. Half an answer from each of two
+    models is not an answer.
     """
     answer = post(http, model="after-cut", stream=True)
     assert '"code":"upstream_error"' in answer.text
@@ -367,7 +371,7 @@ def test_after_the_first_byte_nothing_is_tried_elsewhere(
 
 
 def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
-    """A refused connection costs nothing and says so."""
+    """A refused connection costs nothing, and the event says so."""
     answer = post(http, model="unreachable")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
     for event in all_events(gateway, answer):
@@ -381,8 +385,8 @@ def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
 def test_no_attempt_leaves_its_region(
     gateway: Gateway, http: httpx2.Client, forbidden: CountingListener
 ) -> None:
-    """Confidential data stays in the EU as first try, second choice and fallback: the other place
-    hears nothing.
+    """Confidential data stays in the EU at the first try, the second and the fallback. The other
+    region gets no connection.
     """
     refused = post(http, model="us-only")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "residency_denied")

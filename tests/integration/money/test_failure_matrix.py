@@ -139,9 +139,11 @@ RAW = {
 
 
 def document(fake: str, raw: str) -> str:
-    """A deployment and two routes for each row: alone, and before one that works.
+    """Return a policy with a deployment and two routes for each row: the deployment alone, and
+    before a working one.
 
-    Deployments that work and teams are several: second tries are counted by deployment and team.
+    There are several working deployments and several teams, because retry budgets are per
+    deployment and team.
     """
     common = f"region: eu-de, price: {PRICE}, timeouts: {TIMEOUTS}"
     deployments = [
@@ -205,15 +207,15 @@ def matrix(
     fake_upstream: FakeUpstreamProcess,
     raw: RawUpstream,
 ) -> Iterator[Gateway]:
-    """One gateway for all rows; each row has deployments of its own, so that no breaker of one is
-    felt in another.
+    """Yield one gateway for all rows. Each row has its own deployments, so one row's breaker
+    does not affect another row.
     """
     for url in new_database(postgres_url, migrated_template):
         yield from launch_gateway(document(fake_upstream.url, raw.url), url)
 
 
 class Seen:
-    """An answer, and the ledger's record of it."""
+    """An answer together with the ledger's events of its request."""
 
     def __init__(self, gateway: Gateway, answer: httpx2.Response) -> None:
         self.status, self.text, self.headers = answer.status_code, answer.text, answer.headers
@@ -224,7 +226,7 @@ class Seen:
 
     @property
     def code(self) -> str:
-        """The error's, of an answer or of a stream's last event."""
+        """Return the error code of an answer or of a stream's last event."""
         return str(json.loads(self.text.split("data: ")[-1])["error"]["code"])
 
     @property
@@ -251,34 +253,34 @@ def ask(matrix: Gateway) -> Iterator[Ask]:
 
 
 def check_failed_over(seen: Seen, row: str, source: str) -> None:
-    """The caller has an answer of another deployment; the first attempt is in the ledger as it
-    was.
+    """Check that another deployment answered and that the ledger has the first attempt
+    unchanged.
     """
     assert (seen.status, seen.metered) == (200, [(row, source), (_well(row), "provider")])
 
 
 def check_failed(seen: Seen, status: int, code: str, source: str) -> None:
-    """The caller has one error; every attempt is in the ledger, none of them priced."""
+    """Check that the caller has one error and that the ledger has every attempt without a price."""
     assert (seen.status, seen.code) == (status, code)
     assert {one["usage_source"] for one in seen.events} == {source}
     assert {one["cost_usd"] for one in seen.events} == ({0} if source == "none" else {None})
 
 
 def test_row_01_a_refused_connection_is_tried_elsewhere(ask: Ask) -> None:
-    """Elsewhere 200, else 502; nothing is charged."""
+    """Another deployment answers with 200, else the caller gets 502; nothing is charged."""
     check_failed_over(ask("r01-else"), "r01", "none")
     check_failed(ask("r01"), 502, "upstream_unreachable", "none")
 
 
 def test_row_02_a_name_that_does_not_resolve_is_tried_elsewhere(ask: Ask) -> None:
-    """As a refused connection."""
+    """It is handled like a refused connection."""
     check_failed_over(ask("r02-else"), "r02", "none")
     check_failed(ask("r02"), 502, "upstream_unreachable", "none")
 
 
 def test_row_05_a_limit_upstream_is_told_on_within_reason(ask: Ask) -> None:
-    """Elsewhere at once, else 429 with a time that SDKs will wait, and not asked again
-    meanwhile.
+    """Another deployment is tried at once. Without one, the caller gets 429 with a time that
+    SDKs accept; the deployment rests meanwhile.
     """
     check_failed_over(ask("r05-else"), "r05", "none")
     seen = ask("r05")
@@ -287,7 +289,9 @@ def test_row_05_a_limit_upstream_is_told_on_within_reason(ask: Ask) -> None:
 
 
 def test_row_06_a_used_up_quota_is_not_asked_again(ask: Ask) -> None:
-    """The first caller finds out, the next is not sent there; a plain 429 is no such thing."""
+    """The first caller's attempt discovers the used-up quota; the next request is not sent
+    there. A plain 429 means no such thing.
+    """
     check_failed_over(ask("r06-else"), "r06", "none")
     assert ask("r06-else").metered == [(_well("r06"), "provider")]
     check_failed_over(ask("r06b-else"), "r06b", "none")
@@ -299,7 +303,9 @@ def test_row_06_a_used_up_quota_is_not_asked_again(ask: Ask) -> None:
     [("r07a", "upstream_error"), ("r07b", "upstream_error"), ("r07c", "overloaded")],
 )
 def test_row_07_a_failing_server_is_tried_elsewhere(ask: Ask, row: str, code: str) -> None:
-    """Elsewhere 200, else 502 or 503 after at most three attempts."""
+    """Another deployment answers with 200, else the caller gets 502 or 503 after at most three
+    attempts.
+    """
     check_failed_over(ask(f"{row}-else"), row, "none")
     seen = ask(row)
     check_failed(seen, 503 if code == "overloaded" else 502, code, "none")
@@ -307,7 +313,7 @@ def test_row_07_a_failing_server_is_tried_elsewhere(ask: Ask, row: str, code: st
 
 
 def test_row_08_an_overloaded_provider_is_tried_elsewhere(ask: Ask) -> None:
-    """529 is a 503 to the caller, with a time."""
+    """The caller gets 529 as 503 with a retry time."""
     check_failed_over(ask("r08-else"), "r08", "none")
     seen = ask("r08")
     check_failed(seen, 503, "overloaded", "none")
@@ -327,7 +333,7 @@ def test_row_08_an_overloaded_provider_is_tried_elsewhere(ask: Ask) -> None:
 def test_row_09_a_refused_request_is_mapped_and_not_repeated(
     ask: Ask, status: str, expected: tuple[int, str]
 ) -> None:
-    """The caller's request is wrong at every deployment."""
+    """The same request would be wrong at every deployment."""
     seen = ask("r09", fake=status)
     check_failed(seen, *expected, source="none")
     assert len(seen.events) == 1
@@ -335,12 +341,14 @@ def test_row_09_a_refused_request_is_mapped_and_not_repeated(
 
 @pytest.mark.parametrize("status", ["401", "403"])
 def test_row_09_the_gateways_own_credential_is_not_the_callers(ask: Ask, status: str) -> None:
-    """An upstream's 401 is never ours: the caller would throw its key away."""
+    """The upstream's 401 must not reach the caller, who would replace a valid key."""
     check_failed(ask("r09", fake=status), 502, "upstream_auth", "none")
 
 
 def test_row_10_a_timeout_before_the_headers_is_repeated_once_and_elsewhere(ask: Ask) -> None:
-    """It may have been billed: unknown, never zero, and not asked of the same place again."""
+    """The attempt may have been billed: its cost is unknown, never zero, and the same deployment
+    is not tried again.
+    """
     check_failed_over(ask("r10-else"), "r10", "unknown")
     seen = ask("r10")
     check_failed(seen, 504, "upstream_timeout", "unknown")
@@ -348,14 +356,14 @@ def test_row_10_a_timeout_before_the_headers_is_repeated_once_and_elsewhere(ask:
 
 
 def test_row_11_headers_without_a_first_token_are_a_timeout(ask: Ask) -> None:
-    """Nothing was sent on yet, so another may answer."""
+    """No byte was forwarded yet, so another deployment may answer."""
     check_failed_over(ask("r11-else", stream=True), "r11", "unknown")
     check_failed(ask("r11", stream=True), 504, "upstream_timeout", "unknown")
 
 
 @pytest.mark.parametrize("row", ["r12a", "r12b", "r12c"])
 def test_row_12_what_no_server_should_send_is_a_502(ask: Ask, row: str) -> None:
-    """A huge header, a flood of 1xx, a redirect: bounded, never followed."""
+    """A huge header, a flood of 1xx answers and a redirect are limited and never followed."""
     seen = ask(f"{row}-else")
     assert (seen.status, [one["deployment"] for one in seen.events]) == (200, [row, _well(row)])
     seen = ask(row)
@@ -363,23 +371,25 @@ def test_row_12_what_no_server_should_send_is_a_502(ask: Ask, row: str) -> None:
 
 
 def test_row_13_a_stall_in_the_stream_ends_it_with_an_error(ask: Ask) -> None:
-    """Bytes were sent: not tried elsewhere, and the received part is charged."""
+    """Bytes were already sent, so no other deployment is tried, and the received part is
+    charged.
+    """
     seen = ask("r13-else", stream=True)
     assert (seen.status, seen.code, "[DONE]" in seen.text) == (200, "upstream_timeout", False)
     assert (seen.metered, seen.events[0]["output_tokens"]) == ([("r13", "derived")], 4)
 
 
 def test_row_14_a_stream_without_its_end_is_an_error(ask: Ask) -> None:
-    """A clean close is no end."""
+    """A clean close does not complete a stream."""
     seen = ask("r14-else", stream=True)
     assert (seen.status, seen.code, "[DONE]" in seen.text) == (200, "upstream_error", False)
     assert (seen.metered, seen.events[0]["output_tokens"]) == ([("r14", "derived")], 3)
 
 
 def test_row_15_a_reset_in_the_stream_is_an_error(ask: Ask) -> None:
-    """Counted, because no usage was reported; never free."""
+    """No usage was reported, so the received text is counted; it is never free."""
     seen = ask("r15", stream=True)
-    if seen.status == 200:  # else the reset overtook the bytes, and three attempts have failed
+    if seen.status == 200:  # otherwise the reset overtook the bytes, and three attempts have failed
         assert (seen.code, "[DONE]" in seen.text) == ("upstream_error", False)
     assert all(
         one["usage_source"] in ("estimated", "unknown") and one["cost_usd"] != 0
@@ -388,7 +398,7 @@ def test_row_15_a_reset_in_the_stream_is_an_error(ask: Ask) -> None:
 
 
 def test_row_16_what_is_legal_passes_and_one_broken_event_does_not_end_a_stream(ask: Ask) -> None:
-    """Comments, CR LF, and an event that is no JSON."""
+    """Comments, CR LF and an event that is no JSON must not end a stream."""
     seen = ask("r16", stream=True)
     assert (seen.status, seen.text.endswith("data: [DONE]\n\n"), ": ping" in seen.text) == (
         200,
@@ -399,7 +409,7 @@ def test_row_16_what_is_legal_passes_and_one_broken_event_does_not_end_a_stream(
 
 
 def test_row_17_an_answer_without_usage_is_flagged(ask: Ask) -> None:
-    """The caller has it; the ledger has no zero."""
+    """The caller gets the answer, and the ledger has an estimate instead of zero."""
     seen = ask("r17", stream=True)
     assert (seen.status, seen.metered, seen.events[0]["cost_usd"] > 0) == (
         200,
@@ -410,30 +420,30 @@ def test_row_17_an_answer_without_usage_is_flagged(ask: Ask) -> None:
 
 @pytest.mark.parametrize("row", ["r18a", "r18b", "r18c"])
 def test_row_18_usage_that_cannot_be_true_is_held_and_not_believed(ask: Ask, row: str) -> None:
-    """Negative, a word, more cached than sent."""
+    """A negative count, a word, or more cached tokens than sent ones cannot be true."""
     seen = ask(row)
     assert (seen.status, seen.metered) == (200, [(row, "unknown")])
     assert (seen.events[0]["cost_usd"], seen.events[0]["held_usd"] > 0) == (None, True)
 
 
 def test_row_19_a_repeated_end_counts_once(ask: Ask) -> None:
-    """Two usage chunks, two ends and something after them."""
+    """Two usage chunks and two ends, with more data after them, must count once."""
     seen = ask("r19", stream=True)
     assert (seen.text.count("[DONE]"), "late" in seen.text) == (1, False)
     assert (seen.metered, seen.events[0]["output_tokens"]) == ([("r19", "provider")], 2)
 
 
 def test_row_20_an_endless_line_ends_the_stream(ask: Ask) -> None:
-    """Memory has a bound of a mebibyte an event."""
+    """An event may use at most one mebibyte of memory."""
     seen = ask("r20", stream=True)
     assert (seen.status, seen.code, len(seen.text) < 1 << 20) == (200, "upstream_error", True)
     assert seen.metered == [("r20", "estimated")]
 
 
 def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
-    """Its caller gets none of it.
+    """The caller gets no part of such an answer.
 
-    It came whole under a 200, so it is bought once, at its own usage.
+    The answer came whole with status 200, so it is paid once, at its own usage.
     """
     for model in ("r21-else", "r21"):
         seen = ask(model)
@@ -445,9 +455,7 @@ def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
 
 
 def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: Ask) -> None:
-    """A caller that breaks off in the middle of its stream leaves nothing behind for the next
-    one.
-    """
+    """A caller that breaks off in the middle of a stream must not affect the next one."""
     content = json.dumps(
         {"model": "r49", "messages": MESSAGES, "stream": True, "fake": "out=500,tps=50"}
     ).encode()
@@ -481,7 +489,7 @@ def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: As
     ids=["empty", "no object", "cut", "wrong type", "no UTF-8", "twice", "deep"],
 )
 def test_row_26_a_body_that_cannot_be_read_is_a_400(matrix: Gateway, body: bytes) -> None:
-    """And never reaches an upstream."""
+    """Such a body must never reach an upstream."""
     answer = httpx2.post(
         f"{matrix.base_url}/chat/completions",
         content=body,
@@ -492,14 +500,14 @@ def test_row_26_a_body_that_cannot_be_read_is_a_400(matrix: Gateway, body: bytes
 
 
 def test_row_46_an_engine_that_restarts_is_tried_elsewhere(ask: Ask) -> None:
-    """Refused while it loads; 404 while the model is missing."""
+    """The engine refuses connections while it loads, and answers 404 while the model is missing."""
     check_failed_over(ask("r46a-else"), "r46a", "none")
     check_failed_over(ask("r46b-else"), "r46b", "none")
     check_failed(ask("r46a"), 502, "upstream_unreachable", "none")
 
 
 def test_row_47_an_engine_with_a_full_queue_is_tried_elsewhere(ask: Ask) -> None:
-    """vLLM's own 503, without a time."""
+    """vLLM answers with its own 503, without a retry time."""
     check_failed_over(ask("r47-else"), "r47", "none")
     seen = ask("r47")
     check_failed(seen, 503, "overloaded", "none")
@@ -507,13 +515,13 @@ def test_row_47_an_engine_with_a_full_queue_is_tried_elsewhere(ask: Ask) -> None
 
 
 def test_row_49_a_request_that_an_engine_dies_of_harms_no_other(ask: Ask) -> None:
-    """Out of memory for one: it fails, the next is served there."""
+    """One request runs out of memory and fails; the next one is served by the same engine."""
     assert ask("r49", fake="500").status == 502
     assert ask("r49").metered == [("r49", "provider")]
 
 
 def test_every_row_has_a_test() -> None:
-    """Here by name, or in the table above; the table's tests exist."""
+    """Each row has a test by its name here, or in the table above, whose tests must exist."""
     named = set()
     for row, path, name in re.findall(
         r"^\| (\d+) \|.*?(tests/\S+\.py)::(\w+) \|", __doc__ or "", re.M

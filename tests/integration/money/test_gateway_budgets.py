@@ -1,4 +1,6 @@
-"""Budgets, limits and keyed requests through a real gateway: callers' messages, and the books."""
+"""Budgets, limits and keyed requests through a real gateway: the callers' messages and the
+ledger.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ A_TOKEN_OUT = Decimal("0.00001")
 
 
 def policy(upstream: str, *, team: str = "", deployment: str = "", more: str = "") -> str:
-    """Team payments with one route; `team` and `deployment` are more fields of theirs."""
+    """Return a policy for team payments with one route; `team` and `deployment` add fields to
+    theirs.
+    """
     return f"""\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -59,7 +63,7 @@ def account(gateway: Gateway, name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def budgeted(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
-    """A team with a tiny budget by the month and a soft one by the day."""
+    """Return a gateway whose team has a tiny monthly hard budget and a daily soft one."""
     team = (
         ", budgets: [{period: month, limit_usd: 0.01}, {period: day, limit_usd: 0.001, kind: soft}]"
     )
@@ -67,7 +71,7 @@ def budgeted(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) ->
 
 
 def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
-    """Header, event and budget are one number, for the hard and for the soft one."""
+    """The header, the event and both budgets, hard and soft, must show the same amount."""
     answer = ask(budgeted, fake="out=40")
     assert answer.status_code == 200, answer.text
     (event,) = budgeted.events(answer.headers["x-request-id"])
@@ -80,8 +84,8 @@ def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
 
 
 def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> None:
-    """Limit, spent, held, reset and the admin's command; a header stops official SDKs from
-    retrying.
+    """The message names limit, spent, held, reset and the admin's command. A header stops
+    official SDKs from retrying.
     """
     refused = next(
         answer
@@ -111,7 +115,7 @@ def settled(gateway: Gateway) -> Decimal | None:
 def test_without_a_bound_nothing_is_sent_under_a_hard_budget(
     budgeted: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """No hold could cover it: the message names the field to set."""
+    """No hold could cover such a request, so the message names the field to set."""
     answer = ask(budgeted, max_tokens=None)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
     sent = {entry["request_id"] for entry in fake_upstream.ledger()["entries"]}
@@ -121,7 +125,7 @@ def test_without_a_bound_nothing_is_sent_under_a_hard_budget(
 def test_a_route_with_a_cap_sends_it_and_holds_for_it(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """If the caller gives no maximum, the cap is sent upstream, and so is a true bound."""
+    """If the caller gives no maximum, the cap is sent upstream, so it really bounds the answer."""
     team = ", budgets: [{period: month, limit_usd: 1}]"
     gateway = start_gateway(
         policy(fake_upstream.url, team=team, deployment=", max_output_tokens: 123")
@@ -136,8 +140,8 @@ def test_a_route_with_a_cap_sends_it_and_holds_for_it(
 def test_a_killed_gateway_gives_back_what_it_had_leased(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """kill -9 with money leased and a request under way: the hold is counted as unknown, the rest
-    is free again.
+    """After kill -9 with leased money and a request in flight, the hold counts as unknown and
+    the rest is free again.
     """
     gateway = start_gateway(
         policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]")
@@ -170,12 +174,13 @@ def _ignoring_the_end(gateway: Gateway) -> None:
 def test_limits_are_told_and_kept(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Headers count down, then 429 with a time that helps."""
+    """Headers count down; then the caller gets 429 with a useful retry time."""
     gateway = start_gateway(policy(fake_upstream.url, team=", limits: {requests_per_minute: 5}"))
     answers = [ask(gateway) for _ in range(7)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2
     left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
-    # Postgres's last figure: if it was slow, the figure may stand for one request more.
+    # The header has Postgres's last figure; if Postgres was slow, two requests may get the same
+    # figure.
     assert left == sorted(left, reverse=True)
     assert (left[0], left[4:]) == (4, [0, 0, 0])
     refused = answers[-1]
@@ -211,8 +216,8 @@ def test_one_request_at_a_time(
 
 
 def test_a_key_is_charged_once(budgeted: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
-    """The same request again is not sent again, another under its key is refused, one that failed
-    may be retried.
+    """The same request is not sent again, another request under its key is refused, and a failed
+    one may be retried.
     """
     first = ask(budgeted, key="k-1", fake="out=3")
     assert first.status_code == 200, first.text
@@ -244,7 +249,7 @@ def _finished(answer: httpx2.Response) -> httpx2.Response | None:
 
 
 def test_the_books_of_budgets_hold_json(budgeted: Gateway) -> None:
-    """The event names its budgets, so that anyone can add it up again."""
+    """The event names its budgets, so that an auditor can add up their sums."""
     answer = ask(budgeted, fake="out=2")
     budgeted.events(answer.headers["x-request-id"])
     (row,) = budgeted.query("SELECT holds FROM tollgate.usage_events")

@@ -14,7 +14,7 @@ from tests.gateway_process import Gateway
 from tests.integration.edge.test_sdk import MESSAGES, fake
 
 COST = re.compile(r'"cost_usd":\s*([0-9.]+|null)')
-# Odd counts, so that the digits of the cost are many.
+# Odd token counts, so that the costs have many digits.
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {"model": "chat", **fake(**{"in": 1237}, cached=401, out=59, think=13)},
     "a stream": {
@@ -29,7 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def receipt_text(gateway: Gateway, http: httpx2.Client, request_id: str) -> str:
-    """The receipt as its team reads it."""
+    """Return the receipt as its team reads it."""
     answer = http.get(f"/v1/requests/{request_id}")
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -39,8 +39,8 @@ def receipt_text(gateway: Gateway, http: httpx2.Client, request_id: str) -> str:
 def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
     gateway: Gateway, http: httpx2.Client, body: dict[str, Any]
 ) -> None:
-    """The cost in the body, in the receipt a moment later, and in the ledger are one number,
-    written alike.
+    """The answer's body, the receipt a moment later and the ledger must have the same cost,
+    digit for digit.
     """
     answer = http.post(
         "/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 90, **body}
@@ -67,7 +67,7 @@ def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
 
 
 def test_an_unknown_cost_is_said_to_be_unknown(gateway: Gateway, http: httpx2.Client) -> None:
-    """The upstream hung: held, and neither zero nor a guess."""
+    """The upstream hung, so the cost is neither zero nor a guess."""
     answer = http.post(
         "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "fake": "hang"}
     )

@@ -1,5 +1,5 @@
-"""`GET /v1/usage/me` of a real gateway: budgets as finance has them, limits as the next request
-will meet them.
+"""`GET /v1/usage/me` of a real gateway: budgets as in finance's view, and the limits for the
+next request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.waiting import eventually
 def test_a_developer_sees_what_is_left_before_it_is_refused(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Every budget the key is charged to, to the nano-dollar of finance's view, and every limit it
-    is under.
+    """The answer has every budget of the key, equal to finance's view to the nano-dollar, and
+    every limit.
     """
     team = (
         ", budgets: [{period: month, limit_usd: 0.5}, {period: day, limit_usd: 0.1, kind: soft}], "

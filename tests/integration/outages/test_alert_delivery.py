@@ -1,5 +1,5 @@
-"""Budget alerts from the ledger to a receiver: real Postgres, real sockets, a signature that the
-receiver checks.
+"""Budget alerts from the ledger to a receiver: real Postgres, real sockets, and a signature that
+the receiver checks.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ SHARES = (Decimal("0.5"), Decimal("0.8"), Decimal(1))
 
 
 class Receiver(ThreadingHTTPServer):
-    """Checks signatures, and answers with the next of `statuses`, else 204.
+    """A receiver that checks signatures and answers with the next of `statuses`, or with 204 if
+    there is none.
 
-    `admission` holds its answers back.
+    `admission` delays its answers.
     """
 
     def __init__(self, key: bytes, *, port: int = 0) -> None:
@@ -91,7 +92,7 @@ class Receiver(ThreadingHTTPServer):
 
 @pytest.fixture
 def receivers() -> Iterator[Callable[..., Receiver]]:
-    """Start receivers that know a secret."""
+    """Yield a function that starts receivers with a secret."""
     running: list[Receiver] = []
 
     def start(secret: str = "a secret of the tests", *, port: int = 0) -> Receiver:
@@ -105,7 +106,7 @@ def receivers() -> Iterator[Callable[..., Receiver]]:
 
 @dataclass
 class Stand:
-    """A ledger, and workers that look after its alerts."""
+    """A ledger and the workers that send its alerts."""
 
     url: str
     webhook: str
@@ -168,7 +169,7 @@ def port_of(stand: Stand) -> int:
 async def test_from_spending_to_the_receiver(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
-    """Each threshold arrives once, lowest first, with the figures of the books."""
+    """Each threshold arrives once, lowest first, with the ledger's figures."""
     receiver = receivers(port=port_of(stand))
     leader, other = stand.worker(), stand.worker()
     stand.spend(499)
@@ -197,7 +198,9 @@ async def test_from_spending_to_the_receiver(
 async def test_a_receiver_that_is_down_hears_it_when_it_is_back(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
-    """Refused, then 503, then taken: once, under one id, each try with a time of its own."""
+    """The receiver refuses, then answers 503, then accepts. The alert has one id, and each try
+    has its own time.
+    """
     job = stand.worker()
     stand.spend(500)
     await job.look()
@@ -219,7 +222,7 @@ async def test_a_receiver_that_is_down_hears_it_when_it_is_back(
 async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     stand: Stand, receivers: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent unsigned, and nothing is lost while somebody sets the variable."""
+    """Nothing is sent unsigned, and no alert is lost until an operator sets the variable."""
     receiver = receivers(port=port_of(stand))
     monkeypatch.delenv("AN_ALERT_SECRET")
     job = stand.worker()
@@ -240,8 +243,8 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
 async def test_another_leader_goes_on_where_the_first_was_cut_off(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
-    """The first loses its connections with one alert delivered: neither that one nor a line in the
-    log comes again.
+    """The first leader loses its connections after one delivered alert. Neither that alert nor
+    its log line may come again.
     """
     receiver = receivers(port=port_of(stand))
     receiver.statuses = [204, 500]
@@ -263,7 +266,7 @@ async def test_another_leader_goes_on_where_the_first_was_cut_off(
 
 
 def policy(upstream: str, webhook: str) -> str:
-    """A hard budget by the month and a soft one by the day, both tiny."""
+    """Return a policy with a tiny monthly hard budget and a tiny daily soft one."""
     return f"""\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -284,9 +287,10 @@ alerts: {{webhook: "{webhook}", secret: "env:FAKE_KEY"}}
 
 
 def ask(gateway: Gateway) -> None:
-    """One request that is charged.
+    """Send one request that is charged.
 
-    On a busy machine the first slice may take longer than a caller waits: 503, free.
+    On a busy machine the first slice may take longer than a caller waits; then the answer is 503,
+    which is free.
     """
     body = {
         "model": "chat",
@@ -311,8 +315,8 @@ def test_a_gateway_tells_once_across_its_own_death(
     fake_upstream: FakeUpstreamProcess,
     receivers: Callable[..., Receiver],
 ) -> None:
-    """From a request to the receiver; killed in the middle of a delivery, it says the same again
-    under the same id.
+    """A gateway that is killed in the middle of a delivery sends the same alert again under the
+    same id.
     """
     receiver = receivers(UPSTREAM_SECRET)
     receiver.admission.clear()
@@ -323,7 +327,7 @@ def test_a_gateway_tells_once_across_its_own_death(
     receiver.admission.set()
     with psycopg.connect(
         gateway.database_url
-    ) as connection:  # its time is not over yet, and the test should not wait
+    ) as connection:  # the alert's lease has not expired yet, and the test should not wait for it
         connection.execute(
             "UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL"
         )

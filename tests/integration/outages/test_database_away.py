@@ -1,5 +1,5 @@
-"""Postgres goes away under a gateway, and under one that starts: known keys serve for the stated
-time, no others.
+"""Postgres is lost under a running gateway and under a starting one: only known keys work, and
+only for the stated time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tests.waiting import eventually, soon
 
 MINE, REVOKED, UNKNOWN = key(1), key(2), key(9)
 OUTAGE_S = 600.0
-LONG_S = 3600.0  # a look by itself would come too late for any test
-REVOKED_WITHIN_S = 5.0  # promised
+LONG_S = 3600.0  # so rare that a poll would come too late for any test
+REVOKED_WITHIN_S = 5.0  # promised, in seconds
 
 
 @pytest.fixture
 def keys(key_store: KeyStore) -> KeyStore:
-    """A database with a policy, and two keys of team payments."""
+    """Return the key store of a database with a policy and two keys of team payments."""
     for each in (MINE, REVOKED):
         key_store.create(key_record(each), created_by="ada")
     return key_store
@@ -51,7 +51,7 @@ def keys(key_store: KeyStore) -> KeyStore:
 
 @dataclass
 class Replica:
-    """A worker's snapshot as `main` puts it together, without the gateway around it."""
+    """A worker's snapshot as `main` assembles it, without the gateway around it."""
 
     database: Database
     home: Path
@@ -84,7 +84,7 @@ class Replica:
         )
 
     def answer(self, sent: str) -> str:
-        """The team of a key, or the code of its refusal."""
+        """Return the team of a key, or the code of its refusal."""
         headers = [(b"authorization", f"Bearer {sent}".encode())]
         try:
             return authenticate(headers, self.holder, now=self.clock.now, allows_demo=False).team
@@ -92,7 +92,9 @@ class Replica:
             return error.code
 
     async def hears(self, sent: str) -> str:
-        """The same for a caller, for whom Postgres is asked once more if that can matter."""
+        """Return the same for a caller: Postgres is queried once more if that can change the
+        answer.
+        """
         try:
             headers = [(b"api-key", sent.encode())]
             return (
@@ -107,7 +109,7 @@ class Replica:
 
 @asynccontextmanager
 async def running(*replicas: Replica) -> AsyncIterator[None]:
-    """Replicas in the background, as in a gateway."""
+    """Run replicas in the background, as a gateway does."""
     supervisors = [Supervisor(replica.clock, on_failure=lambda loop: None) for replica in replicas]
     for replica, supervisor in zip(replicas, supervisors, strict=True):
         supervisor.start(replica.refresher.loops())
@@ -121,7 +123,7 @@ async def running(*replicas: Replica) -> AsyncIterator[None]:
 
 @pytest.fixture
 def replicas(admission: PostgresGate, tmp_path: Path) -> Iterator[list[Replica]]:
-    """Two workers of two machines, in the gateway's role."""
+    """Yield two workers of two machines in the gateway's role."""
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
     yield [Replica(database, tmp_path / str(number)) for number, database in enumerate(databases)]
     for database in databases:
@@ -131,7 +133,9 @@ def replicas(admission: PostgresGate, tmp_path: Path) -> Iterator[list[Replica]]
 async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """The poll is off here: the notification must come. And the file forgets the key as well."""
+    """Polling is off, so only the notification can bring the revocation. The snapshot file must
+    forget the key as well.
+    """
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
     two = [
         Replica(database, tmp_path / str(number), every_s=LONG_S)
@@ -163,8 +167,8 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
 async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called_invalid(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """The poll is off here, and no notification is awaited: official SDKs never retry after a
-    401.
+    """Polling is off and no notification is awaited. Official SDKs never retry after a 401, so a
+    valid key must not get one.
     """
     database = Database(admission.url, role="tollgate_gateway")
     replica = Replica(database, tmp_path, every_s=LONG_S)
@@ -186,7 +190,7 @@ async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called
 async def test_a_revoked_key_stops_while_nobody_can_listen(
     keys: KeyStore, replicas: list[Replica], database_url: str
 ) -> None:
-    """The listening connection is broken again and again: both replicas look by themselves."""
+    """The listening connection breaks again and again, so both replicas must poll."""
     end = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
         "AND query LIKE 'LISTEN %'"
@@ -209,8 +213,8 @@ async def test_a_revoked_key_stops_while_nobody_can_listen(
 async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica]
 ) -> None:
-    """Unknown keys wait, wrong ones are wrong; after the stated time all wait; it heals without a
-    restart.
+    """Unknown keys are called unavailable, wrong ones invalid. After the stated time every key
+    is unavailable until Postgres is back; no restart is needed.
     """
     replica = replicas[0]
     forged = MINE[:14] + key(4)[14:]
@@ -242,8 +246,8 @@ async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
 async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica], dead: str
 ) -> None:
-    """Not for a whole new time, and never a key that was revoked before; whether Postgres is down
-    or hangs.
+    """A restart must not extend the stated time or accept a revoked key, whether Postgres is
+    down or hangs.
     """
     before = replicas[0]
     async with running(before):
@@ -269,7 +273,7 @@ async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
 async def test_a_start_long_after_serves_nobody_from_the_file(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica]
 ) -> None:
-    """A machine that was off over night knows nothing any more."""
+    """A machine that was off overnight must not trust its old snapshot."""
     before = replicas[0]
     async with running(before):
         await soon(before.path.exists, "the file")
@@ -283,7 +287,7 @@ async def test_a_start_long_after_serves_nobody_from_the_file(
 def test_a_gateway_restarted_in_an_outage_goes_on(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The whole of it: known keys are answered, unknown ones wait, a new key works when Postgres is
+    """Known keys are answered and unknown ones get a retry; a new key works when Postgres is
     back.
     """
     gateway = start_gateway(small(fake_upstream.url), database_url=admission.url)
@@ -303,7 +307,7 @@ def test_a_gateway_restarted_in_an_outage_goes_on(
 
 
 def ask(gateway: Gateway, sent: str) -> int:
-    """The status of one small request."""
+    """Return the status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {sent}"}
     return httpx2.post(

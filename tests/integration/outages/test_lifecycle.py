@@ -1,5 +1,5 @@
-"""A gateway that stops, and a database that is away: nothing is lost, and a database fault is no
-auth fault.
+"""A gateway that stops and a database that is away: nothing is lost, and a database error is no
+authentication error.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def begin_streams(
 def test_a_stop_lets_live_streams_finish(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """SIGTERM: no new request is accepted, running ones get their time, every event is in the
-    ledger before the process ends.
+    """After SIGTERM no new request is accepted. Running ones get their time, and every event is
+    in the ledger before the process ends.
     """
     gateway = start_gateway(small(fake_upstream.url), drain_s=20)
     with ThreadPoolExecutor(20) as pool:
@@ -93,8 +93,8 @@ def test_a_stop_lets_live_streams_finish(
 def test_a_stop_that_cannot_wait_loses_no_event(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Streams longer than their remaining time end with an error event; the generated part is in
-    the ledger.
+    """Streams that exceed the remaining time end with an error event, and their generated part
+    is in the ledger.
     """
     gateway = start_gateway(small(fake_upstream.url), drain_s=1)
     with ThreadPoolExecutor(20) as pool:
@@ -118,8 +118,8 @@ def test_a_running_gateway_makes_the_months_to_come(
     start_gateway: StartGateway,
     fake_upstream: FakeUpstreamProcess,
 ) -> None:
-    """In its narrow role, which cannot create tables: a replica left alone for months still has its
-    partitions.
+    """The gateway's role cannot create tables, but a replica that is left alone for months must
+    still get its partitions.
     """
     ahead = partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93))
     assert ahead == []
@@ -140,7 +140,7 @@ def test_a_running_gateway_makes_the_months_to_come(
 
 @pytest.fixture
 def own_postgres() -> Any:
-    """A server that a test may stop and start again."""
+    """Yield a server that a test may stop and start again."""
     home = Path(tempfile.mkdtemp(prefix="tollgate-test-", dir="/tmp"))
     home.chmod(0o711)
     server = EmbeddedPostgres(home)
@@ -156,8 +156,8 @@ def own_postgres() -> Any:
 def test_a_database_that_is_away_is_no_auth_fault(
     own_postgres: Any, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Known keys work on, nothing is lost, wrong keys stay wrong, and a key we cannot know gets 503
-    and not 401.
+    """Known keys keep working and wrong keys stay wrong. A key that cannot be checked gets 503
+    instead of 401.
     """
     server, url = own_postgres
     gateway = start_gateway(small(fake_upstream.url), database_url=url)
@@ -168,8 +168,8 @@ def test_a_database_that_is_away_is_no_auth_fault(
     during = [post(gateway, stream=is_stream) for is_stream in (False, True, False)]
     assert [answer.status_code for answer in during] == [200, 200, 200]
     assert post(gateway, key="tg_typo").status_code == 401
-    # A well-formed unknown key: first it is just unknown, and once the snapshot is stale, its
-    # validity cannot be known.
+    # A well-formed unknown key is first just unknown. Once the snapshot is stale, its validity
+    # cannot be known.
     stranger = factories.key(5)
     assert post(gateway, key=stranger).status_code in (401, 503)
     eventually(
@@ -191,7 +191,7 @@ def test_a_database_that_is_away_is_no_auth_fault(
         200,
         200,
         200,
-    ]  # of the worker that settled them
+    ]  # written by the worker that settled them
 
     assert server.start() == url
     for answer in during:
@@ -203,7 +203,7 @@ def test_a_database_that_is_away_is_no_auth_fault(
 def test_a_new_policy_is_in_force_within_seconds(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Without a restart; a request keeps the version it began with, and its event names it."""
+    """No restart is needed. A request keeps its first version, and its event names it."""
     document = small(fake_upstream.url)
     gateway = start_gateway(document)
     assert post(gateway).headers["x-tollgate-policy"] == "1"
@@ -222,8 +222,8 @@ def test_a_new_policy_is_in_force_within_seconds(
 def test_without_a_policy_it_is_alive_and_not_ready(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A gateway may start before its first policy: `/readyz` names the missing part and its
-    remedy, which works.
+    """A gateway may start before its first policy; `/readyz` names the missing part and a remedy
+    that works.
     """
     gateway = start_gateway(None)
     ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz")

@@ -1,5 +1,5 @@
-"""A running gateway for the person on call: readiness, metrics, engines, and no names of teams
-or users.
+"""A running gateway as the person on call sees it: readiness, metrics and engines, without names
+of teams or users.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tests.waiting import eventually
 
 
 def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.Client) -> None:
-    """Journal, writer, unknown share and partitions, each with its status and remedy."""
+    """The page lists journal, writer, unknown share and partitions, each with its status and
+    remedy.
+    """
 
     def looked() -> dict[str, Any] | None:
         body: dict[str, Any] = http.get("/readyz").json()
@@ -39,7 +41,7 @@ def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.C
 
 
 def test_metrics_say_how_the_journal_is(gateway: Gateway, http: httpx2.Client) -> None:
-    """Every gauge the alert rules read has a value from the start, and the disk's speed is
+    """Every gauge that the alert rules read has a value from the start, and the disk's speed is
     measured.
     """
     http.post(
@@ -60,7 +62,7 @@ def test_metrics_say_how_the_journal_is(gateway: Gateway, http: httpx2.Client) -
 
 
 def test_the_gateway_looks_at_its_own_engines_alone(gateway: Gateway) -> None:
-    """One round comes at once; a provider is never probed."""
+    """The first round of probes comes at once; a provider is never probed."""
     rows = eventually(
         lambda: gateway.query("SELECT DISTINCT deployment, is_up FROM tollgate.engine_samples"),
         "a look at the engines",
@@ -69,7 +71,9 @@ def test_the_gateway_looks_at_its_own_engines_alone(gateway: Gateway) -> None:
 
 
 def test_an_end_user_is_not_named_in_the_ledger(gateway: Gateway, http: httpx2.Client) -> None:
-    """The policy says nothing of end users, so the safe rule holds: recognised, not named."""
+    """The policy has no rule for end users, so the safe default applies: users are distinguished
+    but not named.
+    """
     ids = [
         http.post(
             "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "user": user}

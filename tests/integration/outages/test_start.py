@@ -21,7 +21,7 @@ from tests.gateway_process import REPOSITORY, free_port
 
 
 def serve(database_url: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `tollgate serve`, which is expected to end by itself."""
+    """Run `tollgate serve` and return its result; it is expected to end by itself."""
     settings = {
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_DATABASE_URL": database_url,
@@ -41,13 +41,13 @@ def serve(database_url: str, home: Path, *arguments: str) -> subprocess.Complete
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a pepper of its own."""
+    """Return a home with its own pepper."""
     pepper.create(tmp_path / "pepper")
     return tmp_path
 
 
 def test_without_a_pepper_it_does_not_start(database_url: str, tmp_path: Path) -> None:
-    """Every key would look wrong; the message names the command that makes one."""
+    """Without a pepper every key would look wrong; the message names the command that makes one."""
     ended = serve(database_url, tmp_path)
     assert ended.returncode == 2
     assert "tollgate db upgrade" in ended.stderr
@@ -57,7 +57,7 @@ def test_without_a_pepper_it_does_not_start(database_url: str, tmp_path: Path) -
 def test_with_the_pepper_of_another_database_it_does_not_start(
     database: Database, database_url: str, home: Path
 ) -> None:
-    """It would turn every key away as unknown."""
+    """With that pepper, every key would be refused as unknown."""
     theirs, key = Pepper(secrets.token_bytes(32)), mint(secrets.token_bytes(RANDOM_BYTES))
     key_id = key_id_of(key)
     assert key_id is not None
@@ -79,7 +79,9 @@ def test_with_the_pepper_of_another_database_it_does_not_start(
 def test_host_and_port_on_the_command_line_win_over_the_settings(
     database_url: str, home: Path
 ) -> None:
-    """The settings of these tests name a free port; the one that is given here is taken."""
+    """The settings of these tests name a free port, so the port on the command line must replace
+    it.
+    """
     with socket.create_server(("127.0.0.2", 0)) as held:
         port = held.getsockname()[1]
         ended = serve(database_url, home, "--host", "127.0.0.2", "--port", str(port))
