@@ -20,7 +20,7 @@ OPERATIONS = "[chat, completions, responses, embeddings]"
 
 
 def deployments(engine: Engine) -> dict[str, str]:
-    """Each kind of upstream by the name of its route: provider, address and more fields."""
+    """Return each kind of upstream by the name of its route: provider, address and more fields."""
     windowed = f", context_window: {WINDOW}"
     return {
         "older": f'provider: openai_compatible, base_url: "{engine.url("max_tokens")}"',
@@ -36,7 +36,9 @@ def deployments(engine: Engine) -> dict[str, str]:
 
 
 def policy(engine: Engine, *, team: str | None = None) -> str:
-    """A route for each kind of upstream; by default each key has a hard budget of its own."""
+    """Return a policy with a route for each kind of upstream. By default each key has its own
+    hard budget.
+    """
     kinds = deployments(engine)
     budgets = f"[{{period: month, limit_usd: {LIMIT_USD}}}]"
     more = f', keys: [{{key: "*", budgets: {budgets}}}]' if team is None else team
@@ -60,7 +62,7 @@ teams:
 
 @dataclass
 class Bounded:
-    """The gateway, its engine, and the key that asks."""
+    """A gateway with its engine and the key that sends the requests."""
 
     gateway: Gateway
     engine: Engine
@@ -68,25 +70,25 @@ class Bounded:
     unused: list[str] = field(default_factory=list)
 
     def provide(self, count: int) -> None:
-        """Make so many keys, and wait until the gateway knows them all."""
+        """Make this many keys, and wait until the gateway knows them all."""
         self.unused = [self.gateway.make_key("poor") for _ in range(count)]
         newest = {"authorization": f"Bearer {self.unused[-1]}"}
         url = f"{self.gateway.base_url}/models"
         eventually(lambda: httpx2.get(url, headers=newest).status_code == 200, "the newest key")
 
     def renew(self) -> None:
-        """Take a new key, and so a new budget."""
+        """Use a new key, which has a new budget."""
         self.key = self.unused.pop()
 
     def post(self, path: str, body: dict[str, Any] | bytes) -> httpx2.Response:
-        """Send a body as it is."""
+        """Send a body unchanged."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         url = f"{self.gateway.base_url}/{path}"
         return httpx2.post(url, content=content, headers=headers, timeout=60)
 
     def event(self, answer: httpx2.Response) -> dict[str, Any]:
-        """The only event of an answered request."""
+        """Return the only event of an answered request."""
         (event,) = self.gateway.events(answer.headers["x-request-id"])
         return event
 
@@ -104,7 +106,7 @@ class Bounded:
     def try_one(self, path: str, body: dict[str, Any]) -> Bill | None:
         """Send one request and compare its event and its budget with the engine's ledger.
 
-        Returns the engine's bill, None if nothing was sent.
+        Returns the engine's bill, or None if nothing was sent.
         """
         before = len(self.engine.bills)
         answer = self.post(path, body)

@@ -1,4 +1,4 @@
-"""The attacks' fixtures besides those of all tests."""
+"""The attacks' fixtures, in addition to those of all tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.integration.postgres_gate import PostgresGate
 
 @pytest.fixture
 def admission(database_url: str) -> Iterator[PostgresGate]:
-    """The way to the test's own database, to be shut, frozen and opened."""
+    """Yield a gate in front of the test's own database, which the test can shut, freeze and
+    open.
+    """
     made = PostgresGate(database_url)
     yield made
     made.close()
@@ -23,14 +25,14 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 
 @pytest.fixture
 def permissive_engine() -> Iterator[Engine]:
-    """An upstream that honours one maximum for each endpoint and bills all else."""
+    """Yield an upstream that honours one maximum for each endpoint and bills everything else."""
     with running_engine() as engine:
         yield engine
 
 
 @pytest.fixture
 def poor(start_gateway: StartGateway, permissive_engine: Engine) -> Bounded:
-    """A gateway before the permissive engine, with a small hard budget for each key."""
+    """Return a gateway before the permissive engine, with a small hard budget for each key."""
     return bounded(start_gateway, permissive_engine)
 
 
@@ -41,9 +43,9 @@ def red_and_blue(
     migrated_template: str,
     fake_upstream: FakeUpstreamProcess,
 ) -> Iterator[Gateway]:
-    """A gateway with teams red and blue, for attacks that leave it as they found it.
+    """Yield a gateway with teams red and blue, for attacks that leave it unchanged.
 
-    Its database is its own: one that another shared gateway uses belongs to that one's pepper.
+    It has its own database, because a database belongs to one pepper and so to one shared gateway.
     """
     for url in new_database(postgres_url, migrated_template):
         yield from launch_gateway(two_teams(f"{fake_upstream.url}/v1"), url)

@@ -1,9 +1,9 @@
-"""An upstream that accepts everything and bills as much as it can: the other side of a hold.
+"""An upstream that accepts everything and bills as much as it can: the adversary of a hold.
 
-Each endpoint honours exactly one maximum, the one that the address names; every other member is
-ignored, as compatible servers do. Each prompt of a list is answered, `n` times. One byte is one
-token, a picture costs as much as a provider charges for a large one, tools are written into the
-prompt as indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
+Each endpoint honours exactly one maximum, which the address names. It ignores every other member,
+as compatible servers do. It answers each prompt of a list `n` times. One byte is one token, and a
+picture costs as much as a provider charges for a large one. Tools are written into the prompt as
+indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-WINDOW = 1024  # of the addresses that name a window
-UNBOUNDED = 4000  # tokens of an answer that nothing bounds
+WINDOW = 1024  # tokens, for addresses that name a window
+UNBOUNDED = 4000  # tokens of an answer without any limit
 PICTURE_TOKENS = 1500
 TOOL_PREFACE = 400
 CREATED = 1_764_000_000
@@ -27,7 +27,7 @@ _PIECES = re.compile(r"\s+|\w|[^\w\s]")
 
 @dataclass
 class Bill:
-    """One answered request: the body, and the engine's counts."""
+    """One answered request: the body and the engine's counts."""
 
     path: str
     body: dict[str, Any]
@@ -44,13 +44,15 @@ class Engine:
     refused: list[str] = field(default_factory=list)
 
     def url(self, member: str, *modes: str) -> str:
-        """The address of an engine whose chats honour `member`; `strict` refuses both members."""
+        """Return the address of an engine whose chats honour `member`; `strict` refuses both
+        members.
+        """
         return f"http://127.0.0.1:{self.port}/{'+'.join((member, *modes))}/v1"
 
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:
-    """Serve until the end of the block."""
+    """Serve an engine until the end of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.engine = Engine(server.server_port)  # type: ignore[attr-defined]
@@ -119,7 +121,7 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
 
 
 def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
-    """Return the prompts that are answered one by one."""
+    """Return the prompts, each of which is answered separately."""
     if path == "chat/completions":
         return [body.get("messages")]
     prompt = body.get("prompt" if path == "completions" else "input")
@@ -129,7 +131,9 @@ def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
 
 
 def _tokens(value: Any) -> int:
-    """Return a token for each byte of text and each id; pictures cost a provider's charge."""
+    """Return one token for each byte of text and each token id; a picture counts as a provider
+    charges it.
+    """
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, int):

@@ -12,7 +12,7 @@ from http.client import HTTPResponse
 from tests.gateway_process import Gateway
 
 CHAT = "/v1/chat/completions"
-# The team that attacks, and the one that must be served meanwhile.
+# The team that attacks, and the team that must be served meanwhile.
 POLICY = """\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -27,13 +27,13 @@ teams:
 
 
 def two_teams(url: str, *, model: str = "fake/style:vllm", provider: str = "vllm") -> str:
-    """A policy with teams red and blue."""
+    """Return a policy with teams red and blue."""
     return POLICY.format(url=url, model=model, provider=provider)
 
 
 @contextmanager
 def connected(gateway: Gateway, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
-    """A socket to the gateway."""
+    """Yield a socket to the gateway."""
     with socket.socket() as connection:
         if receive_buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -44,7 +44,7 @@ def connected(gateway: Gateway, *, receive_buffer: int | None = None) -> Iterato
 
 @contextmanager
 def many_connected(gateway: Gateway, count: int) -> Iterator[list[socket.socket]]:
-    """So many sockets."""
+    """Yield this many sockets to the gateway."""
     with ExitStack() as stack:
         yield [stack.enter_context(connected(gateway)) for _ in range(count)]
 
@@ -52,7 +52,7 @@ def many_connected(gateway: Gateway, count: int) -> Iterator[list[socket.socket]
 def request(
     gateway: Gateway, content: bytes, *, team: str = "", path: str = CHAT, headers: str = ""
 ) -> bytes:
-    """A whole request of a team."""
+    """Return a whole request of a team."""
     key = gateway.keys[team] if team else gateway.key
     return (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n"
@@ -61,40 +61,40 @@ def request(
 
 
 def question(**members: object) -> bytes:
-    """A body of a chat."""
+    """Return the body of a chat."""
     return json.dumps(
         {"model": "vllm", "messages": [{"role": "user", "content": "Hi"}], **members}
     ).encode()
 
 
 def answer(connection: socket.socket) -> tuple[int, bytes]:
-    """Status and body of the next answer."""
+    """Return the status and body of the next answer."""
     response = HTTPResponse(connection)
     response.begin()
     return response.status, response.read()
 
 
 def refusal(connection: socket.socket) -> tuple[int, str]:
-    """Status and code of an error answer."""
+    """Return the status and code of an error answer."""
     status, body = answer(connection)
     return status, str(json.loads(body)["error"]["code"])
 
 
 def is_ended(connection: socket.socket) -> bool:
-    """Whether the gateway ended the connection; waits until it did."""
+    """Return True when the gateway has ended the connection; wait until then."""
     with contextlib.suppress(ConnectionResetError):
         return connection.recv(1) == b""
     return True
 
 
 def send_all(connection: socket.socket, content: bytes) -> None:
-    """Send as much as is taken: a gateway that has refused may close meanwhile."""
+    """Send as much as the gateway accepts: after a refusal it may close meanwhile."""
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):
         connection.sendall(content)
 
 
 def resident_bytes(gateway: Gateway) -> int:
-    """The memory of the gateway's process."""
+    """Return the memory of the gateway's process, in bytes."""
     assert gateway.process is not None
     with open(f"/proc/{gateway.process.pid}/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * 4096

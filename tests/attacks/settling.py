@@ -34,8 +34,10 @@ def policy(
     *,
     extra: str = "",
 ) -> str:
-    """A policy with a route for each deployment, beside `routes`. `deployments` maps names, which
-    are also the models, to providers; `extra` is appended to the one team, for budgets.
+    """Return a policy with a route for each deployment, in addition to `routes`.
+
+    `deployments` maps names, which are also the models, to providers; `extra` is appended to the
+    one team, for budgets.
     """
     operations = "operations: [chat, completions, responses, embeddings]"
     listed = "\n".join(
@@ -78,13 +80,15 @@ def ask(
 
 
 def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
-    """The one event that an answer's request has."""
+    """Return the one event of an answer's request."""
     (found,) = gateway.events(answer.headers["x-request-id"])
     return found
 
 
 def open_stream(gateway: Gateway, model: str, **members: Any) -> socket.socket:
-    """Ask for a stream over a socket of our own, which decides when it reads and when it leaves."""
+    """Request a stream over a plain socket, so that the test decides when to read and when to
+    leave.
+    """
     body = json.dumps({"model": model, "messages": MESSAGES, "stream": True, **members}).encode()
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

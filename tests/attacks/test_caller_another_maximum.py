@@ -1,8 +1,8 @@
-"""`n_predict` beside `max_tokens`: llama.cpp takes the first, so USD 12 of a budget of 2 were
+"""`n_predict` beside `max_tokens`: llama.cpp obeys the first, so USD 12 of a budget of USD 2 were
 spent.
 
-The bound that is sent stands in the members that OpenAI's dialect has. Members by which some server
-overrules it need leave, and whoever gives it has no bound.
+The gateway sends its bound in the members of OpenAI's dialect. A member by which some server
+overrules that bound needs permission, and a request with it has no bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MESSAGES = [{"role": "user", "content": "x"}]
 
 @pytest.mark.parametrize("member", FEATURES["other_maximum"].members)
 def test_it_is_refused_and_nothing_is_sent(poor: Bounded, member: str) -> None:
-    """The answer names the member, so that its sender can leave it out."""
+    """The answer names the member, so that the caller can leave it out."""
     body = {"model": "older", "messages": MESSAGES, "max_tokens": 10, member: 100_000}
     answer = poor.post("chat/completions", body)
     assert answer.status_code == 400
@@ -29,7 +29,7 @@ def test_it_is_refused_and_nothing_is_sent(poor: Bounded, member: str) -> None:
 
 
 def test_where_it_is_allowed_nothing_is_bounded() -> None:
-    """So no hard budget admits it."""
+    """Without a bound, no hard budget may admit the request."""
     asked = factories.facts(features=frozenset({"other_maximum"}), output_bound_tokens=10)
     found = bound_of(
         asked,

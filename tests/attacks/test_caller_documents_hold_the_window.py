@@ -32,7 +32,7 @@ PARTS: list[dict[str, Any]] = [
 def test_without_a_window_a_hard_budget_refuses_it(
     poor: Bounded, path: str, part: dict[str, Any]
 ) -> None:
-    """Nothing bounds the text that a provider reads from it."""
+    """Nothing bounds the text that a provider reads from a document."""
     member = "messages" if path.startswith("chat") else "input"
     content = [{"type": "text", "text": "hi"}, part]
     body = {"model": "older", member: [{"role": "user", "content": content}]}
@@ -50,7 +50,7 @@ def test_without_a_window_a_hard_budget_refuses_it(
     ],
 )
 def test_text_is_still_bounded_by_its_bytes(content: list[dict[str, Any]]) -> None:
-    """Agents' usual requests need no window."""
+    """The usual requests of agents need no window."""
     import msgspec
 
     body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": content}]})

@@ -1,5 +1,5 @@
-"""A body of 126 KiB with 42,900 empty tools kept the event loop for 170 ms, and other teams got
-503.
+"""A body of 126 KiB with 42,900 empty tools blocked the event loop for 170 ms, and other teams
+got 503.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gateway.wire.openai.request_tools import MAX_TOOLS
 
 
 def with_tools(*tools: bytes) -> bytes:
-    """A chat with these tools."""
+    """Return a chat with these tools."""
     return b'{"model":"m","messages":[],"tools":[' + b",".join(tools) + b"]}"
 
 
 def namespace(count: int) -> bytes:
-    """A namespace of so many tools."""
+    """Return a namespace with this many tools."""
     return b'{"type":"namespace","name":"n","tools":[' + b",".join([b"{}"] * count) + b"]}"
 
 
@@ -34,14 +34,14 @@ def namespace(count: int) -> bytes:
     ids=["one more", "42,900", "a namespace", "900 namespaces"],
 )
 def test_more_tools_than_anybody_sends_are_refused(body: bytes) -> None:
-    """They are counted before they are read; those of a namespace are tools too."""
+    """Tools are counted before they are read, and those in a namespace count too."""
     with pytest.raises(InvalidRequest, match="more than 1,024 tools") as refused:
         read_request(Operation.CHAT, body)
     assert refused.value.param == "tools"
 
 
 def test_as_many_as_are_allowed_are_read() -> None:
-    """OpenAI takes 128."""
+    """OpenAI accepts 128 tools."""
     body = with_tools(
         *[b'{"type":"function","function":{"name":"f"}}'] * (MAX_TOOLS - 2), namespace(1)
     )
@@ -49,5 +49,5 @@ def test_as_many_as_are_allowed_are_read() -> None:
 
 
 def test_a_small_body_of_many_objects_is_read_in_the_thread() -> None:
-    """Its size says nothing of the time that it takes."""
+    """The size of a body does not show how long its decoding takes."""
     assert is_large(with_tools(*[b"{}"] * 6_000))

@@ -1,5 +1,5 @@
-"""vLLM keeps pictures by the `uuid` that a caller names: another team's was read, or replaced, by
-its name.
+"""vLLM caches pictures by a `uuid` that the caller names, so a caller could read or replace
+another team's picture.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("part", PARTS)
 def test_it_needs_leave(poor: Bounded, part: dict[str, Any]) -> None:
-    """The salt of a team's cache is no part of that key."""
+    """The salt of a team's cache is not a part of that key, so `uuid` needs permission."""
     body = {"model": "windowed", "messages": [{"role": "user", "content": [part]}]}
     answer = poor.post("chat/completions", body)
     assert answer.status_code == 400, answer.text

@@ -1,5 +1,5 @@
-"""A number beyond every type was an uncaught error: 502, which SDKs try again, and an alarm for the
-operator.
+"""A number beyond every type was an uncaught error: a 502, which SDKs retry, and an alarm for
+the operator.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_it_is_refused_as_any_other_body_that_cannot_be_read(name: str) -> None:
-    """400 with the reason; nothing is sent."""
+    """The answer is 400 with the reason, and nothing is sent."""
     with pytest.raises(InvalidRequest, match="Nothing was sent"):
         read_request(Operation.CHAT, BODIES[name])
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_question_about_it_is_refused_too(name: str) -> None:
-    """`POST /v1/route/explain` reads the same body."""
+    """`POST /v1/route/explain` reads the same bodies."""
     with pytest.raises(InvalidRequest):
         read_question(BODIES[name])

@@ -1,5 +1,5 @@
-"""Checks D1: a plain 200 without usage was held as `unknown`, though the same answer streamed was
-counted.
+"""Checks D1: a plain 200 without usage was held as `unknown`, while the same answer as a stream
+was counted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ASKED = {Operation.CHAT: {"messages": []}, Operation.COMPLETIONS: {"prompt": "x"
 
 
 def counting(*pieces: bytes) -> Stage:
-    """A stage with the gateway's own counter, without a tokenizer."""
+    """Return a stage with the gateway's own counter, without a tokenizer."""
     return Stage(FakeTransport([FakeUpstreamAnswer(list(pieces))]), counter=OfflineTokenCounter({}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("operation", MUTE)
 async def test_it_is_counted(operation: Operation) -> None:
-    """A budget of a cent refused after 42 answers that had cost 0.0039 USD: 61 % of it could not be
-    spent.
+    """A budget of one cent refused after 42 answers that had cost 0.0039 USD: 61 % of it could
+    not be spent.
     """
     on = counting(json.dumps({"model": "m-1", **MUTE[operation]}).encode())
     one = factories.deployment(operations=frozenset({operation}))
@@ -55,7 +55,7 @@ async def test_it_is_counted(operation: Operation) -> None:
 
 
 async def test_an_empty_answer_without_usage_has_no_output() -> None:
-    """It came whole: nothing was written, and that is known."""
+    """The answer came whole, so it is known that no output was written."""
     whole = {"model": "m-1", "choices": [{"message": {"role": "assistant", "content": ""}}]}
     on = counting(json.dumps(whole).encode())
     await on.answer(body())
@@ -63,7 +63,7 @@ async def test_an_empty_answer_without_usage_has_no_output() -> None:
 
 
 async def test_a_plain_answer_put_together_from_a_stream_is_counted() -> None:
-    """An engine that ignores `stream_options` says its usage nowhere."""
+    """An engine that ignores `stream_options` reports no usage at all."""
     on = counting(piece(TEXT[:40]), piece(TEXT[40:]), b"data: [DONE]\n\n")
     own = factories.deployment(provider="vllm", is_self_hosted=True, capabilities=frozenset())
     await on.answer(body(), own)

@@ -1,6 +1,4 @@
-"""Checks D2: HTTP 200 with an error object and nothing else was handed to the caller, with no
-fallback.
-"""
+"""Checks D2: HTTP 200 with only an error object was forwarded to the caller, without failover."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def deployment(name: str, operation: Operation, provider: str = "openai_compatib
 @pytest.mark.parametrize("provider", ["openai_compatible", "vllm"])
 @pytest.mark.parametrize("operation", BODIES)
 async def test_a_plain_one_is_tried_elsewhere(operation: Operation, provider: str) -> None:
-    """Official SDKs hand such a body on as an answer whose `choices` is None."""
+    """Official SDKs return such a body as an answer whose `choices` is None."""
     error, good = json.dumps(ERROR).encode(), WHOLE
     is_assembled = provider == "vllm" and operation in (Operation.CHAT, Operation.COMPLETIONS)
     first = b"data: " + error + b"\n\ndata: [DONE]\n\n" if is_assembled else error
@@ -66,7 +64,7 @@ async def test_a_plain_one_is_tried_elsewhere(operation: Operation, provider: st
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_alone_it_is_an_upstream_error(shape: dict[str, Any]) -> None:
-    """502 in the caller's dialect, and zero in the ledger: nothing was answered."""
+    """The caller gets 502 in its dialect, and the ledger has zero: nothing was answered."""
     on = once(FakeUpstreamAnswer([json.dumps(shape).encode()]))
     with pytest.raises(UpstreamError):
         await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
@@ -83,7 +81,7 @@ async def test_its_own_usage_is_charged() -> None:
 
 
 async def test_an_answer_beside_the_error_is_an_answer() -> None:
-    """Only a 200 that holds nothing but an error is one."""
+    """A 200 counts as an error only if it holds nothing but the error."""
     both = {**ERROR, "choices": [{"message": {"content": "half"}, "finish_reason": "error"}]}
     on = stage(FakeUpstreamAnswer([json.dumps(both).encode()]))
     answer = await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
@@ -92,7 +90,7 @@ async def test_an_answer_beside_the_error_is_an_answer() -> None:
 
 @pytest.mark.parametrize("operation", [Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES])
 async def test_a_streamed_one_is_tried_elsewhere(operation: Operation) -> None:
-    """On `/v1/responses` the bare error was passed on, and the attempt called cut."""
+    """On `/v1/responses` the bare error was forwarded, and the attempt was recorded as cut."""
     first = b"data: " + json.dumps(ERROR).encode() + b"\n\n"
     done = (
         b"data: "

@@ -6,7 +6,7 @@ from tests.attacks.bounded import Bounded
 
 
 def test_best_of_0_passes_as_it_came_and_counts_as_one(poor: Bounded) -> None:
-    """The official SDK sends it in its own tests."""
+    """The official SDK sends `best_of: 0` in its own tests."""
     body = {"model": "older", "prompt": "x", "best_of": 0, "max_tokens": 20}
     bill = poor.try_one("completions", body)
     assert bill is not None
@@ -14,7 +14,7 @@ def test_best_of_0_passes_as_it_came_and_counts_as_one(poor: Bounded) -> None:
 
 
 def test_best_of_is_refused_out_of_its_range(poor: Bounded) -> None:
-    """A figure below 0 bounds nothing."""
+    """A value below 0 bounds nothing."""
     for best_of in (-1, 129):
         body = {"model": "older", "prompt": "x", "best_of": best_of, "max_tokens": 20}
         answer = poor.post("completions", body)

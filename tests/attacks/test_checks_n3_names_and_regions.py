@@ -18,7 +18,7 @@ def regions(declared: str) -> str:
 
 
 def test_a_model_may_have_an_equals_sign() -> None:
-    """Some servers name a model with its options."""
+    """Some servers put a model's options into its name."""
     assert (
         parse(DOCUMENT.replace("model: plain-1", "model: 'm-1=q4'")).policy.deployments["one"].model
         == "m-1=q4"
@@ -26,7 +26,9 @@ def test_a_model_may_have_an_equals_sign() -> None:
 
 
 def test_a_declared_region_may_have_several_parents() -> None:
-    """As built-in ones may: a home of two countries, and a site in both of one's own groupings."""
+    """Built-in regions may have several parents, such as a home of two countries; a declared
+    site may be in two groupings.
+    """
     tree = parse(regions("{home: [de, ch], emea: [site, uk], dach: [site, at]}")).policy.region_tree
     assert {"emea", "dach"} <= tree.ancestors("site")
     assert tree.covered("site", frozenset({"dach"}))
@@ -43,7 +45,7 @@ def test_a_declared_region_may_have_several_parents() -> None:
     ],
 )
 def test_what_is_no_order_is_still_rejected(declared: str, said: str) -> None:
-    """A region inside itself would allow everything under it."""
+    """A region inside itself would allow everything below it."""
     with pytest.raises(PolicyRejected) as rejected:
         parse(regions(declared))
     assert any(said in finding.message for finding in rejected.value.findings), (

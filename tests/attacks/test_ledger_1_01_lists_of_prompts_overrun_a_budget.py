@@ -1,6 +1,7 @@
-"""Ledger 1.1: a request with several prompts or inputs was held for as if it had one.
+"""Ledger 1.1: the hold for several prompts or inputs was as small as for one.
 
-Both of the audit's sequences, through a real gateway and an engine that answers each prompt.
+The tests run both of the audit's sequences through a real gateway and an engine that answers each
+prompt.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.gateway_process import StartGateway
 def test_fifty_prompts_need_room_for_fifty_answers(
     start_gateway: StartGateway, permissive_engine: Engine
 ) -> None:
-    """Sequence A: it was held for one answer and charged five times the whole limit."""
+    """Sequence A: the request was held for one answer and charged five times the whole limit."""
     on = bounded(start_gateway, permissive_engine, team=budget("0.01"))
     asked = {"model": "older", "prompt": ["a"] * 50, "max_tokens": 100}
     refused = on.post("completions", asked)
@@ -29,9 +30,7 @@ def test_fifty_prompts_need_room_for_fifty_answers(
 
 
 def test_a_batch_of_inputs_is_not_capped_at_one_window(poor: Bounded) -> None:
-    """Sequence B: each of the inputs may fill the window by itself, and an honest batch was
-    flagged.
-    """
+    """Sequence B: each input may fill the window by itself, and an honest batch was flagged."""
     inputs = ["b" * (WINDOW + 200)] * 20
     bill = poor.try_one("embeddings", {"model": "windowed", "input": inputs})
     assert bill is not None
@@ -52,7 +51,9 @@ def test_token_ids_are_one_prompt_and_lists_of_them_are_many(poor: Bounded) -> N
 
 
 def test_prompts_that_cannot_be_counted_are_refused_under_a_hard_budget(poor: Bounded) -> None:
-    """A mixture of texts and ids is in no dialect; a guess would be a hole."""
+    """No dialect has a mixture of texts and ids, and a guessed count would let a request overrun
+    the budget.
+    """
     for model in ("older", "windowed"):
         asked = {"model": model, "prompt": ["a", [1, 2]], "max_tokens": 1}
         answer = poor.post("completions", asked)

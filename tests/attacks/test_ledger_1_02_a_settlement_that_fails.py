@@ -48,12 +48,13 @@ def upstream() -> Iterator[RawUpstream]:
 def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
     start_gateway: StartGateway, upstream: RawUpstream
 ) -> None:
-    """There was no event, the hold stood, the key stayed in use and the stream broke without a
-    word.
+    """There was no event, the hold remained, the key stayed in use, and the stream broke without
+    an error.
     """
     limits = ", limits: {concurrent: 1}, budgets: [{period: month, limit_usd: 10, kind: hard}]"
     gateway = start_gateway(policy(upstream.url, {"odd": "vllm", "good": "vllm"}, extra=limits))
-    for model in ("odd", "odd", "good"):  # of one slot: a tab that stays open refuses the next
+    # the key has one slot: a request that stays open refuses the next
+    for model in ("odd", "odd", "good"):
         answer = ask(gateway, model, stream=True, headers={"idempotency-key": str(uuid4())})
         assert answer.status_code == 200, answer.text
         (row,) = gateway.events(answer.headers["x-request-id"])
@@ -64,7 +65,7 @@ def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
 
 @dataclass
 class _Broken:
-    """An attempt under way whose figure cannot be had."""
+    """An attempt in flight whose usage cannot be read."""
 
     @property
     def observed(self) -> Observed:
@@ -73,7 +74,7 @@ class _Broken:
 
 @dataclass
 class _RefusesLongNumbers(FakeJournal):
-    """A journal that cannot write a figure which is not plausible."""
+    """A journal that cannot write an implausible figure."""
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
         if not all(usage.is_plausible for usage in running.values()):
@@ -104,7 +105,7 @@ def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
 
 @dataclass
 class _RefusesCosts(FakeJournal):
-    """A journal that cannot take an event with a cost, or, if it `is_broken`, none at all."""
+    """A journal that refuses an event with a cost, or every event if it `is_broken`."""
 
     is_broken: bool = False
 
@@ -116,7 +117,7 @@ class _RefusesCosts(FakeJournal):
 
 @pytest.mark.parametrize("is_stream", [True, False])
 async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_stream: bool) -> None:
-    """For any failure there is one event, and the caller keeps its answer."""
+    """After any failure there is one event, and the caller keeps its answer."""
     sent = [piece("a"), TAIL, b"data: [DONE]\n\n"] if is_stream else [WHOLE]
     on = Stage(FakeTransport([FakeUpstreamAnswer(sent)]), journal=_RefusesCosts())
     answer = await on.answer(body(stream=is_stream))
@@ -132,7 +133,9 @@ async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_strea
 
 
 async def test_an_event_that_cannot_be_written_still_frees_what_is_held_here() -> None:
-    """The intent stays in the journal for the next start; hold, slot and key do not wait for it."""
+    """The intent stays in the journal for the next start; the hold, the slot and the key are
+    freed now.
+    """
     on = Stage(FakeTransport([FakeUpstreamAnswer([WHOLE])]), journal=_RefusesCosts(is_broken=True))
     answer = await on.answer(body())
     assert answer.attempt.event is not None
@@ -141,7 +144,7 @@ async def test_an_event_that_cannot_be_written_still_frees_what_is_held_here() -
 
 
 async def test_a_count_that_fails_is_settled_all_the_same() -> None:
-    """A counter is another's code; the attempt it counts for is ours."""
+    """A counter is foreign code, but the attempt that it counts for must be settled."""
 
     class Fails:
         async def count(self, *_: object) -> object:

@@ -1,4 +1,4 @@
-"""Ledger 1.2: one usage figure that cannot be read left an attempt unsettled, and ended a worker's
+"""Ledger 1.2: one unreadable usage figure left an attempt unsettled and ended a worker's
 progress notes.
 """
 
@@ -72,7 +72,7 @@ def is_bounded(value: Any) -> bool:
     )
 )
 def test_any_bytes_give_a_usage_or_nothing(raw: bytes) -> None:
-    """The settlement reads them and cannot raise to any caller."""
+    """The settlement reads these bytes, and must not raise to any caller."""
     assert is_bounded(usage_from_wire(raw))
     assert is_bounded(usage_from_groq(raw))
     engine_queue_s(raw)
@@ -85,8 +85,8 @@ def test_any_bytes_give_a_usage_or_nothing(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", UNREADABLE)
 async def test_a_stream_with_it_is_settled(raw: bytes) -> None:
-    """No event, a hold for good, and an Idempotency-Key that answers 409 were the price of one odd
-    figure.
+    """One odd figure used to cost the event, leave the hold forever and block the
+    Idempotency-Key with 409.
     """
     odd = piece("b", 2).replace(
         json.dumps({"prompt_tokens": 10, "completion_tokens": 2}).encode(), raw
@@ -100,20 +100,20 @@ async def test_a_stream_with_it_is_settled(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", UNREADABLE)
 def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
-    """One caller's stream must not silence the notes of all."""
+    """One caller's stream must not stop the notes of all streams."""
     observed = Observed()
     observed.note_running(msgspec.Raw(raw))
     assert observed.usage is None
 
 
 async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
-    """The last resort for any failure: the attempt has an event, and its money and slot are
-    returned.
+    """The last resort after any failure books an event for the attempt and frees its money and
+    slot.
     """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     broken = answer.attempt
-    broken.observed = None  # type: ignore[assignment]  # any cause that makes a settlement raise
+    broken.observed = None  # type: ignore[assignment]  # stands for any cause that makes a settlement raise
     event = broken.settle(Outcome.OK)
     assert (event.usage_source, event.cost_nusd, event.is_suspect) == (
         UsageSource.UNKNOWN,

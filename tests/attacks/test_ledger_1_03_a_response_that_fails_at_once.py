@@ -39,9 +39,7 @@ def deployment(name: str) -> Any:
 
 @pytest.mark.parametrize("is_one_read", [True, False])
 async def test_the_next_deployment_answers(is_one_read: bool) -> None:
-    """A fast refusal comes in one segment, a slow one in two: the first of them only was a
-    defect.
-    """
+    """A fast refusal comes in one segment, a slow one in two; only the first case was a defect."""
     pieces = [event("response.created"), event("response.failed", **FAILED)]
     good = [
         event("response.created"),
@@ -50,7 +48,7 @@ async def test_the_next_deployment_answers(is_one_read: bool) -> None:
     on = stage(
         FakeUpstreamAnswer([b"".join(pieces)] if is_one_read else pieces), FakeUpstreamAnswer(good)
     )
-    if not is_one_read:  # the first event has reached the caller: its stream ends with the error
+    if not is_one_read:  # the first event has reached the caller, so its stream ends with the error
         sent = await rest_of(
             await on.answer(ASKED, deployment("failed"), operation=Operation.RESPONSES)
         )
@@ -80,7 +78,7 @@ async def test_its_own_usage_is_booked() -> None:
 
 
 async def test_a_chat_that_fails_at_once_is_tried_elsewhere_too() -> None:
-    """vLLM says 200, then the error, then `[DONE]`, when its engine is gone."""
+    """When its engine is gone, vLLM answers 200, then sends the error, then `[DONE]`."""
     died = b'data: {"error":{"message":"gone","code":500}}\n\ndata: [DONE]\n\n'
     on = stage(FakeUpstreamAnswer([died]), FakeUpstreamAnswer([piece("a"), b"data: [DONE]\n\n"]))
     asked = json.dumps({"model": "assistant", "messages": [], "stream": True}).encode()

@@ -1,5 +1,5 @@
-"""Ledger 1.4: bytes that had arrived for a slow caller and were not relayed when it left were
-not metered.
+"""Ledger 1.4: bytes that had arrived for a slow caller, but were not forwarded before it left,
+were not metered.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ async def test_what_has_arrived_is_metered_and_nothing_more() -> None:
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
     assert (
         on.event.usage.output_tokens == 61
-    )  # the one that was relayed, and those that the kernel had
+    )  # the one that was forwarded, and those that the kernel had
     assert upstream.closed == 1
 
 
 async def test_the_kernel_says_how_much_has_arrived() -> None:
-    """More than is read ahead waits in the socket: 256 KiB here, the rest there."""
+    """The gateway reads 256 KiB ahead; the rest waits in the socket and must count too."""
     sent = b"x" * 600_000
 
     async def answers(peer: Peer) -> None:

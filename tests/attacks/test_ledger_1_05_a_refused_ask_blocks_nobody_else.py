@@ -1,5 +1,5 @@
-"""Ledger 1.5: one question that Postgres refuses blocked all hard budgets of the worker until its
-restart.
+"""Ledger 1.5: one slice request that Postgres refused blocked all hard budgets of the worker
+until its restart.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.fakes import FakeClock, FakeLeases
 from tests.storage.budgets.test_budget_slices import ask
 
 USD = 1_000_000_000
-HUGE_NUSD = 77_000_000 * USD  # n: 128, max_tokens: 10^9 at USD 600 a million tokens
+HUGE_NUSD = 77_000_000 * USD  # n: 128, max_tokens: 10^9 at USD 600 per million tokens
 
 
 def account(team: str, *, limit_nusd: int = 100 * USD) -> Account:
-    """A team's hard budget by the month."""
+    """Return the account of a team's monthly hard budget."""
     account_id = f"{team}/month"
     rule = BudgetRule(
         rule_id=account_id,
@@ -51,7 +51,7 @@ def account(team: str, *, limit_nusd: int = 100 * USD) -> Account:
 
 @asynccontextmanager
 async def asking(budget_leases: BudgetLeases) -> AsyncIterator[None]:
-    """The leases' loop, as in a gateway."""
+    """Run the leases' loop, as a gateway does."""
     supervisor = Supervisor(FakeClock(), on_failure=lambda loop: None)
     supervisor.start({"budgets": budget_leases.run})
     try:
@@ -62,8 +62,8 @@ async def asking(budget_leases: BudgetLeases) -> AsyncIterator[None]:
 
 
 async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> None:
-    """Their sum is beyond BIGINT: the real function refused it (22003), again and again, in the
-    same words.
+    """Their sum exceeds BIGINT, so the real function refused the same request (22003) again and
+    again.
     """
     red, blue = account("red"), account("blue")
     with database.begin() as connection:
@@ -80,7 +80,7 @@ async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> 
 
 
 async def test_a_hold_above_the_whole_budget_needs_no_question() -> None:
-    """Its answer is known: limit and grants, from a recent answer of Postgres."""
+    """The answer is already known from the limit and the grants in Postgres's last answer."""
     leases, clock, red = FakeLeases(), FakeClock(), account("red")
     leases.limits["red/month"] = red.rule.limit_nusd
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
@@ -93,7 +93,7 @@ async def test_a_hold_above_the_whole_budget_needs_no_question() -> None:
 
 
 class Picky(FakeLeases):
-    """A Postgres that refuses every ask for one account."""
+    """A Postgres that refuses every slice request for one account."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         if any(one.account_id == "red/month" for one in asks):
@@ -102,7 +102,9 @@ class Picky(FakeLeases):
 
 
 async def test_a_refused_question_is_dropped_and_told(database: Database) -> None:
-    """Its waiters get a clear error at once; other asks of the same exchange are answered."""
+    """Its waiting requests get a clear error at once; other slice requests of the same exchange
+    are answered.
+    """
     red, blue = account("red"), account("blue")
     leases, clock = Picky(limits={"blue/month": 100 * USD}), FakeClock()
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
@@ -124,7 +126,7 @@ async def test_a_refused_question_is_dropped_and_told(database: Database) -> Non
 
 
 def test_postgres_says_which_questions_it_refuses(database: Database) -> None:
-    """A number beyond its column (22003) is about the question: asked again it would be refused
+    """A number beyond its column (22003) is a fault of the request: a repeat would be refused
     again.
     """
     leases = BudgetLeaseTable(database)

@@ -1,6 +1,6 @@
 """Ledger 1.6: a maximum in a member that the endpoint does not know counted as the bound.
 
-The route's cap was then not sent, and an engine with a window answered up to it.
+The route's cap was then not sent, and an engine with a window filled the window.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tests.attacks.permissive_engine import WINDOW
 
 
 def test_the_window_is_held_and_not_the_foreign_maximum(poor: Bounded) -> None:
-    """The engine ignores the member and writes up to its window: so much must be held."""
+    """The engine ignores the member and writes up to its window, so that much must be held."""
     for path, named in (
         ("chat/completions", "max_output_tokens"),
         ("responses", "max_tokens"),
@@ -35,7 +35,9 @@ def test_a_foreign_maximum_does_not_keep_the_cap_from_being_sent(poor: Bounded) 
 
 
 def test_a_foreign_maximum_passes_whatever_it_is(poor: Bounded) -> None:
-    """It is tomorrow's field there: neither its value nor its type is ours to judge."""
+    """To that endpoint it may be a future field: the gateway must judge neither its value nor
+    its type.
+    """
     for value in ("many", -1, 10**12):
         body = {"model": "capped", "messages": [], "max_output_tokens": value}
         bill = poor.try_one("chat/completions", body)

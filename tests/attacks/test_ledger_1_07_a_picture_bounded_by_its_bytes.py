@@ -1,4 +1,6 @@
-"""Ledger 1.7: a picture inside the body was bounded by its bytes; providers charge its pixels."""
+"""Ledger 1.7: a picture inside the body was bounded by its bytes, but providers charge by its
+pixels.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def test_without_a_window_a_picture_has_no_bound(poor: Bounded, model: str) -> N
 
 
 def test_with_a_window_it_holds_the_window(poor: Bounded) -> None:
-    """The engine cannot read more than that."""
+    """The engine cannot read more than its window."""
     poor.provide(len(bodies()))
     for path, body in bodies():
         poor.renew()
@@ -56,7 +58,7 @@ def test_with_a_window_it_holds_the_window(poor: Bounded) -> None:
 
 
 def test_a_text_about_pictures_is_a_text(poor: Bounded) -> None:
-    """The names of parts may be written about."""
+    """A text may contain the names of parts."""
     said = 'Set "image_url", "file_data" and "input_image" in the part.'
     body = {"model": "older", "messages": [{"role": "user", "content": said}], "max_tokens": 5}
     assert poor.try_one("chat/completions", body) is not None

@@ -1,5 +1,5 @@
-"""Ledger 1.8: connections that hang while Postgres is well stopped the writer and the policy for
-good.
+"""Ledger 1.8: hung connections to a healthy Postgres stopped the writer and the policy
+permanently.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tests.integration.postgres_gate import PostgresGate
 from tests.storage.factories import event
 from tests.waiting import eventually
 
-LIMIT_S = 2.0  # of a transaction, in the tests that wait for it
+LIMIT_S = 2.0  # limit of a transaction, in the tests that wait for it
 HEALED_WITHIN_S, ENDED_WITHIN_S = 45.0, 35.0
 
 
 @pytest.fixture
 def behind(admission: PostgresGate) -> Iterator[Database]:
-    """A serving process's database behind the gate, with a limit that a test can wait for."""
+    """Yield a serving process's database behind the gate, with a limit that a test can wait for."""
     database = Database(admission.url, limit_s=LIMIT_S)
     yield database
     database.close()
@@ -79,8 +79,8 @@ def _listening(feed: ChangeFeed) -> Callable[[], object]:
 def test_no_question_waits_for_a_frozen_connection(
     admission: PostgresGate, behind: Database, step: str
 ) -> None:
-    """Each step of the writer and of the refresher kept its thread for ever; now it fails once, and
-    then works.
+    """Each step of the writer and of the refresher blocked its thread forever; now it fails once
+    and then works.
     """
     ask = STEPS[step](behind)
     ask()
@@ -95,8 +95,8 @@ def test_no_question_waits_for_a_frozen_connection(
 async def test_a_writer_that_was_frozen_writes_again(
     admission: PostgresGate, behind: Database, tmp_path: Path
 ) -> None:
-    """Register, write and drained go through the one thread: whichever hung, nothing was written
-    ever again.
+    """Registering, writing and draining share one thread: if one step hung, nothing was ever
+    written again.
     """
     own = open_own(
         tmp_path,
@@ -130,12 +130,12 @@ async def test_a_writer_that_was_frozen_writes_again(
 def gateway(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> Gateway:
-    """A gateway that reaches Postgres through the gate."""
+    """Return a gateway that reaches Postgres through the gate."""
     return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
 
 def ask(gateway: Gateway, key: str) -> httpx2.Response:
-    """One small request."""
+    """Send one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {key}"}
     return httpx2.post(
@@ -146,8 +146,8 @@ def ask(gateway: Gateway, key: str) -> httpx2.Response:
 def test_a_gateway_goes_on_where_only_new_connections_work(
     gateway: Gateway, admission: PostgresGate
 ) -> None:
-    """A failover whose old host hangs: the event is written, and a revoked key is refused, without
-    a restart.
+    """After a failover whose old host hangs, the event is written and a revoked key is refused,
+    without a restart.
     """
     fresh = gateway.make_key("payments")
     eventually(lambda: ask(gateway, fresh).status_code == 200, "the new key")
@@ -169,12 +169,14 @@ def test_a_gateway_goes_on_where_only_new_connections_work(
 def test_a_stop_ends_whatever_postgres_does(
     gateway: Gateway, admission: PostgresGate, state: str
 ) -> None:
-    """The process was still there after 75 s: threads that hang in Postgres kept it from ending."""
+    """The process still existed after 75 s, because threads that hung in Postgres kept it from
+    ending.
+    """
     assert ask(gateway, gateway.key).status_code == 200
     getattr(admission, state)()
     assert ask(gateway, gateway.key).status_code == 200
     began_s = time.monotonic()
     gateway.stop(signal.SIGTERM)
     took_s = time.monotonic() - began_s
-    admission.open()  # the gateway's fixture looks into the database
+    admission.open()  # the gateway's fixture reads the database
     assert took_s < ENDED_WITHIN_S

@@ -1,5 +1,5 @@
-"""Ledger 1.9: a dead letter kept its lease at its worker, and was counted twice when it was booked
-later.
+"""Ledger 1.9: a dead letter's lease stayed at its worker, and was counted twice when the letter
+was booked later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEWER = "ALTER TABLE tollgate.usage_events DROP CONSTRAINT older"
 
 @pytest.fixture
 def ledger(database: Database) -> Iterator[Ledger]:
-    """The ledger."""
+    """Yield the ledger of this test's database."""
     ledger = Ledger(database)
     yield ledger
     ledger.close()
@@ -49,7 +49,7 @@ def execute(database: Database, statement: str) -> None:
 
 
 def books(database: Database) -> tuple[int, int, list[tuple[UUID, int]]]:
-    """Spent, leased, and the leases."""
+    """Return the spent sum, the leased sum and the leases."""
     with database.begin() as connection:
         spent, leased = connection.execute(
             text("SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods")
@@ -64,8 +64,9 @@ def books(database: Database) -> tuple[int, int, list[tuple[UUID, int]]]:
 
 
 def refused_attempt(database: Database, ledger: Ledger) -> tuple[UUID, UUID]:
-    """One attempt, held at three dollars of five leased, which costs two and is refused; its
-    journal and letter.
+    """Write an attempt that is refused; return its journal and its dead letter.
+
+    Five dollars are leased, of which the attempt holds three; it costs two.
     """
     rule = BudgetRule(
         rule_id="payments/month",
@@ -107,8 +108,8 @@ def refused_attempt(database: Database, ledger: Ledger) -> tuple[UUID, UUID]:
 def test_what_was_held_for_it_is_set_aside_where_it_is_seen(
     database: Database, ledger: Ledger
 ) -> None:
-    """The worker has settled it and gives nothing back: it was a hold that no longer exists, until
-    the drain.
+    """The worker has settled the attempt and returns nothing. Its share would remain leased for
+    a hold that no longer exists.
     """
     journal, letter = refused_attempt(database, ledger)
     spent, leased, leases = books(database)
@@ -131,8 +132,8 @@ def test_what_was_held_for_it_is_set_aside_where_it_is_seen(
 
 @pytest.mark.parametrize("is_drained", [False, True])
 def test_booked_later_it_counts_once(database: Database, ledger: Ledger, is_drained: bool) -> None:
-    """It was spent and leased at once, and `doctor` found nothing; and a journal that is gone must
-    stay gone.
+    """The money was spent and leased at once, and `doctor` found nothing. A drained journal must
+    not come back.
     """
     journal, _ = refused_attempt(database, ledger)
     if is_drained:
@@ -149,7 +150,7 @@ def test_booked_later_it_counts_once(database: Database, ledger: Ledger, is_drai
 
 
 def test_a_letter_that_is_dismissed_gives_back(database: Database, ledger: Ledger) -> None:
-    """Whoever dismisses it says that it cost nothing."""
+    """An operator who dismisses a letter declares that it cost nothing."""
     _, letter = refused_attempt(database, ledger)
     assert DeadLetters(database).close(letter, resolution="nothing was served")
     assert books(database)[:2] == (0, 2 * USD)

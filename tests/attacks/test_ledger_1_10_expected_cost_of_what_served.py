@@ -1,5 +1,5 @@
-"""Ledger 1.10: the expected cost of an unknown attempt was averaged with attempts that cost nothing
-by nature.
+"""Ledger 1.10: the expected cost of an unknown attempt was averaged with attempts that cost
+nothing by nature.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ USD = 1_000_000_000
 
 
 def test_refusals_do_not_make_an_unknown_attempt_cheap(database: Database) -> None:
-    """Nine connections were refused, one answer cost a dollar: the unknown attempt is expected to
-    cost a dollar.
+    """Nine connections were refused and one answer cost a dollar, so the unknown attempt is
+    expected to cost a dollar.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     refused = {

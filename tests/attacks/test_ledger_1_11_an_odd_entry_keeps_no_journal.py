@@ -1,5 +1,5 @@
-"""Ledger 1.11: one odd entry below the journal root kept all left journals from being adopted, and
-locked them.
+"""Ledger 1.11: one odd entry in the journal root prevented the adoption of all left journals,
+and locked them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.storage.ledger.event_journal import LeftJournals, open_own
 
 @pytest.fixture
 def left(tmp_path: Path) -> UUID:
-    """A journal whose worker is gone."""
+    """Return the id of a journal whose worker is gone."""
     made = open_own(
         tmp_path,
         max_bytes=32 * 2**20,
@@ -32,8 +32,8 @@ def left(tmp_path: Path) -> UUID:
 def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(
     tmp_path: Path, left: UUID, first: bool
 ) -> None:
-    """It comes before or after the good one; it is reported once, and the good one is adopted at
-    the first try.
+    """The odd file comes before or after the good journal. It is reported once, and the good
+    journal is adopted at once.
     """
     odd = tmp_path / str(UUID(int=0 if first else 2**128 - 1))
     odd.write_bytes(b"")
@@ -46,11 +46,11 @@ def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(
 
 
 def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> None:
-    """Its lock stayed open in the process that had failed on it: removed or fixed, it still looked
-    held.
+    """The process that failed on it kept its lock open, so even a removed or repaired journal
+    looked in use.
     """
     bad = tmp_path / str(UUID(int=1))
-    (bad / "spare-1.segment").mkdir(parents=True)  # in place of a file
+    (bad / "spare-1.segment").mkdir(parents=True)  # a folder in place of a file
     journals = LeftJournals(tmp_path)
     assert [journal.journal_id for journal in journals.adopt()] == [left]
     lock = layout.take_lock(bad)
@@ -58,7 +58,7 @@ def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> 
 
 
 def test_a_root_that_cannot_be_opened_fails_no_round_of_the_writer(tmp_path: Path) -> None:
-    """Our own journal is open already, and its events must be written."""
+    """The gateway's own journal is already open, and its events must be written."""
     (tmp_path / ".lock").mkdir()
     with capture_logs() as logs:
         assert LeftJournals(tmp_path).adopt() == []

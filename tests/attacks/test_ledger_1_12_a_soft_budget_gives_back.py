@@ -1,4 +1,4 @@
-"""Ledger 1.12: a budget that became soft kept its leases for as long as the worker lived."""
+"""Ledger 1.12: a hard budget that became soft kept its leases as long as the worker lived."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.fakes import FakeClock, FakeLeases
 
 
 async def test_what_a_hard_budget_had_leased_goes_back_when_it_is_soft() -> None:
-    """Else other replicas lack it as soon as the budget is hard again, and finance sees it as
-    leased.
+    """Otherwise other replicas lack the money when the budget is hard again, and finance sees it
+    as leased.
     """
     leases, clock, hard = FakeLeases(limits={"red/month": 1000 * USD}), FakeClock(), account("red")
     hard = replace(hard, rule=replace(hard.rule, limit_nusd=1000 * USD))

@@ -1,6 +1,6 @@
-"""Ledger 1.13: holds of unknown attempts reached the end of BIGINT in a soft budget's `spent`.
+"""Ledger 1.13: holds of unknown attempts filled a soft budget's `spent` up to the end of BIGINT.
 
-From then on each event of that budget was refused, and became a dead letter.
+From then on Postgres refused each event of that budget, which became a dead letter.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests import factories
 from tests.storage.budget_books import ask, balance, declare, hold, rows, team_rule
 from tests.storage.factories import NOON, event, request_id
 
-ABSURD_NUSD = 77 * 10**15  # 128 answers of 10^9 tokens at USD 600 a million
+ABSURD_NUSD = 77 * 10**15  # 128 answers of 10^9 tokens at USD 600 per million
 WORKER = uuid4()
 
 
 def unknown(number: int, held_nusd: int = ABSURD_NUSD) -> UsageEvent:
-    """An attempt of a soft budget of which nothing is known but its hold."""
+    """Return an attempt of a soft budget whose hold is its only known amount."""
     return event(
         number,
         usage=TokenUsage(),
@@ -44,7 +44,7 @@ def unknown(number: int, held_nusd: int = ABSURD_NUSD) -> UsageEvent:
 
 
 def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> None:
-    """The sum is past the end of BIGINT, and the next event is written like the first."""
+    """The sum exceeds BIGINT, but the next event must be written like the first."""
     declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
     ledger = Ledger(database)
     batch = [encode_event(unknown(number)) for number in range(130)]
@@ -62,7 +62,7 @@ def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> N
 
 
 def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> None:
-    """Both get the largest figure that they can hold: far beyond any limit."""
+    """Both get the largest figure that their type can hold, which is far above any limit."""
     declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
     Ledger(database).write_documents([encode_event(unknown(number)) for number in range(130)])
     alerts = BudgetAlertStore(database)
@@ -76,7 +76,9 @@ def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> Non
 
 
 def test_a_request_without_a_bound_of_its_own_holds_no_more_than_a_column_takes() -> None:
-    """Two million prompts at a window each: only a hard budget or a token limit refuses them."""
+    """Two million prompts may each fill a window; only a hard budget or a token limit refuses
+    them.
+    """
     asked = factories.facts(
         Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128
     )

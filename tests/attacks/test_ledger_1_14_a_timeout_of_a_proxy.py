@@ -1,4 +1,4 @@
-"""Ledger 1.14: a 504 from something in front of the upstream was booked as provably nothing."""
+"""Ledger 1.14: a 504 from a proxy in front of the upstream was booked as certainly free."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.request.test_request_service import WHOLE, body, once, stage
 
 @pytest.mark.parametrize("status", [408, 499, 504, 524])
 async def test_it_is_unknown_at_its_hold(status: int) -> None:
-    """The upstream behind it may go on, and bill: zero is never a guess."""
+    """The upstream behind the proxy may go on and bill, so zero would be a guess."""
     on = once(FakeUpstreamAnswer([b"<html>gateway time-out"], status=status))
     with pytest.raises(RequestError):
         await on.answer(body(max_tokens=50))
@@ -37,7 +37,7 @@ async def test_usage_in_its_body_is_believed() -> None:
 
 @pytest.mark.parametrize("status", [408, 504, 524])
 async def test_another_deployment_is_tried(status: int) -> None:
-    """The caller sees one answer, the ledger both attempts: the first at its hold."""
+    """The caller sees one answer; the ledger has both attempts, the first at its hold."""
     on = stage(FakeUpstreamAnswer([b"{}"], status=status), FakeUpstreamAnswer([WHOLE]))
     answer = await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert answer.attempt.number == 2

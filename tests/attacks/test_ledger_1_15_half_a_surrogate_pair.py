@@ -1,4 +1,4 @@
-"""Ledger 1.15: a valid answer with half a surrogate pair was bought three times and refused."""
+"""Ledger 1.15: a valid answer with half a surrogate pair was paid three times and refused."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PARTS = st.lists(
 
 @given(PARTS.map(b"".join))
 def test_offsets_stay_and_bytes_come_back(text: bytes) -> None:
-    """A splice while the halves are hidden is at the right place."""
+    """A member that is inserted while the halves are hidden must be at the right place."""
     assert len(without_halves(text)) == len(text)
-    json.loads(b'"' + without_halves(text) + b'"').encode()  # whole pairs alone can be encoded
+    json.loads(b'"' + without_halves(text) + b'"').encode()  # only whole pairs can be encoded
     found = hidden(text)
     if found is not None:
         assert len(found.text) == len(text)
@@ -42,7 +42,7 @@ def test_offsets_stay_and_bytes_come_back(text: bytes) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 async def test_a_plain_answer_with_it_is_bought_once_and_passed_on(half: bytes) -> None:
-    """RFC 8259 §8.2 allows it, and servers that count UTF-16 units send it when a maximum cuts an
+    """RFC 8259 §8.2 allows it. Servers that count UTF-16 units send it when a maximum cuts an
     emoji.
     """
     whole = b'{"model":"m-1","choices":[{"message":{"content":"' + half + b'"}}],' + USAGE + b"}"
@@ -60,7 +60,7 @@ async def test_a_plain_answer_with_it_is_bought_once_and_passed_on(half: bytes) 
 
 @pytest.mark.parametrize("half", HALVES)
 async def test_a_response_with_it_is_read(half: bytes) -> None:
-    """The same on `/v1/responses`."""
+    """The same must hold on `/v1/responses`."""
     items = b'[{"type":"message","content":[{"type":"output_text","text":"' + half + b'"}]}]'
     usage = b'"usage":{"input_tokens":10,"output_tokens":5}'
     whole = b'{"id":"r","model":"m-1","status":"completed","output":' + items + b"," + usage + b"}"
@@ -74,7 +74,7 @@ async def test_a_response_with_it_is_read(half: bytes) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 async def test_a_stream_event_with_it_is_read(half: bytes) -> None:
-    """The upstream's model name went to the caller, and a last usage in such an event was lost."""
+    """The upstream's model name reached the caller, and a last usage in such an event was lost."""
     chunk = (
         b'data: {"model":"m-1","choices":[{"delta":{"content":"'
         + half

@@ -17,8 +17,8 @@ from tests.unit.request.test_request_service import TAIL, body, piece, rest_of, 
     "last", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\n", b"data: [DONE]\r\r"]
 )
 async def test_the_answer_is_whole(last: bytes) -> None:
-    """The usage was final and was charged: an error event behind it makes the caller ask, and pay,
-    again.
+    """The usage was final and was charged; an error event after it makes the caller ask, and
+    pay, again.
     """
     on = stage(FakeUpstreamAnswer([piece("a"), piece("b"), TAIL + last]))
     sent = await rest_of(await on.answer(body(stream=True), factories.deployment()))
@@ -28,14 +28,14 @@ async def test_the_answer_is_whole(last: bytes) -> None:
 
 
 async def test_a_usage_without_its_blank_line_is_metered() -> None:
-    """The line that is lost may be the one with the figures."""
+    """The incomplete line may contain the usage."""
     on = stage(FakeUpstreamAnswer([piece("a"), piece("b"), TAIL.rstrip()]))
     await rest_of(await on.answer(body(stream=True), factories.deployment()))
     assert on.event.usage.output_tokens == 2
 
 
 async def test_half_an_event_is_still_a_cut() -> None:
-    """Only a whole JSON text is an event."""
+    """Only a complete JSON text counts as an event."""
     on = stage(FakeUpstreamAnswer([piece("a"), piece("b")[:-20]]))
     sent = await rest_of(await on.answer(body(stream=True), factories.deployment()))
     assert on.event.outcome is Outcome.UPSTREAM_CUT
@@ -43,7 +43,7 @@ async def test_half_an_event_is_still_a_cut() -> None:
 
 
 def test_what_never_ended_is_given_once() -> None:
-    """A second call must not charge it twice."""
+    """A second call must not charge the rest twice."""
     splitter = EventSplitter()
     assert splitter.feed(b"data: 1\n\ndata: 2") == [b"data: 1\n\n"]
     assert (splitter.end(), splitter.end()) == (b"data: 2\n\n", b"")

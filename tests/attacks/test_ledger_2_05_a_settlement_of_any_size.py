@@ -1,4 +1,6 @@
-"""Ledger 2, bullet 5: a report of thousands of digits did not fit in its intent's reservation."""
+"""Ledger 2, bullet 5: a usage report of thousands of digits did not fit in its intent's
+reservation.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.storage.ledger.test_event_journal import intent
 
 
 async def test_counts_of_thousands_of_digits_are_written_down_cut(tmp_path: Path) -> None:
-    """The journal's promise is that a settlement never fails: `RecordTooLarge` escaped after the
+    """The journal promises that a settlement never fails, but `RecordTooLarge` escaped after the
     event was made.
     """
     own = OwnJournal(a_journal(tmp_path / "journal", segment_bytes=512 * 1024, max_bytes=2**20))

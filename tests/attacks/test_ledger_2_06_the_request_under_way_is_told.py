@@ -1,8 +1,8 @@
-"""Ledger section 2: when a pipelining caller left, the last request was notified, and not the one
-under way.
+"""Ledger section 2: when a pipelining caller left, the last request was notified instead of the one
+in flight.
 
-That one continued and relayed to an absent caller. The first test is for a class that e47127a does
-not have, so it cannot run there. The second covers the whole path; on e47127a it passes too.
+That one continued and forwarded data to an absent caller. The first test uses a class that e47127a
+does not have, so it cannot run there. The second covers the whole path; on e47127a it passes too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.memory_transport import Line
 
 
 async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None:
-    """Those behind it never begin, and need no notification."""
+    """The requests behind it never begin, so they need no notification."""
     app = Held()
     line = Line(app)
     line.send(b"".join(START + b"content-length: 1\r\n\r\n%d" % number for number in range(3)))
@@ -29,8 +29,8 @@ async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None
 def test_a_pipelining_caller_that_leaves_is_booked_as_gone(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Through the whole gateway: the stream under way is cancelled, the second request is never
-    sent.
+    """Through the whole gateway, the stream in flight must be cancelled and the second request
+    never sent.
     """
     gateway = start_gateway(
         two_teams(f"{fake_upstream.url}/v1", model="fake/style:vllm+out:400+tps:10")

@@ -1,6 +1,7 @@
-"""Ledger, section 2: rejected predicted tokens and the text that templates make of tools.
+"""Ledger, section 2: rejected predicted tokens, and the text that templates make of tools.
 
-Both were billed beyond the hold: the one on top of the maximum, the other beyond the body's bytes.
+Both were billed beyond the hold: predicted tokens on top of the maximum, tools beyond the body's
+bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def test_rejected_predicted_tokens_are_held_for_as_output(poor: Bounded) -> None:
-    """OpenAI charges them like written ones; they were held for at the price of input."""
+    """OpenAI charges them like written tokens; the hold used the price of input."""
     prediction = {"type": "content", "content": "word " * 200}
     body = {
         "model": "openai",
@@ -27,9 +28,7 @@ def test_rejected_predicted_tokens_are_held_for_as_output(poor: Bounded) -> None
 
 
 def test_tools_are_held_for_as_templates_write_them(poor: Bounded) -> None:
-    """Indented JSON has up to four tokens for a byte of dense lists, and a preface comes before
-    it.
-    """
+    """Indented JSON has up to four tokens per byte of dense lists, and a preface precedes it."""
     dense = {"type": "object", "enum": [[[[1, 2], [3, 4]], [[5]]]] * 30}
     tools = [{"type": "function", "function": {"name": "f", "parameters": dense}}] * 3
     poor.provide(2)
@@ -40,6 +39,6 @@ def test_tools_are_held_for_as_templates_write_them(poor: Bounded) -> None:
 
 
 def test_a_template_of_the_callers_own_has_no_bound() -> None:
-    """It may repeat anything: only the window bounds its output."""
+    """Such a template may repeat anything, so only the window bounds its output."""
     read = read_request(Operation.CHAT, b'{"model":"m","messages":[],"chat_template":"{{ x }}"}')
     assert read.facts.expansion_tokens is None

@@ -13,9 +13,7 @@ from gateway.wire.openai.observed import Observed
 
 
 def test_choices_share_their_prompts_cached_tokens() -> None:
-    """Two prompts with two choices each: their input counts once a prompt, their output once a
-    choice.
-    """
+    """Two prompts have two choices each: input counts once per prompt, output once per choice."""
     seen = Observed()
     for choice in range(4):
         usage = {

@@ -1,5 +1,5 @@
-"""Ledger section 2, bullet 1: an error that they did not expect ended roll-ups and months for
-good.
+"""Ledger section 2, bullet 1: an unexpected error ended the jobs for roll-ups and months
+permanently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def raising(database: Database, state: str) -> None:
 
 
 def failing_once(database: Database, state: str, done: list[str]) -> Callable[..., int]:
-    """A step that Postgres refuses with an error of this class, and after that does."""
+    """Return a step that fails once with an error of this SQL state and then succeeds."""
 
     def step(*arguments: object) -> int:
         done.append(state)
@@ -43,7 +43,7 @@ def failing_once(database: Database, state: str, done: list[str]) -> Callable[..
 
 @pytest.mark.parametrize("state", ["53200", "XX000", "58030", "25P02", "40001"])
 def test_a_state_of_the_server_is_no_defect_of_ours(database: Database, state: str) -> None:
-    """Out of memory or an internal error came as the driver's own error, which no loop caught."""
+    """An out-of-memory or internal error came as the driver's own error, which no loop caught."""
     with pytest.raises(DatabaseUnavailable, match="told to"):
         raising(database, state)
 
@@ -52,8 +52,8 @@ def test_a_state_of_the_server_is_no_defect_of_ours(database: Database, state: s
 async def test_a_refused_step_ends_neither_roll_ups_nor_months(
     database: Database, name: str
 ) -> None:
-    """A statement that is refused (22003) is a defect: it is counted, and the loop has its next
-    turn.
+    """A refused statement (22003) is a defect: it is counted, and the loop continues with its
+    next turn.
     """
     done: list[str] = []
     failures: list[str] = []
@@ -70,8 +70,8 @@ async def test_a_refused_step_ends_neither_roll_ups_nor_months(
 
 
 async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> None:
-    """The steps of one job ran one after the other: a failing step kept the later ones from
-    their turn for ever.
+    """The steps of one job ran one after the other, so a failing step blocked the later ones
+    forever.
     """
     done: list[str] = []
 
@@ -88,8 +88,8 @@ async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> N
 
 
 async def test_a_stop_ends_roll_ups_whatever_a_later_step_raises() -> None:
-    """Cancelled in one step, the error of the next one took the cancellation's place: SIGTERM ended
-    nothing.
+    """If a step was cancelled, the next step's error replaced the cancellation, so SIGTERM did
+    not end the job.
     """
     begun, may_go = threading.Event(), threading.Event()
 

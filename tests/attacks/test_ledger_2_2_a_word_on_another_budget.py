@@ -1,5 +1,5 @@
-"""Ledger section 2, bullet 2: an answer on one budget was taken for an answer on another, and made
-a 402 of a guess.
+"""Ledger section 2, bullet 2: an answer about one budget was taken for another budget's, which
+caused a false 402.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.waiting import soon
 
 
 class LosesFirst(FakeLeases):
-    """Postgres whose first answer is lost."""
+    """A Postgres whose first answer is lost."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         first = not self.asked
@@ -28,8 +28,8 @@ class LosesFirst(FakeLeases):
 
 
 async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> None:
-    """Blue's limit was raised by a grant that only Postgres knows; the question that is repeated is
-    about red alone.
+    """Only Postgres knows of the grant that raised blue's limit, and the repeated query names
+    red alone.
     """
     red, blue = account("red"), account("blue", limit_nusd=USD)
     leases = LosesFirst(limits={"red/month": 100 * USD, "blue/month": 50 * USD})
@@ -48,7 +48,7 @@ async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> No
         lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()),
         "the hold on both",
     )
-    await budget_leases.exchange()  # the same words again: red alone
+    await budget_leases.exchange()  # the same query again: red alone
     await asyncio.sleep(0)
     assert not both.done(), "nothing was said of blue"
     while not both.done():

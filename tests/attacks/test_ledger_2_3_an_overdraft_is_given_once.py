@@ -1,5 +1,5 @@
-"""Ledger section 2, bullet 3: each answer of Postgres gave the whole overdraft again, its events
-unwritten.
+"""Ledger section 2, bullet 3: each answer of Postgres granted the whole overdraft again before
+its events were written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.fakes import FakeClock, FakeLeases
 
 
 async def held(budget_leases: BudgetLeases, red: Account, clock: FakeClock) -> Hold | None:
-    """Try to hold a dollar, and ask Postgres once if that takes a question."""
+    """Try to hold a dollar; query Postgres if that is needed."""
     holding = asyncio.create_task(budget_leases.hold([red], USD, moment=clock.now()))
     await asyncio.sleep(0)
     while not holding.done():
@@ -29,7 +29,9 @@ async def held(budget_leases: BudgetLeases, red: Account, clock: FakeClock) -> H
 
 
 async def test_a_postgres_that_flaps_gives_no_overdraft_twice() -> None:
-    """Only written events count against the limit there, so unwritten ones must count here."""
+    """Postgres counts only written events against the limit, so the worker must count the
+    unwritten ones.
+    """
     bare = account("red", limit_nusd=1000 * USD)
     red = replace(bare, rule=replace(bare.rule, overdraft_nusd=3 * USD))
     leases, clock = FakeLeases(limits={"red/month": 1000 * USD}), FakeClock()
@@ -38,7 +40,9 @@ async def test_a_postgres_that_flaps_gives_no_overdraft_twice() -> None:
     budget_leases.written_until_s = lambda: written_until_s
 
     async def overdrawn() -> int:
-        """Postgres is away for a while: how much is spent that is not leased?"""
+        """Spend all that is possible while Postgres is away; return the overdraft that was
+        spent.
+        """
         leases.is_away, spent_nusd = True, 0
         while (hold := await held(budget_leases, red, clock)) is not None:
             spent_nusd += hold.held_nusd * hold.is_overdraft

@@ -1,4 +1,4 @@
-"""Ledger section 2, bullet 4: the month is read before the lock, so a correction in between was
+"""Ledger section 2, bullet 4: the month was read before the lock, so a correction in between
 counted twice.
 """
 
@@ -20,8 +20,8 @@ MONTH = date(2026, 11, 1)
 
 @pytest.mark.parametrize("comes_again", [False, True])
 def test_a_correction_in_between_stands(database: Database, comes_again: bool) -> None:
-    """600,000 are repriced to 500,000; meanwhile the event comes again with 700,000, which is the
-    last word.
+    """600,000 are repriced to 500,000. Meanwhile the event comes again with 700,000, which must
+    be the final cost.
     """
     ledger, store = Ledger(database), RepriceStore(database)
     ledger.write([event(1)])

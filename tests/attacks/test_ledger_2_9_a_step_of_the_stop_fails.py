@@ -1,7 +1,7 @@
-"""Ledger section 2, bullet 9: an exception in a step of the stop skipped the writer's last word and
-the journal's end.
+"""Ledger section 2, bullet 9: an exception in one step of the stop skipped the writer's last write
+and the journal's end.
 
-It cannot run on the commit of the audit, which has no `stop` of its own to call.
+The tests cannot run on the audited commit, which has no `stop` function to call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Broken:
 
 
 def with_broken_steps(parts: Worker) -> Worker:
-    """The same parts, of which two cannot end."""
+    """Return the same parts, except that two of them cannot end."""
     return replace(
         parts,
         dispatch=replace(parts.dispatch, abandoned=cast(AbandonedAnswers, Broken())),
@@ -39,8 +39,8 @@ def with_broken_steps(parts: Worker) -> Worker:
 async def test_a_step_that_fails_skips_no_later_one(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """The journal is drained and gone, so leases and claims come back at once and not with the next
-    start.
+    """The journal is drained and removed, so leases and claims are free at once instead of at
+    the next start.
     """
     with pytest.raises(ZeroDivisionError):
         async with serving(database_url, tmp_path, stopped_as=with_broken_steps):

@@ -1,6 +1,6 @@
-"""Ledger 4: the settlement shown in an answer is the one that is booked.
+"""Ledger 4: the settlement that an answer shows is the one that is booked.
 
-Without it, all tests passed.
+When the code for this was removed, all other tests still passed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
 async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
-    """A tier that is named behind the usage has no price; the caller has seen one, and its receipt
-    must not differ.
+    """A tier that is named after the usage has no price. The caller has already seen a cost, and
+    its receipt must match.
     """
     on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, LATE_TIER, DONE]))
     sent = await rest_of(await on.answer(body(stream=True, **WITH_USAGE)))
@@ -34,8 +34,8 @@ async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
 
 @pytest.mark.parametrize("options", [WITH_USAGE, {}])
 async def test_a_figure_that_content_follows_is_not_booked(options: dict[str, object]) -> None:
-    """It was no figure of the whole answer, for any reader: one believed zero made every stream
-    free.
+    """Such a figure does not cover the whole answer. When the gateway believed a zero there,
+    every stream was free.
     """
     on = stage(FakeUpstreamAnswer([USAGE % 0, piece("late"), DONE]))
     await rest_of(await on.answer(body(stream=True, **options)))

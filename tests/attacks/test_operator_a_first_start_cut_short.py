@@ -1,4 +1,4 @@
-"""A full disk or a kill at the first start lost a login's password, or was reported as a fault of
+"""A full disk or a kill at the first start lost a login's password, or was reported as a defect of
 Tollgate.
 
 Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
@@ -32,7 +32,7 @@ REJECTS_ALL = "local all all reject\n"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home that Postgres's user may pass through."""
+    """Yield a home that Postgres's user may pass through."""
     path = Path(tempfile.mkdtemp(prefix="tollgate-home-", dir="/tmp"))
     path.chmod(0o711)
     yield path
@@ -42,8 +42,8 @@ def home() -> Iterator[Path]:
 def test_no_login_is_made_before_its_password_is_kept(
     database: Database, database_url: str, home: Path
 ) -> None:
-    """Postgres does not show it again: the next start continued as the owner, and `up` did not
-    report it.
+    """Postgres never shows the password again. The next start continued as the owner, and `up`
+    did not report it.
     """
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
@@ -86,7 +86,7 @@ def test_a_server_that_takes_no_login_is_no_fault_of_tollgate(home: Path) -> Non
 
 
 def test_a_home_that_cannot_be_made_is_no_fault_of_tollgate(home: Path) -> None:
-    """The directory of an ordinary user may be root's, or a file."""
+    """An ordinary user's directory may belong to root, or be a file."""
     (home / "file").touch()
     cli = Cli(build_toolbox(Settings(home=home / "file" / "home")))
     done = cli("up")

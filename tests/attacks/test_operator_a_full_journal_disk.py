@@ -1,8 +1,8 @@
-"""A disk that the journal filled in an outage let no gateway start again, and readiness had called
-it 6 % full.
+"""A disk that the journal filled in an outage let no gateway start again, while readiness called it
+6 % full.
 
 Found by an attacker who simulated an operator of a failing system, on 2026-11-23: 6,000 settled
-events lay on the disk, Postgres was back, and the error advised to free the very space that they
+events lay on the disk and Postgres was back. The error advised freeing the very space that they
 used.
 """
 
@@ -28,14 +28,14 @@ SIZE_MIB = 20  # a new journal takes 16
 
 @dataclass(frozen=True)
 class Disk:
-    """A small disk of its own, which lasts as long as the process that mounted it."""
+    """A separate small disk, which lasts as long as the process that mounted it."""
 
     holder: subprocess.Popen[bytes]
-    path: Path  # as those see it who enter
+    path: Path  # as seen by processes inside its namespace
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """Begins the command of a process that shall see it."""
+        """Return the start of a command whose process can see the disk."""
         return (
             "nsenter",
             "--user",
@@ -47,11 +47,11 @@ class Disk:
 
     @property
     def seen_from_here(self) -> Path:
-        """The same folder for the test, which does not see the mount."""
+        """Return the same folder's path for the test, which does not see the mount."""
         return Path(f"/proc/{self.holder.pid}/root{self.path}")
 
     def fill(self) -> None:
-        """Take the last byte of it."""
+        """Fill the disk to its last byte."""
         with (self.seen_from_here / "other data").open("wb", buffering=0) as file:
             try:
                 while file.write(bytes(4096)):
@@ -62,7 +62,7 @@ class Disk:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Disk]:
-    """In a mount namespace: no other process sees it, and no rights are needed."""
+    """Yield a disk in a mount namespace: no other process sees it, and no rights are needed."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = (
@@ -89,7 +89,7 @@ def small_disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def admission(database_url: str) -> Iterator[PostgresGate]:
-    """A gate in front of this test's database."""
+    """Yield a gate in front of this test's database."""
     admission = PostgresGate(database_url)
     yield admission
     admission.close()
@@ -101,7 +101,9 @@ def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
     start_gateway: StartGateway,
     fake_upstream: FakeUpstreamProcess,
 ) -> None:
-    """Without Postgres the start names the next step, and that no file there may be deleted."""
+    """Without Postgres the start names the next step, and warns that no file there may be
+    deleted.
+    """
     gateway = start_gateway(
         small(fake_upstream.url),
         database_url=admission.url,

@@ -2,7 +2,7 @@
 were never booked.
 
 Found by an attacker who simulated an operator of a failing system, on 2026-11-23. One failed open
-of a segment was taken for damage: USD 158.70 were never booked, and a hard budget got its share
+of a segment was taken for damage: USD 158.70 were never booked, and a hard budget got that amount
 back. With the folder deleted, 160 of 160 requests were served and none was booked.
 """
 
@@ -38,7 +38,7 @@ def own_journal(root: Path) -> OwnJournal:
 
 
 async def settled(own: OwnJournal) -> Any:
-    """One attempt, intended and settled."""
+    """Return one attempt that was intended and settled."""
     one = event()
     await own.intend(Intent(event=one, price=price(), writes_output=True))
     own.settle(one)
@@ -46,7 +46,7 @@ async def settled(own: OwnJournal) -> Any:
 
 
 async def test_what_is_settled_is_read_though_its_name_is_gone(tmp_path: Path) -> None:
-    """The files are open: nothing is looked for by name."""
+    """The files are open, so they need not be found by name."""
     own = own_journal(tmp_path)
     one = await settled(own)
     shutil.rmtree(own.journal.directory)
@@ -54,7 +54,7 @@ async def test_what_is_settled_is_read_though_its_name_is_gone(tmp_path: Path) -
 
 
 async def test_a_segment_that_is_cut_short_is_for_the_next_try(tmp_path: Path) -> None:
-    """It stands still, and is not drained: an unreadable part is never released."""
+    """The segment waits and is not drained: its unreadable part is never released."""
     own = own_journal(tmp_path)
     one = await settled(own)
     path = segment_path(own.journal.directory, 1)
@@ -68,7 +68,7 @@ async def test_a_segment_that_is_cut_short_is_for_the_next_try(tmp_path: Path) -
 
 
 async def test_a_left_segment_that_cannot_be_opened_now_is_for_the_next_try(tmp_path: Path) -> None:
-    """Too many open files is no damage."""
+    """Too many open files is not a damaged segment."""
     own = own_journal(tmp_path)
     one = await settled(own)
     path = segment_path(own.journal.directory, 1)
@@ -83,7 +83,7 @@ async def test_a_left_segment_that_cannot_be_opened_now_is_for_the_next_try(tmp_
 
 
 async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
-    """Until then nothing new is admitted."""
+    """Until the folder comes back, no new request is admitted."""
     own = own_journal(tmp_path)
     away = own.journal.directory.with_name("away")
     own.journal.directory.rename(away)
@@ -95,9 +95,7 @@ async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 
 async def test_a_file_in_the_folders_place_is_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """It was taken for a broken disk, and the process ended with 2,350 events that Postgres never
-    got.
-    """
+    """The gateway took it for a broken disk and ended with 2,350 events that Postgres never got."""
     own = open_own(
         tmp_path / "root",
         max_bytes=64 * 2**20,
@@ -116,8 +114,8 @@ async def test_a_file_in_the_folders_place_is_a_folder_that_is_gone(tmp_path: Pa
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bool) -> None:
-    """Attempts that were admitted before it went may fill a segment: the process ended then, as of
-    a broken disk.
+    """Attempts that were admitted earlier may fill a segment; the process used to end then, as
+    if the disk were broken.
     """
     own = own_journal(tmp_path)
     one = event()
@@ -149,9 +147,9 @@ async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bo
 
 
 async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Path) -> None:
-    """Its own gateway adopted it, booked live attempts as interrupted, and deleted it.
+    """The journal's own gateway adopted it, booked live attempts as interrupted, and deleted it.
 
-    The file is the oldest of the folder, so a cleaner of old files takes it.
+    The lock file is the folder's oldest, so a job that deletes old files removes it first.
     """
     own = own_journal(tmp_path)
     await own.intend(Intent(event=event(), price=price(), writes_output=True))
@@ -162,14 +160,14 @@ async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Pat
 
 
 def _looked(own: OwnJournal) -> OwnJournal:
-    own.journal._look_for_folder()  # as its thread does with a commit
+    own.journal._look_for_folder()  # as the journal's thread does with a commit
     return own
 
 
 def test_requests_are_refused_and_what_was_served_is_booked(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Readiness says why; a stop leaves nothing unbooked."""
+    """Readiness gives the reason, and after a stop every served request is booked."""
     gateway = start_gateway(small(fake_upstream.url), write_every_s=3)
     answers = [ask(gateway, model="vllm", fake="out=40")]
     (journal,) = (gateway.home / "journal").glob("*-*")

@@ -1,5 +1,5 @@
-"""Commands had no time limit if Postgres accepts the connection and never answers: `doctor` itself
-never ended.
+"""Commands had no time limit if Postgres accepts the connection and never answers; not even
+`doctor` ended.
 
 Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
 """
@@ -23,7 +23,7 @@ from tests.integration.postgres_gate import PostgresGate
 
 @pytest.fixture
 def admission(database_url: str) -> Iterator[PostgresGate]:
-    """A gate in front of this test's database."""
+    """Yield a gate in front of this test's database."""
     admission = PostgresGate(database_url)
     yield admission
     admission.close()
@@ -33,7 +33,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 def test_a_command_ends_where_no_question_is_answered(
     admission: PostgresGate, tmp_path: Path, command: str
 ) -> None:
-    """A job of cron hung for ever, and the next one beside it."""
+    """A cron job hung forever, and so did the next one beside it."""
     cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=admission.url)))
     cli.ok("db", "upgrade")
     admission.mute()
@@ -43,7 +43,7 @@ def test_a_command_ends_where_no_question_is_answered(
 
 
 def test_a_long_question_of_a_server_that_lives_is_waited_for(database: Database) -> None:
-    """The server is looked at from outside: a migration may take hours."""
+    """A migration may take hours, so a separate connection checks whether the server lives."""
     with database.begin() as connection:
         assert (
             connection.execute(
@@ -56,7 +56,7 @@ def test_a_long_question_of_a_server_that_lives_is_waited_for(database: Database
 def test_a_server_without_room_for_a_look_is_alive(
     database: Database, admission: PostgresGate
 ) -> None:
-    """An error is an answer."""
+    """An error, too, proves that the server lives."""
     assert database.answers()
     behind = Database(admission.url)
     admission.shut()

@@ -1,7 +1,7 @@
-"""A SIGTERM in the first milliseconds of serving was dropped: the gateway served on, until SIGKILL.
+"""A SIGTERM in the first milliseconds of serving was dropped: the gateway went on until SIGKILL.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 3 of 3 within 2 ms
-of "serving".
+Found by an attacker who simulated an operator of a failing system, on 2026-11-23: 3 of 3 within 2
+ms of "serving".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.waiting import eventually
 def test_a_stop_just_after_the_start_ends_the_gateway(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, after_ms: float
 ) -> None:
-    """A rollout that is taken back at once sends it then."""
+    """A rollout that is reverted at once sends the signal at that moment."""
     gateway = start_gateway(small(fake_upstream.url))
     gateway.stop()
     log = gateway.log_path.with_suffix(".second.log")

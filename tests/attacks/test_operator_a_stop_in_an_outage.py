@@ -22,7 +22,7 @@ BUDGET = ", budgets: [{period: month, limit_usd: 10}]"
 
 @pytest.fixture
 def admission(database_url: str) -> Iterator[PostgresGate]:
-    """A gate in front of this test's database."""
+    """Yield a gate in front of this test's database."""
     admission = PostgresGate(database_url)
     yield admission
     admission.close()
@@ -31,7 +31,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 def test_the_next_start_gives_back_what_was_leased(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Everything is written, so nothing is lost: the budget equals the cost of the events."""
+    """Every event is written, so nothing is lost and the budget equals the cost of the events."""
     gateway = start_gateway(policy(fake_upstream.url, team=BUDGET), database_url=admission.url)
 
     def leased() -> Decimal:

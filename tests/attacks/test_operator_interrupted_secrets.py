@@ -1,4 +1,4 @@
-"""A full disk, or a kill, left an empty file in place of a secret, and no command fixed it.
+"""A full disk, or a kill, left an empty file in place of a secret, and no command repaired it.
 
 Found by an attacker who simulated an operator of a failing system, on 2026-11-23.
 """
@@ -19,7 +19,7 @@ from gateway.storage.policy import pepper
 
 
 def test_an_empty_pepper_is_made_again(tmp_path: Path) -> None:
-    """No key can have been made with it."""
+    """No key can have been made with an empty pepper."""
     path = tmp_path / "pepper"
     path.touch(mode=0o600)
     with pytest.raises(BadUsage, match="db upgrade"):
@@ -29,7 +29,7 @@ def test_an_empty_pepper_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
-    """The next run begins as if there had been none."""
+    """The next run begins as if there had been no file."""
     code = (
         "import resource, signal, sys; from pathlib import Path; from gateway.storage.policy "
         "import pepper\n"
@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_many_first_starts_make_one_secret(tmp_path: Path) -> None:
-    """Each of them would be sure of its own otherwise."""
+    """Otherwise each process would use its own secret."""
     path = tmp_path / "password"
     path.touch(mode=0o600)
 

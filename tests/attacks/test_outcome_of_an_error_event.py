@@ -17,7 +17,7 @@ ERROR = b'data: {"error":{"message":"gone","code":500}}\n\n'
 
 @pytest.mark.parametrize("own", [True, False])
 async def test_it_stays_an_upstream_error(own: bool) -> None:
-    """docs/reference/outcomes.md says so, whenever the caller closes."""
+    """docs/reference/outcomes.md states this outcome for any time at which the caller closes."""
     upstream = FakeUpstreamAnswer([piece("a", 1), ERROR, piece("b", 2)])
     on = stage(upstream)
     answer = await on.answer(

@@ -1,7 +1,7 @@
 """Security F1: one ordinary request overran a hard budget by any factor.
 
-A real gateway stands before an engine that honours one maximum for each endpoint and bills all
-else. After every request the engine's ledger, the event and the budget are held against each other.
+A real gateway stands before an engine that honours one maximum for each endpoint and bills
+everything else. After every request the engine's ledger, the event and the budget are compared.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ maximum = st.one_of(st.none(), st.sampled_from([0, 1, 7, 100, 900, 2**24, 2**24 
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """An endpoint and a body with any spelling of a maximum."""
+    """Draw an endpoint and a body with any spelling of a maximum."""
     path = draw(st.sampled_from(PATHS))
     body: dict[str, Any] = {"model": draw(st.sampled_from(KINDS))}
     if path == "chat/completions":
@@ -71,10 +71,10 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 def test_what_is_spent_never_exceeds_the_limit_whatever_is_sent(poor: Bounded) -> None:
-    """All endpoints, lists, token ids, pictures and every spelling of a maximum, on one budget
-    each.
+    """The requests cover all endpoints, lists, token ids, pictures and every spelling of a maximum,
+    on one budget each.
 
-    A failure prints the request: replay it alone.
+    A failure prints the request, so that it can be replayed alone.
     """
     sent = 0
     poor.provide(EXAMPLES + 1)
@@ -101,7 +101,7 @@ def test_what_is_spent_never_exceeds_the_limit_whatever_is_sent(poor: Bounded) -
 
 
 def test_a_maximum_that_the_endpoint_does_not_know_is_none(poor: Bounded) -> None:
-    """Under a hard budget such a request has no bound and is refused, before anything is sent."""
+    """Under a hard budget such a request has no bound, and is refused before anything is sent."""
     asked: list[tuple[str, dict[str, Any]]] = [
         ("chat/completions", {"messages": [], "max_output_tokens": 1}),
         ("chat/completions", {"messages": [], "max_tokens": 0}),
@@ -116,7 +116,7 @@ def test_a_maximum_that_the_endpoint_does_not_know_is_none(poor: Bounded) -> Non
 
 
 def test_the_cap_of_a_deployment_is_sent_beside_a_member_that_does_not_count(poor: Bounded) -> None:
-    """The caller's own word took its place, and bounded nothing."""
+    """The caller's own member replaced the cap and bounded nothing."""
     body = {
         "model": "capped",
         "messages": [{"role": "user", "content": "hi"}],
@@ -129,7 +129,9 @@ def test_the_cap_of_a_deployment_is_sent_beside_a_member_that_does_not_count(poo
 
 
 def test_the_bound_is_sent_as_each_upstream_honours_it(poor: Bounded) -> None:
-    """For either member of the caller; the other one is not sent if it would be refused."""
+    """The caller may use either member. The gateway omits the other one if the upstream would
+    refuse it.
+    """
     poor.provide(len(KINDS))
     for model in KINDS:
         poor.renew()
@@ -144,7 +146,9 @@ def test_the_bound_is_sent_as_each_upstream_honours_it(poor: Bounded) -> None:
 def test_a_plain_request_without_a_budget_passes_as_it_came(
     start_gateway: StartGateway, permissive_engine: Engine
 ) -> None:
-    """Nothing depends on the bound there: no member is added, replaced or left out."""
+    """Without a budget nothing depends on the bound, so no member is added, replaced or left
+    out.
+    """
     on = bounded(start_gateway, permissive_engine, team="")
     seed = random.Random(16)
     for named in [*MAXIMA, None]:
@@ -161,7 +165,7 @@ def test_a_plain_request_without_a_budget_passes_as_it_came(
 def test_a_token_limit_sends_the_bound_too(
     start_gateway: StartGateway, permissive_engine: Engine
 ) -> None:
-    """Tokens are taken at the bound before a request is sent: it must be one."""
+    """Tokens are taken at the bound before a request is sent, so the upstream must get it."""
     team = ", limits: {tokens_per_minute: 100000}"
     on = bounded(start_gateway, permissive_engine, team=team)
     body = {"model": "newer", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}
@@ -172,7 +176,9 @@ def test_a_token_limit_sends_the_bound_too(
 def test_more_than_any_engine_writes_is_refused_and_that_much_is_not(
     start_gateway: StartGateway, permissive_engine: Engine
 ) -> None:
-    """16,777,216 tokens of a request's own, times answers and prompts; without a budget too."""
+    """The maximum is 16,777,216 tokens per request, times answers and prompts, even without a
+    budget.
+    """
     on = bounded(start_gateway, permissive_engine, team="")
     prompts = {"model": "windowed", "prompt": ["a"] * 16, "n": 4}
     assert on.post("completions", {**prompts, "max_tokens": 2**18}).status_code == 200

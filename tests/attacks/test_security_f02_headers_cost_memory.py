@@ -1,4 +1,4 @@
-"""Security F2: without a key, headers cost memory and time without limit."""
+"""Security F2: a caller without a key could use unlimited memory and time with headers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MIB = 2**20
 
 @pytest.fixture
 def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
-    """With the default limits."""
+    """Return a gateway with the default limits."""
     return start_gateway(two_teams(f"{fake_upstream.url}/v1"))
 
 
 @pytest.mark.parametrize("line", [f"POST {CHAT}", "GET /healthz"])
 def test_three_million_fields_are_refused_and_cost_no_memory(gateway: Gateway, line: str) -> None:
-    """12 MB on the wire took 341 MB of memory, on a path that needs no key too."""
+    """12 MB on the wire took 341 MB of memory, even on a path that needs no key."""
     before = resident_bytes(gateway)
     with connected(gateway) as connection:
         connection.sendall(f"{line} HTTP/1.1\r\nhost: x\r\n".encode())
@@ -37,7 +37,7 @@ def test_three_million_fields_are_refused_and_cost_no_memory(gateway: Gateway, l
 
 
 def test_a_value_of_thirty_megabytes_is_refused(gateway: Gateway) -> None:
-    """It grew by copying: others waited 3.25 s."""
+    """The value grew by copying, and other callers waited 3.25 s."""
     before = resident_bytes(gateway)
     with connected(gateway) as connection:
         connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nx: ".encode())
@@ -47,7 +47,9 @@ def test_a_value_of_thirty_megabytes_is_refused(gateway: Gateway) -> None:
 
 
 def test_the_limits_are_where_they_are_said_to_be(gateway: Gateway) -> None:
-    """100 fields, a target of 8 KiB, a head of 32 KiB; the message names the setting."""
+    """The limits are 100 fields, a target of 8 KiB and a head of 32 KiB; the message names the
+    setting.
+    """
     with connected(gateway) as connection:
         connection.sendall(request(gateway, b"{", headers="a: b\r\n" * 97))
         assert refusal(connection) == (400, "invalid_request")

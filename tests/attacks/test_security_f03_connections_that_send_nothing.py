@@ -1,5 +1,5 @@
-"""Security F3: connections that send nothing lived for ever, and took all descriptors, the ledger's
-too.
+"""Security F3: connections that sent nothing lived forever and used all descriptors, including
+those for Postgres.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 def started(
     start_gateway: StartGateway, upstream: FakeUpstreamProcess, **settings: object
 ) -> Gateway:
-    """A gateway with short deadlines."""
+    """Start a gateway with short deadlines."""
     return start_gateway(two_teams(f"{upstream.url}/v1"), **settings)
 
 
@@ -38,8 +38,8 @@ def started(
 def test_a_head_that_does_not_come_ends_the_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, sent: bytes
 ) -> None:
-    """Nothing, half a line, half a head and empty lines were all open after 420 s; a caller that
-    has begun gets the reason.
+    """Connections with no byte, half a line, half a head or empty lines were open after 420 s. A
+    caller that has begun gets the reason.
     """
     gateway = started(start_gateway, fake_upstream, head_s=0.5)
     with connected(gateway) as connection:
@@ -52,7 +52,9 @@ def test_a_head_that_does_not_come_ends_the_connection(
 def test_the_head_of_a_later_request_has_the_same_deadline(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Counted from its first byte: an idle connection that was served lives on."""
+    """The deadline counts from the head's first byte, so an idle connection that was served
+    stays open.
+    """
     gateway = started(start_gateway, fake_upstream, head_s=1)
     with connected(gateway) as idle, connected(gateway) as half:
         for connection in (idle, half):
@@ -69,7 +71,7 @@ def test_the_head_of_a_later_request_has_the_same_deadline(
 def test_a_body_that_stalls_is_a_408(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, path: str
 ) -> None:
-    """One byte of a hundred, with a key, was open for good."""
+    """With a key, one byte of a hundred kept a connection open forever."""
     gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
     with connected(gateway) as connection:
         connection.sendall(request(gateway, b"{" * 100, path=path)[:-99])
@@ -80,8 +82,8 @@ def test_a_body_that_stalls_is_a_408(
 def test_a_body_that_nobody_reads_stalls_no_longer(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Without a key the answer comes at once, and the rest of the request is waited for no longer
-    than another's.
+    """Without a key the answer comes at once, and the rest of the body has the same deadline as
+    any other.
     """
     gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
     with connected(gateway) as connection:
@@ -95,7 +97,7 @@ def test_a_body_that_nobody_reads_stalls_no_longer(
 def test_a_body_is_whole_in_time_however_fast_it_comes(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The rate alone would let a chunked body run for ever."""
+    """A minimum rate alone would let a chunked body run forever."""
     gateway = started(start_gateway, fake_upstream, body_s=1)
     with connected(gateway) as connection:
         connection.sendall(
@@ -108,7 +110,9 @@ def test_a_body_is_whole_in_time_however_fast_it_comes(
 def test_at_the_cap_the_oldest_that_asked_nothing_makes_room(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A caller that has been served is never closed for another, and a new one finds room."""
+    """A caller that has been served is never closed for another one, and a new caller finds
+    room.
+    """
     gateway = started(start_gateway, fake_upstream, max_connections=20)
     with ExitStack() as stack:
         served = stack.enter_context(many_connected(gateway, 5))
@@ -127,7 +131,7 @@ def test_at_the_cap_the_oldest_that_asked_nothing_makes_room(
 
 
 def test_descriptors_are_left_for_postgres_and_upstreams() -> None:
-    """80 % for callers, and never less than 64 for all else."""
+    """Callers may use 80 %, and at least 64 descriptors stay for everything else."""
     assert most_connections(65_536, configured=10_000) == 10_000
     assert most_connections(4096, configured=10_000) == 3276
     assert most_connections(300, configured=10_000) == 236
@@ -137,7 +141,7 @@ def test_descriptors_are_left_for_postgres_and_upstreams() -> None:
 
 
 def test_the_soft_limit_is_raised_as_far_as_it_may() -> None:
-    """Most systems start a process with 1,024 descriptors and let it have more."""
+    """Most systems start a process with 1,024 descriptors and allow it more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))

@@ -1,5 +1,5 @@
-"""Security F4: one key took all places for requests, by bodies that never came and streams that
-were not read.
+"""Security F4: one key took all slots for requests, with unfinished bodies and streams that it
+did not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ PLACES = 40
 def test_unfinished_bodies_of_one_team_leave_the_others_served(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Blue got 503 for as long as red liked. Red hears that the places are its own doing."""
+    """Blue got 503 for as long as red continued. Red's error must name red's own requests as the
+    cause.
+    """
     gateway = start_gateway(two_teams(f"{fake_upstream.url}/v1"), max_streams=PLACES)
     with many_connected(gateway, PLACES) as stalled:
         for connection in stalled:
@@ -44,7 +46,7 @@ def test_unfinished_bodies_of_one_team_leave_the_others_served(
 
 
 def refused(connections: list[socket.socket]) -> int:
-    """How many have an answer."""
+    """Return how many connections have an answer."""
     found = 0
     for connection in connections:
         connection.setblocking(False)
@@ -55,8 +57,8 @@ def refused(connections: list[socket.socket]) -> int:
 
 
 def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGateway) -> None:
-    """In flight after 60 s, its hold kept another team's budget: only the caller's leaving ended
-    it.
+    """The stream was in flight after 60 s and its hold blocked another team's budget; only the
+    caller could end it.
     """
     piece = event({"id": "1", "choices": [{"index": 0, "delta": {"content": "x" * 60_000}}]})
 
@@ -84,7 +86,7 @@ def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGatew
 def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Refusals too: their answer waits no longer than a stream does."""
+    """This includes refusals: their answers wait no longer than a stream does."""
     gateway = start_gateway(two_teams(f"{fake_upstream.url}/v1"), write_s=1)
     with connected(gateway) as connection:
         connection.sendall(request(gateway, b"{", team="red", headers="connection: close\r\n"))
@@ -93,7 +95,7 @@ def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
 
 
 def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
-    """Four times the free slots: 32 of 40 for one, and each further team finds a slot."""
+    """Four times the free slots: one team gets 32 of 40, and each further team finds a slot."""
     slots = RequestSlots(40)
 
     def take_all(team: str) -> int:
@@ -112,7 +114,7 @@ def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
 
 
 def test_a_policy_with_one_team_keeps_no_place_free() -> None:
-    """There is no other team to keep it for."""
+    """No other team could use a reserved slot."""
     slots = RequestSlots(5)
     for _ in range(5):
         slots.take("red", is_only_team=True)

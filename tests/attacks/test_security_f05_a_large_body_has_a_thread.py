@@ -1,7 +1,7 @@
-"""Security F5: a body that is slow to read is read in a thread, one at a time.
+"""Security F5: a body that is slow to decode is decoded in a thread, one at a time.
 
 Bodies below the limits still took 150 ms of CPU (`bench/hostile_bodies.py`, mixed values and
-escapes). Commit e47127a reads every body on the event loop and has no thread for it.
+escapes). Commit e47127a decodes every body on the event loop and has no thread for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGE = json.dumps(
 
 
 def asked(door: Door, body: bytes) -> Line:
-    """A connection on which the whole request has come."""
+    """Return a connection on which the whole request has come."""
     line = Line(door.edge)
     line.send(
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
@@ -44,7 +44,7 @@ async def test_small_requests_pass_a_large_body_that_is_read() -> None:
 
 
 async def test_a_large_body_that_is_refused_says_why() -> None:
-    """The thread's error reaches the caller as any other."""
+    """The thread's error must reach the caller like any other error."""
     line = asked(Door(), LARGE[:-1] + b',"max_tokens":[]}')
     await line.transport.ended.wait()
     assert line.written.startswith(b"HTTP/1.1 400 ")
@@ -52,7 +52,7 @@ async def test_a_large_body_that_is_refused_says_why() -> None:
 
 
 async def test_a_caller_who_leaves_before_its_body_was_read_sends_nothing() -> None:
-    """The wait for the thread is a new place to leave from."""
+    """While the thread works, the caller may leave; then nothing must be sent."""
     door, others = Door(), threading.Event()
     door.forward.large_bodies.thread.submit(others.wait)
     line = asked(door, LARGE)

@@ -2,7 +2,7 @@
 gigabyte.
 
 `python -m bench.hostile_bodies` measures the time; these tests do not depend on the machine. Commit
-e47127a reads most of these bodies.
+e47127a accepts most of these bodies.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ def names(body: Body) -> str:
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=names)
 def test_a_body_of_the_audit_is_refused_before_it_is_decoded(hostile: Body) -> None:
-    """Each of them held more objects than memory for the body; now nothing but counts is made of
-    it.
-    """
+    """Each of these bodies made more objects than memory allows; now they are only counted."""
     _, operation, make = hostile
     body = make(10 * MIB)
     tracemalloc.start()
@@ -55,7 +53,7 @@ def test_a_body_of_the_audit_is_refused_before_it_is_decoded(hostile: Body) -> N
     "member", ["messages", "stop", "logit_bias", "tomorrow", "tools", "prompt_cache_key"]
 )
 def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -> None:
-    """Only members of objects were counted, in the messages alone, and after everything had been
+    """Only members of objects in the messages were counted, and only after everything had been
     decoded.
     """
     opening = MODEL + b'"messages":[],' if member != "messages" else MODEL
@@ -66,7 +64,7 @@ def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=names)
 def test_a_question_about_a_body_is_no_dearer_than_the_body(hostile: Body) -> None:
-    """`POST /v1/route/explain` decoded all of it, even a body that its endpoint would have
+    """`POST /v1/route/explain` decoded the whole body, even one that its endpoint would have
     refused.
     """
     _, _, make = hostile
@@ -82,14 +80,14 @@ def test_a_question_about_a_body_is_no_dearer_than_the_body(hostile: Body) -> No
 
 
 def test_a_long_name_is_refused_before_it_is_looked_for() -> None:
-    """A name of escapes was searched for byte by byte."""
+    """A name made of escapes was searched for byte by byte."""
     with pytest.raises(InvalidRequest, match="longer than 256 letters"):
         read_request(CHAT, MODEL + b'"' + b'a\\"' * 1000 + b'":1}')
 
 
 def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
-    """The blanks before the first member were written again for each member: gigabytes for a
-    thousand.
+    """The blanks before the first member were copied for each member: gigabytes for a thousand
+    members.
     """
     members = ",".join(f'"m{n}": 1' for n in range(900))
     body = b"{" + b" " * MIB + b'"model": "m", "messages": [], %b}' % members.encode()
@@ -104,9 +102,7 @@ def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
 
 @pytest.mark.parametrize("honest", HONEST, ids=names)
 def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
-    """A long prompt, a picture, many inputs, many tools: the counts are of no concern to any of
-    them.
-    """
+    """A long prompt, a picture, many inputs and many tools must stay below every count."""
     _, operation, make = honest
     body = make(10 * MIB)
     read = read_request(operation, body)
@@ -115,7 +111,7 @@ def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
 
 
 def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
-    """Brackets in a text are no arrays, with any escapes before the quote that ends it."""
+    """Brackets inside a text are not arrays, even if escapes precede the text's closing quote."""
     text = '\\"[{,' * 50_000 + "\\"
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     content = [{"type": "text", "text": text}, part]
@@ -124,14 +120,14 @@ def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
 
 
 def test_arrays_of_numbers_are_counted_too() -> None:
-    """A prompt of tokens may be a million numbers, but not a million arrays."""
+    """A prompt of token ids may be a million numbers, but not a million arrays."""
     body = padded(MODEL + b'"input":[[1]', b",[1]", b"]}")(SIZE)
     with pytest.raises(InvalidRequest, match="more than 100000 values"):
         read_request(Operation.EMBEDDINGS, body)
 
 
 def test_an_answer_cannot_be_asked_for_by_millions_of_numbers_in_a_message() -> None:
-    """Numbers are free in prompts of tokens alone, which are not decoded."""
+    """Numbers are unlimited only in prompts of token ids, which are not decoded."""
     body = padded(MESSAGES + b'{"role":"user","content":[1', b",1", b"]}]}")(SIZE)
     with pytest.raises(InvalidRequest, match="'messages' holds more than 40000 values"):
         read_request(CHAT, body)

@@ -1,8 +1,8 @@
-"""Security F6: members that route, fetch or search at another place passed under class
+"""Security F6: members that route, fetch or search in another region passed under class
 `restricted`.
 
-The rows of the audit's table, through a gateway to an endpoint that counts the arriving members. On
-commit e47127a all of them arrive. `make residency` sends a larger corpus.
+The test sends the rows of the audit's table through a gateway to an endpoint that counts the
+arriving members. On commit e47127a all of them arrive. `make residency` sends a larger corpus.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ UNKNOWN: tuple[tuple[str, dict[str, Any], str], ...] = (
 def answers(
     document: dict[str, Any], *bodies: tuple[str, dict[str, Any]]
 ) -> list[tuple[Reply, int]]:
-    """The answer to each body under a policy, and how often the endpoint was touched for it."""
+    """Return the answer to each body under a policy, and how often each one reached the
+    endpoint.
+    """
 
     async def ask() -> list[tuple[Reply, int]]:
         lane = Lane()
@@ -112,7 +114,7 @@ def message(reply: Reply) -> str:
 
 
 def test_no_row_of_the_table_reaches_an_upstream_under_a_rule() -> None:
-    """Each is refused before a connection is made, though the endpoint itself is allowed."""
+    """Each row is refused before a connection is made, although the endpoint itself is allowed."""
     for (_, members), (reply, touched) in zip(
         ROWS, answers(policy(is_ruled=True), *ROWS), strict=True
     ):
@@ -126,7 +128,9 @@ def test_no_row_of_the_table_reaches_an_upstream_under_a_rule() -> None:
 
 @pytest.mark.parametrize("mode", ["class", "tag", "team"])
 def test_what_is_unknown_needs_leave_under_any_rule_and_the_refusal_names_it(mode: str) -> None:
-    """A rule of the class, of a data tag or of the team: any of them can deny something."""
+    """The rule may belong to the class, to a data tag or to the team: each of them can deny
+    something.
+    """
     document = policy(is_ruled=mode == "class")
     rule = {"deny_providers": ["openai"]}
     if mode == "tag":
@@ -141,8 +145,8 @@ def test_what_is_unknown_needs_leave_under_any_rule_and_the_refusal_names_it(mod
 
 
 def test_a_leave_of_the_deployment_lets_it_through() -> None:
-    """`allows: [unknown_fields]` and `allows: [hosted_tools]` are how an admin says that they are
-    harmless there.
+    """With `allows: [unknown_fields]` or `allows: [hosted_tools]`, an admin declares them
+    harmless for that deployment.
     """
     document = policy(is_ruled=True, allows=("unknown_fields", "hosted_tools"))
     found = answers(document, *[(operation, members) for operation, members, _ in UNKNOWN])
@@ -158,8 +162,8 @@ def test_a_leave_of_the_deployment_lets_it_through() -> None:
     ],
 )
 def test_without_a_rule_that_can_deny_tomorrows_fields_work_today(rule: dict[str, Any]) -> None:
-    """`regions: [any]` without another condition is no rule, and a rule in shadow denies
-    nothing.
+    """`regions: [any]` without another condition denies nothing, and neither does a rule in
+    shadow mode.
     """
     document = policy(is_ruled=False)
     document["classes"]["restricted"] = rule
@@ -168,7 +172,7 @@ def test_without_a_rule_that_can_deny_tomorrows_fields_work_today(rule: dict[str
 
 
 def test_a_refusal_by_place_also_names_the_field_that_is_in_the_way() -> None:
-    """The caller can leave out the field, but not move a deployment."""
+    """The caller can leave out the field, but cannot move a deployment."""
     document = policy(is_ruled=True)
     other = {**document["deployments"][0], "name": "d-1", "region": "us"}
     document["deployments"].append(other)
@@ -197,5 +201,5 @@ def conditions() -> Iterator[tuple[dict[str, Any], bool]]:
 
 @pytest.mark.parametrize(("condition", "restricts"), list(conditions()), ids=str)
 def test_which_rules_can_deny_something(condition: dict[str, Any], restricts: bool) -> None:
-    """Each condition by itself makes a rule, unless it allows every place."""
+    """Each condition alone makes a restricting rule, unless it allows every region."""
     assert ResidencyRule(rule_id=f"team:{TEAM}", **condition).restricts is restricts

@@ -1,4 +1,4 @@
-"""Security F7: trailers became headers, and of a header sent twice the last one counted."""
+"""Security F7: trailers became headers, and of a repeated header the last value counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.gateway_process import Gateway
 
 
 def chunked(content: bytes, *, headers: str, trailers: str) -> bytes:
-    """A request in one segment, which is when a trailer was there before the application ran."""
+    """Return a request in one segment, so that the trailer arrives before the application runs."""
     return (
         f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n{headers}\r\n".encode()
         + b"%x\r\n%b\r\n0\r\n" % (len(content), content)
@@ -18,7 +18,7 @@ def chunked(content: bytes, *, headers: str, trailers: str) -> bytes:
 
 
 def test_a_key_in_a_trailer_is_none(red_and_blue: Gateway) -> None:
-    """A proxy in front that strips the header has not seen it."""
+    """A proxy in front that removes the header does not see the trailer."""
     sent = chunked(question(), headers="", trailers=f"authorization: Bearer {red_and_blue.key}\r\n")
     with connected(red_and_blue) as connection:
         connection.sendall(sent)
@@ -26,7 +26,7 @@ def test_a_key_in_a_trailer_is_none(red_and_blue: Gateway) -> None:
 
 
 def test_what_the_headers_say_is_what_is_booked(red_and_blue: Gateway) -> None:
-    """A proxy that sets project and tags was overruled."""
+    """A trailer overruled a proxy that sets project and tags."""
     headers = "x-tollgate-project: proxy-set\r\nx-tollgate-tags: by=proxy\r\n"
     trailers = headers.replace("proxy-set", "client-chosen").replace("by=proxy", "by=client")
     key = f"authorization: Bearer {red_and_blue.key}\r\n"
@@ -47,7 +47,7 @@ def test_what_the_headers_say_is_what_is_booked(red_and_blue: Gateway) -> None:
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/route/explain"])
 def test_a_header_that_decides_is_sent_once(red_and_blue: Gateway, name: str, path: str) -> None:
-    """The first or the last: a proxy and we could see different ones."""
+    """A proxy and the gateway could read different values: the first and the last."""
     value = (
         f"Bearer {red_and_blue.key}"
         if name == "authorization"
@@ -63,7 +63,7 @@ def test_a_header_that_decides_is_sent_once(red_and_blue: Gateway, name: str, pa
 
 
 def test_a_key_may_not_come_twice_to_any_endpoint(red_and_blue: Gateway) -> None:
-    """Also those that only read."""
+    """This includes endpoints that only read."""
     line = f"authorization: Bearer {red_and_blue.key}\r\n"
     with connected(red_and_blue) as connection:
         connection.sendall(f"GET /v1/models HTTP/1.1\r\nhost: x\r\n{line}{line}\r\n".encode())
@@ -71,7 +71,7 @@ def test_a_key_may_not_come_twice_to_any_endpoint(red_and_blue: Gateway) -> None
 
 
 def test_a_data_class_that_is_sent_twice_is_one_list(red_and_blue: Gateway) -> None:
-    """Neither may hide the other; two classes are refused."""
+    """Neither value may hide the other; two classes are refused."""
     headers = "x-tollgate-data-class: public\r\nx-tollgate-data-class: restricted\r\n"
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), headers=headers))

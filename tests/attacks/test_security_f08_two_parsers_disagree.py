@@ -1,7 +1,7 @@
-"""Security F8: names that differ by case, and names that stand twice, were read differently here
-and upstream.
+"""Security F8: names that differ only in case, and repeated names, were read differently here and
+upstream.
 
-Commit e47127a passes all that is refused here.
+Commit e47127a accepts everything that is refused here.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def refused(sent: bytes, operation: Operation = Operation.CHAT) -> InvalidReques
     ],
 )
 def test_a_name_that_differs_by_case_alone_is_refused(name: str, meant: str | None) -> None:
-    """Go, Java and .NET match names without case and take the last one: another model would have
-    run.
+    """Go, Java and .NET match names without case and take the last one, so another model would
+    have run.
     """
     if meant is None:
         assert read_request(Operation.CHAT, body(**{name: 1})).facts.named == (
@@ -69,7 +69,7 @@ def test_a_name_that_differs_by_case_alone_is_refused(name: str, meant: str | No
 
 
 def test_no_named_member_has_a_passing_twin() -> None:
-    """Every name of the tables, in upper case."""
+    """The test tries every name of the tables in upper case."""
     for name in NAMED_MEMBERS.values():
         refused(body(**{name.upper(): 1}))
 
@@ -89,8 +89,8 @@ def test_no_named_member_has_a_passing_twin() -> None:
     ],
 )
 def test_parts_that_could_be_read_in_two_ways_are_refused(encoded: str) -> None:
-    """Go merges doubled objects, other parsers take the first: an unchecked address came
-    through.
+    """Go merges repeated objects and other parsers take the first, so an unchecked address
+    passed.
     """
     refused(messages(encoded))
 
@@ -109,7 +109,7 @@ def test_parts_that_could_be_read_in_two_ways_are_refused(encoded: str) -> None:
     ],
 )
 def test_objects_that_decide_something_are_read_in_one_way(members: str) -> None:
-    """Their names decide which tools run, and whether usage is stated."""
+    """The names in these objects decide which tools run and whether usage is reported."""
     refused(b'{"model":"m","messages":[],%b}' % members.encode())
 
 
@@ -139,7 +139,7 @@ def test_objects_that_decide_something_are_read_in_one_way(members: str) -> None
     ],
 )
 def test_schemas_labels_and_words_are_free(members: dict[str, Any]) -> None:
-    """No parser reads a name in them: refusing those would break honest callers."""
+    """No parser interprets a name in them, and a refusal would break honest callers."""
     sent = body(**members)
     assert prepare(read_request(Operation.CHAT, sent), {}) == sent
 
@@ -154,6 +154,6 @@ def test_schemas_labels_and_words_are_free(members: dict[str, Any]) -> None:
     ],
 )
 def test_doubled_names_are_free_where_no_name_decides(members: str) -> None:
-    """As they are in schemas, labels and text."""
+    """Names decide nothing in schemas, labels and text."""
     sent = b'{"model":"m",%b}' % members.encode()
     assert prepare(read_request(Operation.CHAT, sent), {}) == sent

@@ -1,6 +1,4 @@
-"""Security F9: `revoked_at` is among the columns that `tollgate_admin` may set, so it could be
-cleared.
-"""
+"""Security F9: `tollgate_admin` may set `revoked_at`, so that role could also clear it."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def test_a_revocation_is_never_changed(
 
 
 def test_a_revoked_key_may_still_be_noted_as_paused(database: Database, database_url: str) -> None:
-    """The trigger guards the revocation alone: other columns of the row stay as free as they
-    were.
-    """
+    """The trigger protects only the revocation; the row's other columns can change as before."""
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     store.revoke("k123456789", revoked_by="bob")

@@ -1,4 +1,4 @@
-"""Security F9: gateway, commands and dashboard logged in as the owner, so a role confined no
+"""Security F9: gateway, commands and dashboard logged in as the owner, so no role confined an
 attacker who runs code.
 """
 
@@ -39,7 +39,7 @@ ESCAPES = [
 
 @pytest.fixture
 def cli_at(tmp_path: Path) -> Callable[..., Cli]:
-    """A command line on any database, with more settings."""
+    """Return a function that makes a command line for any database, with more settings."""
     return lambda url, **more: Cli(
         build_toolbox(Settings(home=tmp_path / "home", database_url=url, **more))
     )
@@ -47,7 +47,7 @@ def cli_at(tmp_path: Path) -> Callable[..., Cli]:
 
 @pytest.fixture
 def cli(cli_at: Callable[..., Cli], database_url: str) -> Cli:
-    """A command line whose home has the logins."""
+    """Return a command line whose home has the logins."""
     made = cli_at(database_url)
     made.ok("db", "upgrade")
     return made
@@ -55,7 +55,9 @@ def cli(cli_at: Callable[..., Cli], database_url: str) -> Cli:
 
 @pytest.fixture
 def writers(cli: Cli, database_url: str) -> Callable[[], set[str]]:
-    """The logins that have written events since, as Postgres saw them."""
+    """Return a function that lists the logins that have written events since, as Postgres
+    recorded them.
+    """
     with psycopg.connect(database_url) as connection:
         connection.execute(
             """
@@ -76,14 +78,14 @@ def writers(cli: Cli, database_url: str) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def own_server() -> Iterator[str]:
-    """A server whose owner this test may make weaker."""
+    """Yield the URL of a server whose owner this test may restrict."""
     with separate_server() as url:
         yield url
 
 
 @pytest.fixture
 def policy_file(tmp_path: Path) -> Path:
-    """The example policy as a file."""
+    """Return the path of the example policy."""
     path = tmp_path / "policy.yaml"
     path.write_text(EXAMPLE)
     return path
@@ -100,7 +102,7 @@ def url_as(cli: Cli, purpose: str) -> str:
 @pytest.mark.parametrize("purpose", ["gateway", "reports", "admin"])
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_no_login_leaves_its_role(cli: Cli, purpose: str, escape: tuple[str, str]) -> None:
-    """With the owner's address one statement switched the audit log's triggers off."""
+    """With the owner's URL, one statement could switch off the audit log's triggers."""
     leaves, attacks = escape
     with psycopg.connect(url_as(cli, purpose)) as connection:
         connection.execute(leaves.encode())
@@ -109,7 +111,7 @@ def test_no_login_leaves_its_role(cli: Cli, purpose: str, escape: tuple[str, str
 
 
 def test_each_login_is_in_its_own_role_alone(cli: Cli, database_url: str) -> None:
-    """Reports must not write, the gateway must not make keys, and none of them is an owner or a
+    """Reports must not write, the gateway must not make keys, and no login may be an owner or a
     superuser.
     """
     users = {purpose: user_of(url_as(cli, purpose)) for purpose in ("gateway", "reports", "admin")}
@@ -132,7 +134,7 @@ def test_each_login_is_in_its_own_role_alone(cli: Cli, database_url: str) -> Non
 
 
 def test_the_passwords_are_in_the_home_for_its_owner_alone(cli: Cli) -> None:
-    """As the pepper is."""
+    """The passwords are protected like the pepper."""
     path = cli.toolbox.options.home / "logins"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     cli.ok("db", "upgrade")
@@ -144,14 +146,14 @@ def test_the_passwords_are_in_the_home_for_its_owner_alone(cli: Cli) -> None:
 def test_the_owners_address_is_still_printed_and_names_the_narrower_ones(
     cli: Cli, database_url: str
 ) -> None:
-    """Scripts continue to work; the screen names the address that suffices for reading."""
+    """Scripts continue to work; the screen names the URL that suffices for reading."""
     ran = cli("db", "url")
     assert ran.out.strip() == database_url
     assert "--as reports" in ran.err
 
 
 def test_administration_uses_its_own_login(cli: Cli, database_url: str, policy_file: Path) -> None:
-    """The audit log names the login, so it shows which one was used."""
+    """The audit log records the login, so it shows which one was used."""
     cli.ok("policy", "apply", str(policy_file), "--yes", "--message", "first")
     with psycopg.connect(database_url) as connection:
         logins = connection.execute(
@@ -163,7 +165,7 @@ def test_administration_uses_its_own_login(cli: Cli, database_url: str, policy_f
 def test_serving_uses_its_own_login(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """With the owner's address in its environment, as before: the home has the needed login."""
+    """The environment has the owner's URL as before, but the home has the narrower login."""
     gateway = start_gateway(
         policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]")
     )
@@ -187,7 +189,7 @@ def test_serving_uses_its_own_login(
 def test_a_home_without_logins_goes_on_as_the_owner(
     cli_at: Callable[..., Cli], cli: Cli, database_url: str
 ) -> None:
-    """After an upgrade of Tollgate the first commands come before `db upgrade`."""
+    """After an upgrade of Tollgate, some commands run before `db upgrade`."""
     (cli.toolbox.options.home / "logins").unlink()
     ran = cli("db", "url", "--as", "reports")
     assert (ran.code, ran.out.strip()) == (0, database_url)
@@ -202,8 +204,8 @@ def test_a_home_without_logins_goes_on_as_the_owner(
 def test_addresses_in_the_settings_are_made_and_not_kept(
     cli_at: Callable[..., Cli], database_url: str
 ) -> None:
-    """Compose gives each service its own login; the migration makes them with the passwords of its
-    settings.
+    """Compose gives each service its own login; the migration makes the logins with the
+    passwords from its settings.
     """
     parts = urlsplit(database_url)
     name = f"{parts.path.strip('/')}_own"
@@ -220,8 +222,8 @@ def test_addresses_in_the_settings_are_made_and_not_kept(
 def test_who_may_not_make_logins_is_given_the_sql(
     cli_at: Callable[..., Cli], own_server: str
 ) -> None:
-    """An owner without CREATEROLE: an administrator runs the lines, and the next upgrade uses the
-    logins.
+    """If the owner lacks CREATEROLE, an administrator runs the printed SQL, and the next upgrade
+    uses the logins.
     """
     poor = cli_at(own_server)
     superuser = {**conninfo_to_dict(own_server), "user": "postgres", "password": None}
@@ -252,8 +254,8 @@ def test_doctor_warns_of_the_owners_login(cli: Cli) -> None:
 
 
 def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
-    """It kept everything that did not end in _API_KEY, _SECRET or _TOKEN: so the administrator's
-    database too.
+    """It received every variable that did not end in _API_KEY, _SECRET or _TOKEN, including the
+    administrator's database URL.
     """
     kept = {
         "PATH",
@@ -286,8 +288,8 @@ def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
 def test_commands_that_write_events_use_the_gateways_login(
     cli: Cli, writers: Callable[[], set[str]]
 ) -> None:
-    """Demo data writes events, prices and months as serving does; a retried record is an event
-    too.
+    """Demo data writes events, prices and months as serving does, and a retried record is an
+    event too.
     """
     cli.ok("demo-data", "--small")
     assert writers() == {user_of(url_as(cli, "gateway"))}
@@ -296,7 +298,9 @@ def test_commands_that_write_events_use_the_gateways_login(
 def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
     cli: Cli, writers: Callable[[], set[str]], database: Database, database_url: str
 ) -> None:
-    """The retry books in the gateway's role, and notes in the audit log who asked for it."""
+    """The retry is booked in the gateway's role, and the audit log names the person who
+    requested it.
+    """
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "ALTER TABLE tollgate.usage_events ADD CONSTRAINT older CHECK (false) NOT VALID"
@@ -312,8 +316,8 @@ def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
 
 
 def test_new_passwords_reach_who_serves(cli: Cli) -> None:
-    """A gateway kept the old one, and was cut off when its connections ended (an operator's attack
-    of 2026-11-23).
+    """A gateway kept the old password and lost Postgres when its connections ended (found by an
+    attack on 2026-11-23).
     """
     url, home = url_as(cli, "gateway"), cli.toolbox.options.home
     serving = Database(url, role="tollgate_gateway", renew=lambda: renewed(url, As.GATEWAY, home))
@@ -321,7 +325,7 @@ def test_new_passwords_reach_who_serves(cli: Cli) -> None:
     for database in (serving, stale):
         with database.begin():
             pass
-        database.close()  # as a restart of Postgres ends them
+        database.close()  # ends the connections, as a restart of Postgres does
     ran = cli("db", "upgrade", "--new-passwords")
     assert "at their next connection" in ran.err
     with serving.begin():

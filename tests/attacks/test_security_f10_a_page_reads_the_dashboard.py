@@ -1,4 +1,4 @@
-"""Security F10: a web page could read dashboard and metrics by a name that it points at this
+"""Security F10: a web page could read dashboard and metrics through a name that resolves to this
 machine.
 """
 
@@ -54,7 +54,7 @@ def status(port: int, path: str, host: str, **headers: str) -> int:
 
 @contextmanager
 def dashboard(url: str, home: Path, bound: str, *more: str, hosts: str = "[]") -> Iterator[int]:
-    """The port of a real `tollgate dashboard`."""
+    """Yield the port of a real `tollgate dashboard`."""
     port = free_port()
     home.mkdir(exist_ok=True)
     (home / ".streamlit").mkdir(exist_ok=True)
@@ -91,7 +91,9 @@ def dashboard(url: str, home: Path, bound: str, *more: str, hosts: str = "[]") -
 def test_a_loopback_dashboard_answers_to_loopback_names_alone(
     database_url: str, tmp_path: Path
 ) -> None:
-    """The WebSocket too: its Origin equals its Host, so Streamlit's own check lets it in."""
+    """This includes the WebSocket: its Origin equals its Host, so Streamlit's own check accepts
+    it.
+    """
     with dashboard(
         database_url, tmp_path / "home", "127.0.0.1", hosts='["tollgate.example"]'
     ) as port:
@@ -111,7 +113,9 @@ def test_a_loopback_dashboard_answers_to_loopback_names_alone(
 def test_an_open_dashboard_with_sign_in_starts_and_wants_names_listed(
     database_url: str, tmp_path: Path
 ) -> None:
-    """Under the allow-list of variables; a name that is not listed is refused on any bind."""
+    """A name that is not listed is refused on any bind, and the variables' allow-list still lets
+    the dashboard start.
+    """
     with dashboard(database_url, tmp_path / "home", "0.0.0.0") as port:
         assert status(port, "/", f"127.0.0.1:{port}") == 200
         assert status(port, "/", f"10.1.2.3:{port}") == 200
@@ -122,7 +126,7 @@ def test_an_open_dashboard_with_sign_in_starts_and_wants_names_listed(
 def test_metrics_answer_to_no_name_that_is_not_listed(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, bound: str
 ) -> None:
-    """A scrape by pod address works if the listener is not on loopback."""
+    """A scrape by pod address must work if the listener is not on loopback."""
     gateway = start_gateway(
         policy(fake_upstream.url), metrics_host=bound, metrics_hosts='["metrics.example"]'
     )
@@ -155,5 +159,5 @@ def test_metrics_answer_to_no_name_that_is_not_listed(
     ],
 )
 def test_a_name_must_be_local_or_listed(host: str | None, bound: str, is_answered: bool) -> None:
-    """IP literals pass on other binds: rebinding needs a name."""
+    """IP literals pass on other binds, because DNS rebinding needs a name."""
     assert answers_to(host, bound=bound, listed=("tollgate.example",)) == is_answered

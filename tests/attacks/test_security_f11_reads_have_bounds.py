@@ -26,14 +26,14 @@ ANSWERS_WITHIN_S = 5.0
 
 
 class Unlimited:
-    """Limits that let every read through."""
+    """Limits that admit every read."""
 
     async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
         return LimitGrant(cast(Limiter, None), [], taken_s=0, tokens=0)
 
 
 async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
-    """Forty loops of one team made another's receipt take 2.2 s instead of 0.01."""
+    """Forty loops of one team delayed another team's receipt from 0.01 s to 2.2 s."""
     admission, began = threading.Event(), list[str]()
 
     def hang() -> str:
@@ -52,8 +52,8 @@ async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
 
 
 async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> None:
-    """It hung for more than a minute and kept its thread; a place that is freed too early would let
-    more in.
+    """The read blocked its thread for more than a minute. Its slot is freed only at its end;
+    earlier would admit too many.
     """
     admission, ended = threading.Event(), list[bool]()
     reads = OwnReads(Unlimited(), patience_s=0.05)
@@ -72,18 +72,18 @@ async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> 
 def gateway(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> Gateway:
-    """A gateway that reaches Postgres through the gate."""
+    """Return a gateway that reaches Postgres through the gate."""
     return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
 
 def usage(gateway: Gateway) -> httpx2.Response:
-    """The caller's own usage."""
+    """Return the caller's own usage."""
     headers = {"authorization": f"Bearer {gateway.key}"}
     return httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=60)
 
 
 def chat(gateway: Gateway) -> int:
-    """The status of one small request."""
+    """Return the status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {gateway.key}"}
     return httpx2.post(
@@ -94,9 +94,9 @@ def chat(gateway: Gateway) -> int:
 def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(
     gateway: Gateway, admission: PostgresGate
 ) -> None:
-    """It hung for more than 60 s.
+    """The read hung for more than 60 s.
 
-    Requests go on meanwhile, and so do reads once new connections work.
+    Requests continue meanwhile, and so do reads once new connections work.
     """
     assert usage(gateway).status_code == 200
     admission.hang()
@@ -119,7 +119,9 @@ def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(
 def test_reads_count_under_the_teams_request_limit(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Reads must not be free a thousand times a second: the same limit, and the same 429."""
+    """A team must not get a thousand free reads per second: reads have the same limit and the
+    same 429.
+    """
     limited = small(fake_upstream.url).replace(
         "routes: [vllm]", "routes: [vllm], limits: {requests_per_minute: 5}"
     )

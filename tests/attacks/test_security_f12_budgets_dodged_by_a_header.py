@@ -1,5 +1,5 @@
-"""Security F12: each made-up project in a header had a budget of its own, and no header none at
-all.
+"""Security F12: each invented project in a header had its own budget, and a request without the
+header had none.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ def ask(gateway: Gateway, project: str | None, *, key: str | None = None) -> htt
 
 @pytest.fixture
 def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
-    """A team with one declared project, and half a cent for each project by itself."""
+    """Return a gateway whose team has one declared project; each project has a budget of half a
+    cent.
+    """
     return start_gateway(policy(fake_upstream.url, team=PROJECTS))
 
 
 def test_made_up_projects_are_refused(gateway: Gateway) -> None:
-    """593 of 600 made-up names were served, each under a fresh budget."""
+    """593 of 600 invented names were served, each under a fresh budget."""
     for number in range(20):
         refused = ask(gateway, f"p{number}")
         assert refused.status_code == 400, refused.text
@@ -66,7 +68,7 @@ def test_every_request_counts_under_some_budget(gateway: Gateway, project: str |
 
 
 def test_another_team_names_what_it_likes(gateway: Gateway) -> None:
-    """Without a hard project budget a project is a label."""
+    """Without a hard project budget, a project is only a label."""
     assert ask(gateway, "anything", key=gateway.keys["search"]).status_code == 200
 
 
@@ -92,20 +94,22 @@ def findings(team: str) -> list[str]:
 def test_validate_names_the_team_whose_project_budgets_can_be_dodged(
     team: str, is_found: bool
 ) -> None:
-    """A finding, and no error: the document is in force today."""
+    """It is a finding and no error, because such a policy may already be in force."""
     found = findings(team)
     assert len(found) == is_found
     assert all("'payments'" in message for message in found)
 
 
 def test_a_declared_project_reads_back() -> None:
-    """`policy show --effective` is a policy: without the name its requests would be refused."""
+    """`policy show --effective` must be a valid policy: without the name, the project's requests
+    would be refused.
+    """
     parsed = parse(policy("http://127.0.0.1:1", team=PROJECTS)).policy
     assert parsed.teams["payments"].projects == {"checkout"}
 
 
 def test_the_accounts_of_a_team_are_bounded() -> None:
-    """A soft budget refuses no name, so each name would make a row for good."""
+    """A soft budget refuses no name, so each name would make a permanent row."""
     soft = f", projects: [{EACH_PROJECT.replace('0.005', '0.005, kind: soft')}]"
     document = parse(policy("http://127.0.0.1:1", team=soft)).policy
     snapshot = factories.snapshot(document=document)

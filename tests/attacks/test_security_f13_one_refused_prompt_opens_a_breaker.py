@@ -1,4 +1,4 @@
-"""Security F13: one team's flagged prompt, answered 403, sent every team to the dearer
+"""Security F13: one team's flagged prompt, answered with 403, sent every team to the dearer
 deployment.
 """
 
@@ -48,7 +48,7 @@ teams:
 
 @pytest.fixture
 def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
-    """Two teams that share a cheap deployment, with a dear one behind it."""
+    """Return a gateway with two teams that share a cheap deployment and a dear one as fallback."""
     return start_gateway(POLICY.format(url=fake_upstream.url, price=PRICE))
 
 
@@ -73,16 +73,14 @@ def served_by(gateway: Gateway, team: str) -> str:
 
 
 def test_the_other_team_is_still_served_by_the_cheap_one(gateway: Gateway) -> None:
-    """One such prompt every five seconds kept blue at ten times the price."""
+    """One such prompt every five seconds made blue pay ten times the price."""
     for _ in range(2 * LEAST_OUTCOMES):
         assert ask(gateway, "red", fake="403").status_code == 502
     assert served_by(gateway, "blue") == "cheap"
 
 
 def test_what_two_teams_hear_is_the_deployments_own(gateway: Gateway) -> None:
-    """A revoked permission affects all teams: each request would then try the deployment in
-    vain.
-    """
+    """A revoked permission affects all teams, and each request would try the deployment in vain."""
     for _ in range(LEAST_OUTCOMES):
         ask(gateway, "red", fake="403")
         ask(gateway, "blue", fake="403")
@@ -93,7 +91,7 @@ def test_what_two_teams_hear_is_the_deployments_own(gateway: Gateway) -> None:
 
 
 async def test_a_403_is_still_tried_elsewhere() -> None:
-    """It may be a permission that the next deployment has."""
+    """A 403 may concern a permission that the next deployment has."""
     on = dispatch(says(403, NO_PERMISSION), ok())
     await on.ask(ONE, TWO)
     assert (on.places, on.opened) == (["one", "two"], [])
@@ -101,7 +99,7 @@ async def test_a_403_is_still_tried_elsewhere() -> None:
 
 @pytest.mark.parametrize("body", MODERATION)
 async def test_a_moderation_refusal_is_the_callers_and_is_not_tried_elsewhere(body: bytes) -> None:
-    """Tried elsewhere, a refused prompt became a paid answer."""
+    """When it was tried elsewhere, a refused prompt became a paid answer."""
     on = dispatch(says(403, body))
     with pytest.raises(InvalidRequest):
         await on.ask(ONE, TWO)
@@ -109,12 +107,12 @@ async def test_a_moderation_refusal_is_the_callers_and_is_not_tried_elsewhere(bo
 
 
 def test_a_message_alone_names_no_moderation() -> None:
-    """Messages change without notice: only type, code and metadata are read."""
+    """Messages change without notice, so only type, code and metadata are read."""
     assert isinstance(OpenAI().error(deployment(), 403, {}, body=NO_PERMISSION), UpstreamAuth)
 
 
 def test_a_probe_of_fixed_content_opens_at_once() -> None:
-    """Nothing in it comes from a caller, so a 403 is about the deployment."""
+    """A probe contains nothing from a caller, so its 403 concerns the deployment."""
     opened: list[tuple[str, str]] = []
     health = Health(on_open=lambda name, why: opened.append((name, why)))
     error = OpenAI().error(deployment("one"), 403, {}, body=NO_PERMISSION)

@@ -1,5 +1,5 @@
-"""Security F14: one team filled the places for answers that are read on, and others' were booked at
-one token.
+"""Security F14: one team filled the slots for draining abandoned answers, and other teams' were
+booked at one token.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tests.waiting import soon
 
 
 async def test_a_team_leaves_a_place_and_what_is_not_read_on_is_unknown() -> None:
-    """Its fourth answer of four places is not read on; the provider bills it, so it stands at its
-    hold.
+    """A team's fourth answer of four slots is not drained. The provider bills it, so it stays
+    unknown at its hold.
     """
     answers = [FakeUpstreamAnswer([piece("a"), TAIL, DONE]) for _ in range(4)]
     on = Stage(FakeTransport(list(answers)), limits=DrainLimits(answers=4, seconds=60, events=100))

@@ -1,5 +1,5 @@
-"""Security F15, first bullet: codings read as plain, two Hosts, HTTP/2.0, a WebSocket POST without
-an answer.
+"""Security F15, first bullet: codings read as plain, two Hosts, HTTP/2.0, and a WebSocket POST
+without an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PASSED = {
 
 @pytest.mark.parametrize("name", PASSED)
 def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
-    """Everything else in these requests is right, so the framing alone is refused."""
+    """Everything else in these requests is correct, so only the framing can cause the refusal."""
     target, version, headers, body = PASSED[name]
     line = f"POST {target} HTTP/{version}\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()
     with connected(red_and_blue) as connection:
@@ -47,7 +47,7 @@ def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_ambiguous_ends_the_connection(red_and_blue: Gateway, name: str) -> None:
-    """The audit's whole list: later bytes could be a request that was hidden in it."""
+    """The test runs the audit's whole list: later bytes could be a hidden request."""
     with connected(red_and_blue) as connection:
         key = f"host: x\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()
         sent = MALFORMED[name].replace(b"host: x\r\n", key, 1)
@@ -57,7 +57,7 @@ def test_what_is_ambiguous_ends_the_connection(red_and_blue: Gateway, name: str)
 
 
 def test_an_upgrade_without_a_body_is_ignored(red_and_blue: Gateway) -> None:
-    """RFC 9110 §7.8: the request is answered as if it were not there, and the connection ends."""
+    """RFC 9110 §7.8: the request is answered as if it had no upgrade, and the connection ends."""
     with connected(red_and_blue) as connection:
         connection.sendall(
             b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
@@ -67,7 +67,9 @@ def test_an_upgrade_without_a_body_is_ignored(red_and_blue: Gateway) -> None:
 
 
 def test_a_target_with_our_own_host_is_served(red_and_blue: Gateway) -> None:
-    """As a proxy writes it; another host than in the Host header is among the malformed ones."""
+    """A proxy writes such a target. A host that differs from the Host header is among the
+    malformed requests.
+    """
     target = f"http://127.0.0.1:{red_and_blue.port}{CHAT}"
     sent = request(red_and_blue, question(), path=target)
     with connected(red_and_blue) as connection:

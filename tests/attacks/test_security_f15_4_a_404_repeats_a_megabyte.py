@@ -1,4 +1,6 @@
-"""Security F15: a 404 repeated the model's name whole, one megabyte for one megabyte."""
+"""Security F15: a 404 repeated the model's whole name, so a megabyte was answered with a
+megabyte.
+"""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ CURL = re.compile(r"curl (?:[^\n]|\\\n)*")
 def test_another_media_type_or_a_coding_is_a_415(
     red_and_blue: Gateway, path: str, header: str
 ) -> None:
-    """On every endpoint that reads a body, whichever of two headers says it."""
+    """Every endpoint that reads a body refuses it, whichever of the two headers declares it."""
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), path=path, headers=f"{header}\r\n"))
         assert refusal(connection) == (415, "unsupported_media_type")
 
 
 def test_the_message_gives_the_header_that_is_missing(red_and_blue: Gateway) -> None:
-    """`curl -d` says that it sends a form."""
+    """`curl -d` declares a form."""
     headers = "content-type: application/x-www-form-urlencoded\r\n"
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), headers=headers))
@@ -77,7 +77,7 @@ def test_json_passes_under_every_name_and_without_one(red_and_blue: Gateway, hea
     ids=str,
 )
 def test_each_curl_line_with_a_body_sends_the_header(path: Path) -> None:
-    """Copied from a guide, it must work: curl itself would say that the body is a form."""
+    """A line that is copied from a guide must work; without the header, curl declares a form."""
     for line in CURL.findall((REPOSITORY / path).read_text("utf-8").replace("\\\\\n", "\\\n")):
         if re.search(r"\s(-d|--data)", line):
             assert "content-type: application/json" in line.lower(), line

@@ -41,7 +41,7 @@ def test_no_salt_is_made_from_the_pepper_itself(
 
 
 def gateway_chat(base_url: str, key: str) -> httpx2.Response:
-    """One plain answer."""
+    """Return one plain answer."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
     headers = {"authorization": f"Bearer {key}"}
     answer = httpx2.post(f"{base_url}/chat/completions", json=body, headers=headers, timeout=30)

@@ -1,6 +1,6 @@
 """Security F15: `/readyz` shows the state of journal and writer to anyone.
 
-Refuted: the endpoint promises it (each failed check with its remedy) to everyone who can reach the
+Refuted: the endpoint promises each failed check with its remedy to everyone who can reach the
 listener, and an orchestrator has no key. It has figures about this replica alone: no team, key,
 deployment, path or address.
 """
@@ -15,7 +15,7 @@ from tests.gateway_process import Gateway
 
 
 def test_readiness_names_no_team_key_path_or_address(red_and_blue: Gateway) -> None:
-    """Its content is worthless to an attacker, who cannot fill a journal anyway."""
+    """Its content is useless to an attacker, who cannot fill a journal anyway."""
     told = httpx2.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
     assert told.status_code == 200
     assert {check["check"] for check in told.json()["checks"]} >= {"journal", "writer"}

@@ -1,7 +1,8 @@
-"""Security F15 and 1h: bodies nested up to 980 levels passed, which other parsers may not read.
+"""Security F15 and 1h: bodies with up to 980 levels of nesting passed, which other parsers may not
+read.
 
-The audit also asks about `1e999` and numbers of a million digits in unknown fields. They are no
-hole: the gateway neither reads nor changes them, and they take it no time. The members that it
+The audit also asks about `1e999` and numbers of a million digits in unknown fields. They are
+harmless: the gateway neither reads nor changes them, and they take no time. The members that it
 reads refuse them, as on commit e47127a.
 """
 
@@ -15,7 +16,7 @@ from gateway.wire.openai.request import prepare, read_request
 
 
 def nested(levels: int, member: str, *, filling: str = "") -> bytes:
-    """A body of this depth, itself included."""
+    """Return a body with this depth, including the body itself."""
     inner = "[" * (levels - 1) + filling + "]" * (levels - 1)
     return b'{"model":"m","%b":%b}' % (member.encode(), inner.encode())
 
@@ -24,14 +25,14 @@ def nested(levels: int, member: str, *, filling: str = "") -> bytes:
     "member", ["tomorrow", "metadata", "tools", "messages", "stop", "response_format", "input"]
 )
 def test_a_body_nests_at_most_64_levels(member: str) -> None:
-    """In any member: another parser may read it."""
+    """The limit holds in any member, because another parser may read it."""
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
         read_request(Operation.CHAT, nested(65, member))
 
 
 @pytest.mark.parametrize("member", ["tomorrow", "metadata", "stop", "input"])
 def test_sixty_four_levels_pass(member: str) -> None:
-    """The bound itself is allowed."""
+    """The limit itself is allowed."""
     body = nested(64, member, filling='"[[[[[[[[[[[[[[[[[["')
     assert prepare(read_request(Operation.CHAT, body), {}) == body
 
@@ -43,11 +44,11 @@ def test_many_brackets_beside_each_other_are_not_deep() -> None:
 
 
 def test_deep_ones_are_found_among_many() -> None:
-    """Also if taking out the innermost pairs leaves the deep ones for last."""
+    """Removing innermost pairs may leave the deep ones for last; they must be found."""
     body = b'{"model":"m","stop":[%b,%b]}' % (b",".join([b"[[]]"] * 200), b"[" * 63 + b"]" * 63)
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
         read_request(Operation.CHAT, body)
-    teeth = b"[" * 40 + b"],[" * 200 + b"]" * 40  # taking out innermost pairs leaves forty levels
+    teeth = b"[" * 40 + b"],[" * 200 + b"]" * 40  # removing innermost pairs leaves forty levels
     assert read_request(Operation.CHAT, b'{"model":"m","stop":[%b]}' % teeth).facts.model == "m"
     shallow = b'{"model":"m","stop":[%b]}' % (b"[" * 60 + b"1,{}" + b"]" * 60)
     assert read_request(Operation.CHAT, shallow).body == shallow
@@ -55,7 +56,7 @@ def test_deep_ones_are_found_among_many() -> None:
 
 @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 10**6, b"1." + b"0" * 10**6])
 def test_numbers_that_nobody_reads_pass_as_they_came(number: bytes) -> None:
-    """An upstream judges its own fields."""
+    """The upstream judges fields that the gateway does not read."""
     body = b'{"model":"m","messages":[],"tomorrow":%b}' % number
     assert prepare(read_request(Operation.CHAT, body), {}) == body
 
@@ -63,6 +64,6 @@ def test_numbers_that_nobody_reads_pass_as_they_came(number: bytes) -> None:
 @pytest.mark.parametrize("member", [b"max_tokens", b"n", b"best_of"])
 @pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
 def test_numbers_that_decide_are_refused(member: bytes, number: bytes) -> None:
-    """The bound of the hold is a number that every parser reads in the same way."""
+    """The hold depends on a number that every parser must read in the same way."""
     with pytest.raises(InvalidRequest):
         read_request(Operation.CHAT, b'{"model":"m","messages":[],"%b":%b}' % (member, number))

@@ -1,9 +1,9 @@
 """Security F15: `event:`, `id:`, `retry:` and comments of an upstream reach the caller.
 
-Refuted: that is meant.
+Refuted: this is intended.
 
-DESIGN §10.20 settles it: events are forwarded unchanged. None of these fields can begin another
-event or a header: they end with the event that they stand in.
+DESIGN §10.20 requires that events are forwarded unchanged. None of these fields can begin another
+event or a header, because each ends with its own event.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from gateway.wire.openai.answer import chat_stream
 
 
 def test_fields_of_an_event_pass_as_they_came() -> None:
-    """A client of tomorrow's fields works today; a proxy that drops them breaks one that resumes by
-    `id`.
+    """A client of future fields must work today; a proxy that drops fields breaks a client that
+    resumes by `id`.
     """
     stream = chat_stream(
         model="m-1",

@@ -1,4 +1,4 @@
-"""Security F15: a 200 that cannot be read was tried three times, and billed three times."""
+"""Security F15: an unreadable 200 was tried three times and billed three times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("whole", UNREADABLE)
 async def test_it_is_asked_once_and_booked(whole: bytes) -> None:
-    """Whoever answered with success did the work."""
+    """An upstream that answered with success did the work."""
     on = stage(*(FakeUpstreamAnswer([whole]) for _ in range(3)))
     with pytest.raises(UpstreamError, match="not asked again"):
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
@@ -38,7 +38,9 @@ async def test_it_is_asked_once_and_booked(whole: bytes) -> None:
 
 @pytest.mark.parametrize("whole", [b"<html>", b"[]", b'{"data":[{"embedding":[1,', b""])
 async def test_embeddings_that_cannot_be_read_are_estimated_by_their_input(whole: bytes) -> None:
-    """They have no output: as output, the size of the answer kept them at their hold."""
+    """Embeddings have no output; when the answer's size was counted as output, they stood at
+    their hold.
+    """
     on = stage(FakeUpstreamAnswer([whole]))
     deployment = factories.deployment(operations=frozenset(Operation))
     with pytest.raises(UpstreamError, match="not asked again"):

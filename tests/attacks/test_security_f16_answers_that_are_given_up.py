@@ -1,4 +1,4 @@
-"""Security F16: an answer that was given up stayed in memory until the collector came, which is
+"""Security F16: an abandoned answer stayed in memory until the garbage collector ran, which is
 seldom.
 """
 
@@ -27,7 +27,7 @@ from tests.waiting import eventually, soon
 MIB = 2**20
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n"
 INPUTS, DIMENSIONS = 2048, 3072
-MAY_STAY_BYTES = 64 * MIB  # contract/edge.md: three seconds after an attack
+MAY_STAY_BYTES = 64 * MIB  # limit from contract/edge.md, three seconds after an attack
 
 
 async def _silent(peer: Peer) -> None:
@@ -110,9 +110,12 @@ STATES = [
 async def test_a_closed_exchange_goes_with_its_last_reference(
     script: Callable[[Peer], Awaitable[None]], ends: Callable[[Exchange], Awaitable[None]]
 ) -> None:
-    """It referred to itself by the reason of its failure, with all its pieces."""
+    """The exchange referred to itself through its failure's exception, together with all its
+    pieces.
+    """
     async with serving(script) as server, calling() as client:
-        await _once(server, client, ends)  # the first of its kind also makes cached objects
+        # the first exchange of each kind also makes cached objects
+        await _once(server, client, ends)
         gc.collect()
         gc.disable()
         try:
@@ -213,7 +216,7 @@ def test_the_largest_legal_request_for_embeddings_is_served(
 
 
 def resident_bytes(gateway: Gateway) -> int:
-    """The memory of the serving processes."""
+    """Return the memory of the serving processes, in bytes."""
     assert gateway.process is not None
     pids = [gateway.process.pid]
     for pid in pids:

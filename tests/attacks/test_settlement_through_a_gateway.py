@@ -1,8 +1,8 @@
 """Ledger 1.3, 1.4, 1.14 to 1.16, checks D1 and D2, security F15: end to end, with upstreams on bare
 sockets.
 
-The rules behind them are tested one by one in the files of those names; this file shows the views
-of a caller and an auditor.
+The files of those names test the rules one by one; this file shows the views of a caller and an
+auditor.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MOONSHOT = event(
 )
 LONG = json.dumps({**CHAT, "choices": [{"message": {"content": "hi " * 50_000}}]}).encode()
 MADE = 40_000
-QUIET_S = 1.0  # nothing was taken for so long: every buffer on the way is full
+QUIET_S = 1.0  # seconds without progress, after which every buffer on the way is full
 SLOW_CALLER_READS = 3_000
 
 
@@ -83,19 +83,19 @@ def plain(value: object) -> Answering:
 
 
 class Flood:
-    """A stream of many tokens with running usage, written as fast as the gateway's kernel takes
-    it.
+    """A stream of many tokens with running usage, written as fast as the gateway's kernel
+    accepts it.
     """
 
     def __init__(self) -> None:
-        self.acknowledged = 0  # tokens whose bytes the gateway's kernel has, when no more fits
+        self.acknowledged = 0  # tokens whose bytes the gateway's kernel has when its buffer is full
         self.is_over = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         connection.sendall(STREAM)
         connection.setblocking(False)
-        self._ends = [len(STREAM)]  # of all bytes sent, behind each token
+        self._ends = [len(STREAM)]  # total bytes sent, after each token
         for made in range(1, MADE + 1):
             part = json.dumps(
                 {
@@ -119,7 +119,7 @@ class Flood:
             except BlockingIOError:
                 if select.select([], [connection], [], QUIET_S)[1]:
                     continue
-                self._note_over(connection)  # all that fits is there: now the caller may leave
+                self._note_over(connection)  # every buffer is full: now the caller may leave
                 connection.settimeout(20)
                 try:
                     connection.sendall(data)
@@ -133,7 +133,7 @@ class Flood:
         return True
 
     def _note_over(self, connection: socket.socket) -> None:
-        """Note which tokens have left our own kernel, which may keep 64 KiB of them."""
+        """Record which tokens have left our own kernel, which may keep 64 KiB of them."""
         if not self.is_over.is_set():
             (unacknowledged,) = struct.unpack(
                 "i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))
@@ -221,7 +221,9 @@ def booked(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_1_03_a_response_that_fails_at_once_is_tried_elsewhere(gateway: Gateway) -> None:
-    """It was 502 "the gateway failed", one event `ok`, and the good deployment was never asked."""
+    """The caller got 502 "the gateway failed", the event was `ok`, and the good deployment was
+    never tried.
+    """
     answer = ask(gateway, "failed-else", "responses", stream=True)
     assert (answer.status_code, "response.completed" in answer.text) == (200, True)
     rows = gateway.events(answer.headers["x-request-id"], count=2)
@@ -250,7 +252,7 @@ def test_1_04_what_the_kernel_had_when_a_caller_left_is_metered(gateway: Gateway
 
 @pytest.mark.parametrize("model", ["t408", "t504", "t524"])
 def test_1_14_a_timeout_of_a_proxy_is_unknown_at_its_hold(gateway: Gateway, model: str) -> None:
-    """The upstream behind it may have generated, and bills."""
+    """The upstream behind the proxy may have generated an answer, and bills it."""
     answer = ask(gateway, model)
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
     row = only_event(gateway, answer)
@@ -259,7 +261,7 @@ def test_1_14_a_timeout_of_a_proxy_is_unknown_at_its_hold(gateway: Gateway, mode
 
 
 def test_1_14_an_error_that_says_so_is_free(gateway: Gateway) -> None:
-    """500 is the upstream's own word that there is no answer."""
+    """A 500 is the upstream's own statement that there is no answer."""
     answer = ask(gateway, "t500")
     rows = gateway.events(
         answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"])
@@ -270,7 +272,7 @@ def test_1_14_an_error_that_says_so_is_free(gateway: Gateway) -> None:
 def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(
     gateway: Gateway, upstream: RawUpstream
 ) -> None:
-    """It was bought three times and refused, though each answer had its usage."""
+    """The answer was paid three times and refused, although each answer had its usage."""
     before = len(upstream.asked)
     answer = ask(gateway, "half-else")
     assert upstream.asked[before:] == ["half"]
@@ -285,7 +287,7 @@ def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(
 
 
 def test_1_15_in_a_stream_too(gateway: Gateway) -> None:
-    """The upstream's model name went on to the caller, and no content was noted."""
+    """The upstream's model name reached the caller, and no content was recorded."""
     answer = ask(gateway, "half-stream", stream=True)
     assert b'"\\ud83d"' in answer.content
     assert b'"model":"m"' not in answer.content
@@ -294,7 +296,7 @@ def test_1_15_in_a_stream_too(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("model", ["no-blank", "cr-only"])
 def test_1_16_a_last_event_without_its_blank_line_is_read(gateway: Gateway, model: str) -> None:
-    """The caller got an error after the whole answer, and the attempt was called cut."""
+    """The caller got an error after the whole answer, and the attempt was recorded as cut."""
     answer = ask(gateway, model, stream=True)
     assert "[DONE]" in answer.text
     assert '"error"' not in answer.text
@@ -303,8 +305,8 @@ def test_1_16_a_last_event_without_its_blank_line_is_read(gateway: Gateway, mode
 
 @pytest.mark.parametrize("operation", BODIES)
 def test_d1_a_whole_answer_without_usage_is_counted(gateway: Gateway, operation: str) -> None:
-    """61 % of a hard budget could not be spent that day: each such answer stood at its whole
-    hold.
+    """61 % of a hard budget could not be spent that day, because each such answer stood at its
+    whole hold.
     """
     answer = ask(gateway, "mute-" + operation.partition("/")[0], operation)
     assert answer.status_code == 200
@@ -318,7 +320,7 @@ def test_d1_a_whole_answer_without_usage_is_counted(gateway: Gateway, operation:
 
 @pytest.mark.parametrize("operation", BODIES)
 def test_d2_a_200_that_is_an_error_is_tried_elsewhere(gateway: Gateway, operation: str) -> None:
-    """Official SDKs hand such a body on as a completion whose `choices` is None."""
+    """Official SDKs return such a body as a completion whose `choices` is None."""
     answer = ask(gateway, "e200-else", operation)
     assert (
         answer.status_code,
@@ -331,7 +333,7 @@ def test_d2_a_200_that_is_an_error_is_tried_elsewhere(gateway: Gateway, operatio
 
 @pytest.mark.parametrize("operation", BODIES)
 def test_d2_alone_it_is_502(gateway: Gateway, operation: str) -> None:
-    """In the caller's dialect, and with the error's own usage: it states none."""
+    """The error is in the caller's dialect, and its own usage counts; here it has no usage."""
     answer = ask(gateway, "e200", operation)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
     rows = gateway.events(
@@ -343,9 +345,7 @@ def test_d2_alone_it_is_502(gateway: Gateway, operation: str) -> None:
 @pytest.mark.parametrize("route", ["e200-stream-else", "e200-json-stream-else"])
 @pytest.mark.parametrize("operation", ["chat/completions", "completions"])
 def test_d2_streamed_it_is_the_same(gateway: Gateway, route: str, operation: str) -> None:
-    """Whether the error comes as an event, or as the JSON body that the caller of a stream did not
-    ask for.
-    """
+    """The error may come as an event, or as a JSON body although the caller requested a stream."""
     answer = ask(gateway, route, operation, stream=True)
     assert "[DONE]" in answer.text
     rows = gateway.events(answer.headers["x-request-id"], count=2)
@@ -356,7 +356,7 @@ def test_d2_streamed_it_is_the_same(gateway: Gateway, route: str, operation: str
 def test_f15_a_200_that_cannot_be_read_is_bought_once(
     gateway: Gateway, upstream: RawUpstream, route: str, first: str
 ) -> None:
-    """Whoever answered with success did the work, and bills it three times if it is asked three
+    """An upstream that answered with success did the work. Three tries would be billed three
     times.
     """
     before = len(upstream.asked)
@@ -370,8 +370,8 @@ def test_f15_a_200_that_cannot_be_read_is_bought_once(
 def test_usage_that_content_follows_is_not_the_last_word(
     gateway: Gateway, model: str, asks: bool
 ) -> None:
-    """The caller's own `include_usage` made the figure before the text final: 2,000 pieces were
-    booked as 0 tokens.
+    """The caller's own `include_usage` made the usage before the text final, so 2,000 pieces
+    were booked as 0 tokens.
     """
     members = {"stream_options": {"include_usage": True}} if asks else {}
     answer = ask(gateway, model, stream=True, max_tokens=60, **members)
@@ -384,28 +384,28 @@ def test_usage_that_content_follows_is_not_the_last_word(
 def test_a_response_that_goes_on_after_its_end_is_not_booked_at_its_figure(
     gateway: Gateway,
 ) -> None:
-    """As of a chat."""
+    """The rule for a chat holds here too."""
     answer = ask(gateway, "early-response", "responses", stream=True)
     assert booked(only_event(gateway, answer))[1] in ("estimated", "unknown")
 
 
 def test_a_response_that_is_only_queued_is_unknown(gateway: Gateway) -> None:
-    """It was booked with 0 output tokens, though its upstream says that it goes on working."""
+    """It was booked with 0 output tokens, although its upstream reports that the work continues."""
     row = only_event(gateway, ask(gateway, "queued", "responses"))
     assert booked(row) == ("ok", "unknown")
     assert row["held_usd"] > 0
 
 
 def test_usage_in_the_last_choice_is_read(gateway: Gateway) -> None:
-    """Moonshot says it there: 5 tokens were estimated as 22."""
+    """Moonshot reports usage there; 5 tokens were estimated as 22."""
     row = only_event(gateway, ask(gateway, "moonshot", stream=True))
     assert (booked(row), row["input_tokens"], row["output_tokens"]) == (("ok", "provider"), 10, 5)
 
 
 def test_a_compressed_answer_is_read_for_its_usage(gateway: Gateway) -> None:
-    """Gzip was not requested, so the answer is refused; but it was bought.
+    """Gzip was not requested, so the answer is refused; but it was paid.
 
-    It was estimated by its compressed size.
+    The gateway used to estimate it by its compressed size.
     """
     answer = ask(gateway, "gzip-usage")
     assert answer.status_code == 502

@@ -47,9 +47,9 @@ class Died(Exception):
 async def serving(
     database_url: str, home: Path, *, stopped_as: Callable[[Worker], Worker] = lambda parts: parts
 ) -> AsyncIterator[Worker]:
-    """All parts of a serving process but its listener, with every loop running.
+    """Run all parts of a serving process except its listener, with every background loop.
 
-    It is stopped as `stopped_as` says.
+    `stopped_as` chooses the parts that are stopped.
     """
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
@@ -95,7 +95,7 @@ def failures(parts: Worker, loop: str) -> float:
 
 
 def waits_for(parts: Worker, loop: str) -> asyncio.Future[object] | None:
-    """The future that a loop waits for at this moment."""
+    """Return the future that a loop waits for at this moment, if any."""
     found: asyncio.Future[object] | None = getattr(parts.supervisor.task(loop), "_fut_waiter", None)
     return found if found is not None and not found.done() else None
 
@@ -104,7 +104,7 @@ def waits_for(parts: Worker, loop: str) -> asyncio.Future[object] | None:
 async def test_a_loop_that_dies_is_started_again(
     loop: str, database_url: str, tmp_path: Path
 ) -> None:
-    """Each of the real list, so that a new one is covered automatically: it dies while it waits."""
+    """Each loop of the real list dies while it waits, so a new loop is covered automatically."""
     with capture_logs() as logs:
         async with serving(database_url, tmp_path) as parts:
             first = await soon(lambda: waits_for(parts, loop), "a loop that waits")
@@ -121,7 +121,7 @@ async def test_a_loop_that_dies_is_started_again(
 
 
 async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_path: Path) -> None:
-    """The load balancer sends traffic elsewhere, and the page has the reason and the remedy."""
+    """The load balancer sends traffic elsewhere, and the page gives the reason and the remedy."""
 
     async def broken() -> None:
         raise Died("again")
@@ -142,7 +142,9 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
 
 
 async def test_the_writer_has_the_last_word(database_url: str, tmp_path: Path) -> None:
-    """It is not cancelled with the others: it writes the events that they settle at the end."""
+    """The writer is not cancelled with the others, because it writes the events that they settle
+    at the end.
+    """
     async with serving(database_url, tmp_path) as parts:
         await parts.supervisor.cancel(but=(WRITER,))
         assert parts.supervisor.is_running(WRITER)
