@@ -113,7 +113,7 @@ async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     broken = answer.attempt
-    broken.observed = None  # type: ignore[assignment]  # stands for any cause that makes a settlement raise
+    broken.observed = None  # type: ignore[assignment]  # any cause that makes a settlement raise
     event = broken.settle(Outcome.OK)
     assert (event.usage_source, event.cost_nusd, event.is_suspect) == (
         UsageSource.UNKNOWN,

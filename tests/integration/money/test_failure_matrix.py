@@ -1,6 +1,6 @@
-"""The failure matrix: for each row what the caller sees, what is tried, and what the ledger has.
+"""The failure matrix: for each row the caller's answer, the tried deployments and the ledger.
 
-Rows whose fault is made closer to where it is met:
+The faults of these rows are tested closer to the code that meets them:
 
 | row | fault | test |
 |---|---|---|
@@ -280,7 +280,7 @@ def test_row_02_a_name_that_does_not_resolve_is_tried_elsewhere(ask: Ask) -> Non
 
 def test_row_05_a_limit_upstream_is_told_on_within_reason(ask: Ask) -> None:
     """Another deployment is tried at once. Without one, the caller gets 429 with a time that
-    SDKs accept; the deployment rests meanwhile.
+    SDKs accept, and the deployment is not tried meanwhile.
     """
     check_failed_over(ask("r05-else"), "r05", "none")
     seen = ask("r05")

@@ -287,9 +287,7 @@ async def test_a_start_long_after_serves_nobody_from_the_file(
 def test_a_gateway_restarted_in_an_outage_goes_on(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Known keys are answered and unknown ones get a retry; a new key works when Postgres is
-    back.
-    """
+    """Known keys are answered, unknown ones get 503, and a new key works when Postgres is back."""
     gateway = start_gateway(small(fake_upstream.url), database_url=admission.url)
     assert ask(gateway, gateway.key) == 200
     eventually((gateway.home / "snapshot").exists, "the file")
