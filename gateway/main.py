@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import inf
@@ -18,9 +18,17 @@ from typing import TYPE_CHECKING
 from gateway.settings import Settings, misspelt, read
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import ServeOptions, Stores, Toolbox
+    from pathlib import Path
+    from uuid import UUID
+
+    from gateway.cli.toolbox import Machine, ServeOptions, Toolbox
+    from gateway.domain.ledger.journals import LocalJournal
     from gateway.domain.logins import As
+    from gateway.domain.policy.api_keys import Pepper
+    from gateway.domain.policy.policy import Deployment
     from gateway.reports import Reports
+    from gateway.services.stores import PriceList, Stores
+    from gateway.serving.context import ServingStores
     from gateway.storage.postgres.database import Database
 
 
@@ -75,6 +83,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
 
     return Toolbox(
         options=options,
+        machine=_machine(settings),
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
         open_booking=lambda: open_booking(settings),
@@ -139,7 +148,7 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
 
     with (
         database_url(settings) as url,
-        _stores(url, Database(url, operator=operator_name())) as stores,
+        _stores(settings, url, Database(url, operator=operator_name())) as stores,
     ):
         yield stores
 
@@ -153,7 +162,7 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
 
     with address_as(settings, As.ADMIN) as url:
         database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
-        with _stores(url, database) as stores:
+        with _stores(settings, url, database) as stores:
             yield stores
 
 
@@ -168,40 +177,57 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
 
     with address_as(settings, As.GATEWAY) as url:
         database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
-        with _stores(url, database) as stores:
+        with _stores(settings, url, database) as stores:
             yield stores
 
 
 @contextmanager
-def open_serving(settings: Settings) -> Iterator[Stores]:
+def open_serving(settings: Settings) -> Iterator[ServingStores]:
     """Open the stores in the gateway's role, with a limit on each transaction's wait for
     Postgres.
     """
     from gateway.domain.logins import As
+    from gateway.serving.context import ServingStores
+    from gateway.storage.ledger.ledger import Ledger
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
     from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
     from gateway.storage.postgres.logins import renewed
 
     home = settings.home_path
-    with (
-        address_as(settings, As.GATEWAY) as url,
-        _stores(
+    with address_as(settings, As.GATEWAY) as url:
+        database = Database(
             url,
-            Database(
-                url,
-                role="tollgate_gateway",
-                limit_s=SERVING_LIMIT_S,
-                renew=lambda: renewed(url, As.GATEWAY, home),
-            ),
-        ) as stores,
-    ):
-        yield stores
+            role="tollgate_gateway",
+            limit_s=SERVING_LIMIT_S,
+            renew=lambda: renewed(url, As.GATEWAY, home),
+        )
+        try:
+            yield ServingStores(
+                database=database,
+                keys=KeyStore(database),
+                policies=PolicyStore(database),
+                prices=PriceStore(database),
+                ledger=Ledger(database),
+            )
+        finally:
+            database.close()
 
 
 @contextmanager
-def _stores(url: str, database: Database) -> Iterator[Stores]:
-    from gateway.cli.toolbox import Stores
+def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
+    from gateway.services.stores import Stores
+    from gateway.storage.administration import Administration
     from gateway.storage.budgets.budgets import BudgetStore
+    from gateway.storage.deployments.ejections import EjectionStore
+    from gateway.storage.ledger.adjustments import ResolutionStore
+    from gateway.storage.ledger.dead_letters import DeadLetters
+    from gateway.storage.ledger.journals_table import JournalTable
     from gateway.storage.ledger.ledger import Ledger
+    from gateway.storage.ledger.repricing import RepriceStore
+    from gateway.storage.policy import price_list
+    from gateway.storage.policy.audit import AuditLog
     from gateway.storage.policy.keys import KeyStore
     from gateway.storage.policy.policies import PolicyStore
     from gateway.storage.policy.prices import PriceStore
@@ -209,15 +235,79 @@ def _stores(url: str, database: Database) -> Iterator[Stores]:
     try:
         yield Stores(
             url=url,
-            database=database,
+            database=Administration(database, url=url, home=settings.home_path),
             keys=KeyStore(database),
             policies=PolicyStore(database),
             prices=PriceStore(database),
-            ledger=Ledger(database),
+            price_list=price_list,
             budgets=BudgetStore(database),
+            ledger=Ledger(database),
+            letters=DeadLetters(database),
+            resolutions=ResolutionStore(database),
+            repricing=RepriceStore(database),
+            journals=JournalTable(database),
+            ejections=EjectionStore(database),
+            audit=AuditLog(database),
         )
     finally:
         database.close()
+
+
+def _machine(settings: Settings) -> Machine:
+    """Return what commands need of this machine; each adapter is imported when it is asked."""
+    from gateway.cli.toolbox import Machine
+
+    def price_list() -> PriceList:
+        from gateway.storage.policy import price_list
+
+        return price_list
+
+    def peppers() -> tuple[Pepper, ...]:
+        from gateway.storage.policy import pepper
+
+        return pepper.load(settings.pepper_path)
+
+    def create_pepper() -> None:
+        from gateway.storage.policy import pepper
+
+        pepper.create(settings.pepper_path)
+
+    def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
+        from gateway.storage.journal import journals_on
+
+        return journals_on(settings.journal_path, on_odd=on_odd)
+
+    def database_folder() -> Path:
+        from gateway.storage.postgres.embedded import EmbeddedPostgres
+
+        return EmbeddedPostgres(settings.home_path).place()
+
+    def secret_of(deployment: Deployment) -> str | None:
+        from gateway.providers.credentials import resolve
+
+        return resolve(deployment)
+
+    def user_of(address: str) -> str | None:
+        from gateway.storage.postgres.database import parse_url
+
+        user = parse_url(address).get("user")
+        return None if user is None else str(user)
+
+    def owner() -> str | None:
+        from gateway.storage.postgres.embedded import ROLE
+
+        return ROLE if settings.database_url is None else user_of(settings.database_url)
+
+    return Machine(
+        price_list=price_list,
+        peppers=peppers,
+        create_pepper=create_pepper,
+        journals=journals,
+        database_folder=database_folder,
+        secret_of=secret_of,
+        user_of=user_of,
+        owner=owner,
+    )
 
 
 @contextmanager

@@ -36,7 +36,8 @@ from gateway.services.policy.apply import Applied, apply_policy
 from gateway.storage.policy import pepper
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import PriceStore, builtin_price
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.postgres import drop_database

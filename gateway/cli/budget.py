@@ -27,9 +27,10 @@ from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
     from gateway.domain.budgets.grants import Granted, WorkerLease
     from gateway.reports import BudgetDetail, BudgetGrant, BudgetStanding, RaisedAlert, Reports
+    from gateway.services.stores import Stores
 
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -138,14 +139,13 @@ def show_budget(
 
     CSV has only the budget's own figures.
     """
-    from gateway.storage.budgets.leases import leases_of
 
     toolbox: Toolbox = ctx.obj
     with _both(toolbox) as (stores, reports):
         account_id = find_budget(budget, reports.budget_names())
         found = reports.budget(account_id, toolbox.now())
         assert found is not None, "its name was just read"
-        leases = leases_of(stores.database, account_id, found.standing.starts_at)
+        leases = stores.budgets.leases(account_id, found.standing.starts_at)
     if format is Format.JSON:
         show_record(_full(found, leases), format)
     elif format is Format.CSV:

@@ -14,8 +14,9 @@ from gateway.domain.logins import As
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.cli.toolbox import Options, Toolbox
     from gateway.domain.logins import CreatedLogins
+    from gateway.services.stores import Stores
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months without attention
 
@@ -51,15 +52,12 @@ def upgrade(
     HOME/logins. Later commands use those logins; only this one uses the owner's. If it may not make
     them, it prints the SQL for an administrator, once. Running it again changes nothing.
     """
-    from gateway.storage.postgres import migrations, partitions
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_as_owner() as stores:
-        applied = migrations.upgrade(stores.database, on_step=note)
+        applied = stores.database.upgrade(on_step=note)
         today = toolbox.now().date()
-        months = partitions.ensure_months(
-            stores.database, first=today.replace(day=1), last=first_ahead(today)
-        )
+        months = stores.database.ensure_months(first=today.replace(day=1), last=first_ahead(today))
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)
     record = {
@@ -100,11 +98,10 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres
     cannot be asked.
     """
-    from gateway.storage.postgres import migrations
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        pending = migrations.pending(stores.database)
+        pending = stores.database.pending()
     show_record(
         {"database": stores.database.name, "is_current": not pending, "pending": pending}, format
     )
@@ -138,7 +135,7 @@ def url(
             "This is the owner's login, which may change everything. To read: tollgate db url "
             "--as reports"
         )
-    elif _is_owners(address, purpose, toolbox.options):
+    elif _is_owners(address, purpose, toolbox):
         note(
             f"There is no login for {purpose} yet, so this is the owner's. Make them: tollgate "
             "db upgrade"
@@ -160,14 +157,10 @@ def _opened_address(toolbox: Toolbox, purpose: As | None) -> Iterator[str]:
             yield stores.url
 
 
-def _is_owners(address: str, purpose: As, options: Options) -> bool:
-    from gateway.storage.postgres.database import parse_url
-    from gateway.storage.postgres.embedded import ROLE
-
-    if _named(options)[purpose] is not None:
+def _is_owners(address: str, purpose: As, toolbox: Toolbox) -> bool:
+    if _named(toolbox.options)[purpose] is not None:
         return False
-    owner = ROLE if options.database_url is None else parse_url(options.database_url).get("user")
-    return parse_url(address).get("user") == owner
+    return toolbox.machine.user_of(address) == toolbox.machine.owner()
 
 
 def _named(options: Options) -> dict[As, str | None]:
@@ -189,13 +182,12 @@ def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> 
 
     Those that the settings name are made with the passwords in there.
     """
-    from gateway.storage.postgres import logins
 
     options = toolbox.options
     given = {
         purpose: address for purpose, address in _named(options).items() if address is not None
     }
-    return logins.ensure(stores.database, stores.url, options.home, given=given, renews=renews)
+    return stores.database.ensure_logins(given=given, renews=renews)
 
 
 def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
@@ -204,7 +196,6 @@ def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
     If keys exist that were made with another pepper, none is made, because a new one would reject
     them all.
     """
-    from gateway.storage.policy import pepper
 
     path = toolbox.options.pepper_path
     is_new = not path.exists()
@@ -213,6 +204,6 @@ def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
             f"This database has API keys, but their pepper is not at {path}. Restore it there, or "
             "set TOLLGATE_PEPPER_FILE to its path."
         )
-    pepper.create(path)
-    pepper.register(stores.database, pepper.load(path))
+    toolbox.machine.create_pepper()
+    stores.database.register_peppers(toolbox.machine.peppers())
     return is_new

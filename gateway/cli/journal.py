@@ -32,11 +32,10 @@ def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> No
     live: a gateway holds it, or will when it starts again on its volume. drained: the ledger has
     all of it. lost: its volume will not come back.
     """
-    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        journals = JournalTable(stores.database).all()
+        journals = stores.journals.all()
     rows = [
         (str(j.id), j.replica, j.state, j.started_at, j.heartbeat, j.written, j.note)
         for j in journals
@@ -60,11 +59,10 @@ def lose_journal(
     most that it had leased, and `tollgate month status` continues to list it. If the volume is
     found after all, start a gateway on it: its events are booked, and the adjustment is reversed.
     """
-    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must explain the loss. Nothing was changed.")
     with toolbox.open_stores() as stores:
-        JournalTable(stores.database).lose(journal_id_of(journal_id), reason=reason.strip())
+        stores.journals.lose(journal_id_of(journal_id), reason=reason.strip())
     note(f"Journal {journal_id} is recorded as lost; its leased budget money is booked as spent.")

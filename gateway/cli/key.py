@@ -19,8 +19,9 @@ from gateway.errors import BadUsage
 from gateway.services.policy.apply import require_current, require_team
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.api_keys import StoredKey
+    from gateway.services.stores import Stores
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -67,7 +68,6 @@ def create(
 
     It is shown once, here, and never stored; gateways accept it within seconds.
     """
-    from gateway.storage.policy import pepper
 
     toolbox: Toolbox = ctx.obj
     expires_at = None if expires is None else toolbox.now() + duration(expires)
@@ -75,8 +75,8 @@ def create(
         raise BadUsage("--project takes letters, digits, '.', '_' and '-', at most 63.")
     with toolbox.open_stores() as stores:
         require_team(require_current(stores.policies), team)
-        peppers = pepper.load(toolbox.options.pepper_path)
-        pepper.register(stores.database, peppers)
+        peppers = toolbox.machine.peppers()
+        stores.database.register_peppers(peppers)
         key = mint(toolbox.random_bytes(RANDOM_BYTES))
         record = record_of(
             key, team=team, project=project, expires_at=expires_at, pepper=peppers[0]
@@ -115,7 +115,6 @@ def rotate(
     Until then both work, so nothing fails while apps are changed over. The new key is shown once,
     here. Budgets, limits and past spending under the old id stay with it.
     """
-    from gateway.storage.policy import pepper
 
     toolbox: Toolbox = ctx.obj
     now, wanted = toolbox.now(), _id_in(key_id)
@@ -134,8 +133,8 @@ def rotate(
         return replace(made, is_demo=old.record.is_demo)
 
     with toolbox.open_stores() as stores:
-        peppers = pepper.load(toolbox.options.pepper_path)
-        pepper.register(stores.database, peppers)
+        peppers = toolbox.machine.peppers()
+        stores.database.register_peppers(peppers)
         old, new = stores.keys.rotate(
             wanted, make=successor, ends_at=ends_at, by=operator_name(), now=now, reason=reason
         )
@@ -329,6 +328,5 @@ def _id_in(text: str) -> str:
 
 def _found(stores: Stores, key_id: str) -> StoredKey:
     """Return a stored key. Raises `NothingFound`."""
-    from gateway.storage.policy.keys import require_key
 
-    return require_key(stores.keys.find(key_id), key_id)
+    return stores.keys.require(key_id)

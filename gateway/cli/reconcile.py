@@ -62,15 +62,13 @@ def resolve(
     It is booked as an adjustment with your reason and your database login; the event does not
     change. If its month is closed, it is posted to the next open one.
     """
-    from gateway.storage.ledger.adjustments import resolve as book
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must give your source. Nothing was booked.")
     said = _cost(cost)
     with toolbox.open_stores() as stores:
-        booked = book(
-            stores.database,
+        booked = stores.resolutions.resolve(
             request_id_of(request_id),
             attempt=attempt,
             cost=said,
@@ -106,11 +104,10 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
     The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile
     retry`), or a bug.
     """
-    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        letters = DeadLetters(stores.database).waiting()
+        letters = stores.letters.waiting()
     rows = [
         (str(one.letter_id), one.recorded_at, _journal(one.journal_id), one.error)
         for one in letters
@@ -142,12 +139,11 @@ def retry(
     next open month. The gateway's login writes the events; yours records the resolution.
     """
     from gateway.services.ledger.dead_letters import retry as book
-    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
     with toolbox.open_stores() as stores, toolbox.open_booking() as booking:
-        tried = list(book(DeadLetters(stores.database), booking.ledger, only=only))
+        tried = list(book(stores.letters, booking.ledger, only=only))
     if only is not None and not tried:
         raise _no_letter(only)
     rows = [
@@ -178,14 +174,13 @@ def dismiss(
 
     It is kept, with your reason and your login.
     """
-    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must explain why no team is charged. Nothing was changed.")
     letter_id = letter_id_of(letter)
     with toolbox.open_stores() as stores:
-        if not DeadLetters(stores.database).close(letter_id, resolution=reason.strip()):
+        if not stores.letters.close(letter_id, resolution=reason.strip()):
             raise _no_letter(letter_id)
     note(f"Record {letter_id} is closed: no team is charged for it.")
 

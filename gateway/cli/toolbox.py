@@ -4,20 +4,21 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from uuid import UUID
 
+from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import As
+from gateway.domain.policy.api_keys import Pepper
+from gateway.domain.policy.policy import Deployment
 from gateway.reports import Reports
-from gateway.storage.budgets.budgets import BudgetStore
-from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.policy.keys import KeyStore
-from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import PriceStore
-from gateway.storage.postgres.database import Database
+from gateway.services.stores import PriceList, Stores
+
+SecretOf = Callable[[Deployment], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +54,19 @@ class ServeOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stores:
-    """An open database and its stores."""
+class Machine:
+    """What commands read or write on this machine, without a database."""
 
-    url: str
-    database: Database
-    keys: KeyStore
-    policies: PolicyStore
-    prices: PriceStore
-    ledger: Ledger
-    budgets: BudgetStore
+    price_list: Callable[[], PriceList]
+    peppers: Callable[[], tuple[Pepper, ...]]  # raises `BadUsage`
+    create_pepper: Callable[[], None]  # does nothing if there is one
+    journals: Callable[
+        [Callable[[UUID, OSError], None]], Sequence[LocalJournal]
+    ]  # called with what cannot be read
+    database_folder: Callable[[], Path]  # of the embedded Postgres
+    secret_of: SecretOf  # raises `UpstreamAuth`
+    user_of: Callable[[str], str | None]  # of a database's address
+    owner: Callable[[], str | None]  # the user who owns the tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ class Toolbox:
     """
 
     options: Options
+    machine: Machine
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
     open_as_owner: Callable[
         [], AbstractContextManager[Stores]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from gateway.api.edge import Drain
-from gateway.cli.toolbox import Stores
 from gateway.domain.ids import RANDOM_BYTES, uuid7
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import PolicyVersion
@@ -16,7 +15,23 @@ from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.settings import Settings
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.database import Database
 from gateway.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingStores:
+    """An open database in the gateway's role, and the stores of a serving process."""
+
+    database: Database
+    keys: KeyStore
+    policies: PolicyStore
+    prices: PriceStore
+    ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +42,7 @@ class ProcessContext:
     """
 
     settings: Settings
-    stores: Stores
+    stores: ServingStores
     reports: Reports
     peppers: tuple[Pepper, ...]
     clock: Clock

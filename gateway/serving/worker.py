@@ -20,7 +20,7 @@ from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.workers import note_version
 from gateway.storage.policy import pepper
 from gateway.storage.policy.last_snapshot import SnapshotFile
-from gateway.storage.policy.prices import builtin_price
+from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.postgres.changes import ChangeFeed
 
 

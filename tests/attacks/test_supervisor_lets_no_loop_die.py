@@ -19,16 +19,14 @@ from gateway import reports
 from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import RequestSlots
-from gateway.cli.toolbox import Stores
 from gateway.main import SystemClock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
-from gateway.serving.context import ProcessContext, request_ids
+from gateway.serving.context import ProcessContext, ServingStores, request_ids
 from gateway.serving.edge import _plain_endpoints
 from gateway.serving.process import LOOPS, WRITER, start_loops, stop
 from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
-from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
@@ -55,14 +53,12 @@ async def serving(
     clock, metrics = SystemClock(), Metrics()
     settings = Settings(home=home, journal_max_bytes=32 * 2**20)
     with reports.open(database_url) as opened:
-        stores = Stores(
-            url=database_url,
+        stores = ServingStores(
             database=database,
             keys=KeyStore(database),
             policies=PolicyStore(database),
             prices=PriceStore(database),
             ledger=Ledger(database),
-            budgets=BudgetStore(database),
         )
         context = ProcessContext(
             settings=settings,

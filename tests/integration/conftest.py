@@ -12,7 +12,8 @@ import pytest
 from gateway.services.policy.apply import apply_policy
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import PriceStore, builtin_price
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port

@@ -141,12 +141,12 @@ def test_a_living_journal_is_listed_and_not_adopted(make_journal: MakeJournal, r
     """`tollgate journal list` beside running workers disturbs none of them."""
     free = left_behind(make_journal)
     held = make_journal()
-    listed = {listing.directory: listing for listing in journals_on(root)}
-    assert {directory: listing.is_held for directory, listing in listed.items()} == {
-        free: False,
-        held.directory: True,
+    listed = {listing.journal_id: listing for listing in journals_on(root)}
+    assert {journal_id: listing.is_held for journal_id, listing in listed.items()} == {
+        UUID(free.name): False,
+        UUID(held.directory.name): True,
     }
-    assert listed[free].used_bytes == SMALL
+    assert listed[UUID(free.name)].used_bytes == SMALL
     found = adopted(root)
     assert [listing.is_held for listing in journals_on(root)] == [True, True]
     found.release()
@@ -156,10 +156,10 @@ def test_a_directory_without_records_is_adopted_and_removed(
     root: Path, make_journal: MakeJournal
 ) -> None:
     """A crash while a journal is made leaves an empty directory, or a segment of zeros."""
-    make_journal().close(is_drained=False)
-    [begun] = journals_on(root)
-    (begun.directory / "lock").unlink()
-    last_segment(begun.directory).write_bytes(bytes(SMALL))
+    made = make_journal()
+    made.close(is_drained=False)
+    (made.directory / "lock").unlink()
+    last_segment(made.directory).write_bytes(bytes(SMALL))
     found = adopted(root)
     assert (found.recovered.open_intents, found.recovered.damage) == ({}, Damage())
     assert settlements(found.settlements) == []
@@ -358,7 +358,7 @@ def test_an_entry_that_is_no_journal_is_left_and_keeps_none_from_being_taken(
     """A file in place of a directory; a journal may also be named that is not to be read again."""
     left = left_behind(make_journal)
     (root / str(key(77)[0])).touch()
-    assert [listing.directory for listing in journals_on(root)] == [left]
+    assert [listing.journal_id for listing in journals_on(root)] == [UUID(left.name)]
     assert adopt_free(root, without=[UUID(left.name)]) == []
     adopted(root).finish()
     assert names(root) == {".lock", str(key(77)[0])}

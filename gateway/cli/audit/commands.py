@@ -74,12 +74,11 @@ def verify(
     Exit 1 if a row was edited, removed, moved or inserted. A cut end, or a chain rewritten from
     some row on, can only be detected against a head that was kept elsewhere: see `audit head`.
     """
-    from gateway.storage.policy.audit import AuditLog
 
     toolbox: Toolbox = ctx.obj
     walk = ChainWalk(_heads(head or (), head_file))
     with toolbox.open_stores() as stores:
-        log = AuditLog(stores.database)
+        log = stores.audit
         found = _findings(walk, _with_progress(log.rows(), log.count()))
         shown = list(islice(found, MOST_SHOWN))
         left_out = sum(1 for _ in found)
@@ -106,11 +105,10 @@ def head(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     Keep it on a system that administrators of this database cannot write to. With it `audit verify
     --head` detects a log that was cut off.
     """
-    from gateway.storage.policy.audit import AuditLog
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        found = AuditLog(stores.database).head()
+        found = stores.audit.head()
     if found is None:
         raise NothingFound("The audit log is empty: nothing was administered yet.")
     if format is Format.TABLE:
@@ -146,12 +144,11 @@ def list_acts(
     JSON and CSV also have the hashed line, its hash and the hash before, so that anyone can check
     them.
     """
-    from gateway.storage.policy.audit import AuditLog
 
     toolbox: Toolbox = ctx.obj
     begin = None if has_all else toolbox.now() - duration(since)
     with toolbox.open_stores() as stores:
-        acts = AuditLog(stores.database).acts(since=begin, action=action, subject=subject)
+        acts = stores.audit.acts(since=begin, action=action, subject=subject)
     if format is Format.JSON:
         print_json(
             [{name: getattr(act, name) for name in (*COLUMNS, *PROOF_COLUMNS)} for act in acts]

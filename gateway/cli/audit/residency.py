@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.domain.residency.ejection import Ejection
     from gateway.reports import ResidencyMonth
-    from gateway.storage.policy.audit import AuditLog
+    from gateway.services.stores import AuditTrail
 
 DOUBT_COLUMNS = ("day", "deployment", "data_class", "policy_version", "attempts", "why")
 
@@ -114,8 +114,6 @@ def residency(
 
 
 def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
-    from gateway.storage.deployments.ejections import EjectionStore
-    from gateway.storage.policy.audit import AuditLog
 
     first = datetime.combine(month, time(), UTC)
     next_first = datetime.combine(_next(month), time(), UTC)
@@ -132,8 +130,8 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
             for stored in history
             if stored.version in numbers or first <= stored.applied_at < next_first
         ]
-        ejections = EjectionStore(stores.database).between(first, next_first)
-        chain = _walked(AuditLog(stores.database))
+        ejections = stores.ejections.between(first, next_first)
+        chain = _walked(stores.audit)
     return _Evidence(
         team=team,
         month=month,
@@ -172,7 +170,7 @@ def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
     return found
 
 
-def _walked(log: AuditLog) -> _Chain:
+def _walked(log: AuditTrail) -> _Chain:
     walk = ChainWalk()
     findings = [finding for row in log.rows() for finding in walk.take(row)]
     return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=[*findings, *walk.end()])

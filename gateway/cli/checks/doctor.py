@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,16 +25,12 @@ from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, Reques
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.cli.toolbox import Options, SecretOf, Toolbox
+    from gateway.services.stores import Stores
 
 PROBE_LIMIT_S = 3.0
 NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's forbidden place
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
-_TOO_POWERFUL = """
-SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
-WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner,
-  'MEMBER')
-"""
 _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
@@ -84,9 +81,8 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 
 def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    from gateway.storage.postgres import migrations
 
-    pending = migrations.pending(stores.database)
+    pending = stores.database.pending()
     yield Check("database", Status.OK, f"answers at {stores.database.name}")
     if pending:
         yield Check(
@@ -105,7 +101,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     version, policy_check = _policy(stores)
     yield policy_check
     if version is not None:
-        yield from _deployments(version)
+        yield from _deployments(version, toolbox.machine.secret_of)
         yield from _prices(version, toolbox, stores)
 
 
@@ -120,10 +116,9 @@ def _told(
 
 
 def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
-    from gateway.storage.policy import pepper
 
     path = toolbox.options.pepper_path
-    pepper.check(stores.database, pepper.load(path))
+    stores.database.check_peppers(toolbox.machine.peppers())
     return Check("pepper", Status.OK, f"{path} belongs to this database")
 
 
@@ -144,9 +139,6 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     """Check the login of each command: the owner's login may drop triggers and change booked
     events.
     """
-    from sqlalchemy import text
-
-    from gateway.storage.postgres.database import parse_url
 
     users, options = {}, toolbox.options
     given = {
@@ -159,9 +151,8 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         if given[purpose] is None and not has_shared:
             continue  # this container has no address for it, and needs none
         with toolbox.open_address(purpose) as address:
-            users[str(parse_url(address).get("user"))] = purpose
-    with stores.database.begin() as connection:
-        found = connection.execute(text(_TOO_POWERFUL), {"users": list(users)}).all()
+            users[str(toolbox.machine.user_of(address))] = purpose
+    found = stores.database.too_powerful(users)
     for user, is_superuser in found:
         power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
         finding = f"the login for {users[user]} is {user}, {power}"
@@ -173,14 +164,7 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:
-    from sqlalchemy import text
-
-    with stores.database.begin() as connection:
-        connection.execute(text("SELECT 1"))  # so that opening the connection is not measured
-        before = toolbox.now()
-        theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        after = toolbox.now()
-    skew_s = (theirs - (before + (after - before) / 2)).total_seconds()
+    skew_s = stores.database.clock_skew_s(toolbox.now)
     finding = f"the database's clock is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) > SKEW_FAIL_S:
         return Check("clock", Status.FAIL, finding, "run a time service (chrony) on both machines")
@@ -208,10 +192,11 @@ def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
 
 
 def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    from gateway.storage.policy.prices import builtin_price
 
     book = stores.prices.book(version.policy.deployments.values())
-    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
+    prices = prices_of(
+        version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
+    )
     for name in unpriced(version.policy, prices):
         yield Check(
             f"price {name}",
@@ -225,23 +210,22 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
 
 
-def _deployments(version: PolicyVersion) -> Iterator[Check]:
+def _deployments(version: PolicyVersion, secret_of: SecretOf) -> Iterator[Check]:
     from concurrent.futures import ThreadPoolExecutor
 
     deployments = list(version.policy.deployments.values())
     for deployment in deployments:
         if deployment.api_key is not None:
-            yield _secret(deployment)
+            yield _secret(deployment, secret_of)
     with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from pool.map(_reachable, deployments)
+        yield from pool.map(partial(_reachable, secret_of=secret_of), deployments)
 
 
-def _secret(deployment: Deployment) -> Check:
-    from gateway.providers.credentials import resolve
+def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
 
     name = f"secret {deployment.name}"
     try:
-        resolve(deployment)
+        secret_of(deployment)
     except RequestError:
         return Check(
             name,
@@ -252,7 +236,7 @@ def _secret(deployment: Deployment) -> Check:
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
 
 
-def _reachable(deployment: Deployment) -> Check:
+def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
     """Check an engine by its health endpoint, and a provider only by an open connection."""
     parts = urlsplit(deployment.base_url)
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
@@ -272,10 +256,8 @@ def _reachable(deployment: Deployment) -> Check:
     if status == 200:
         return Check(name, Status.OK, f"{host}:{port} is healthy")
     # Many compatible servers have no /health; one that lists its models is loaded.
-    if (
-        status == 404
-        and _http_status(f"{deployment.base_url}/models", headers=_key_header(deployment)) == 200
-    ):
+    header = _key_header(deployment, secret_of)
+    if status == 404 and _http_status(f"{deployment.base_url}/models", headers=header) == 200:
         return Check(name, Status.OK, f"{host}:{port} lists its models; it has no /health")
     answer = "does not answer" if status is None else f"answers {status}"
     return Check(
@@ -355,14 +337,13 @@ def _json(url: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _key_header(deployment: Deployment) -> dict[str, str]:
+def _key_header(deployment: Deployment, secret_of: SecretOf) -> dict[str, str]:
     """Return the header with the engine's key, or nothing if it declares none or the key is
     missing here.
     """
-    from gateway.providers.credentials import resolve
 
     try:
-        key = resolve(deployment)
+        key = secret_of(deployment)
     except RequestError:
         return {}
     return {"authorization": f"Bearer {key}"} if key else {}

@@ -13,8 +13,9 @@ from gateway.domain.checks import Check, Status
 from gateway.domain.ledger.health import RUNBOOKS, WRITER_LAG_WARN_S, state_checks
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.journals import StoredJournal
+    from gateway.services.stores import Stores
 
 ROLLUP_HOURS = timedelta(
     hours=3
@@ -25,12 +26,9 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
     """Check the journals below this home. One without a process waits for the next start of a
     gateway.
     """
-    from gateway.storage.journal import journals_on
 
     odd: list[str] = []
-    found = journals_on(
-        toolbox.options.journal_path, on_odd=lambda journal_id, _: odd.append(str(journal_id))
-    )
+    found = toolbox.machine.journals(lambda journal_id, _: odd.append(str(journal_id)))
     left = [listing for listing in found if not listing.is_held]
     used_mib = sum(listing.used_bytes for listing in found) / 2**20
     finding = (
@@ -59,14 +57,11 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     """Check the ledger in Postgres: slow workers, unknown usage, partitions, dead letters,
     roll-ups.
     """
-    from gateway.storage.ledger.journals_table import JournalTable
-    from gateway.storage.ledger.state import read_state
 
     now = toolbox.now()
-    yield _workers(JournalTable(stores.database).all(), now=now)
+    yield _workers(stores.journals.all(), now=now)
     yield from state_checks(
-        read_state(
-            stores.database,
+        stores.database.ledger_state(
             partitions_until=first_ahead(now.date()),
             rollup_since=(now - ROLLUP_HOURS).replace(minute=0, second=0, microsecond=0),
         )

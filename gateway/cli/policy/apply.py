@@ -16,8 +16,9 @@ from gateway.services.policy.apply import Applied, apply_policy
 from gateway.wire.policy import parse
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
+    from gateway.services.stores import Stores
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")]
@@ -138,14 +139,12 @@ def _put_in_force(
     format: Format,
     is_demo: bool = False,
 ) -> None:
-    from gateway.storage.policy.audit import AuditLog
-    from gateway.storage.policy.prices import builtin_price
 
     applied = apply_policy(
         document,
         policies=stores.policies,
         prices=stores.prices,
-        builtin=builtin_price,
+        builtin=stores.price_list.builtin_price,
         author=stores.policies.author(operator_name()),
         message=message,
         now=toolbox.now(),
@@ -156,8 +155,8 @@ def _put_in_force(
     if not applied.is_new:
         note("Nothing changed: this document is the current policy already.")
     elif waits:
-        wait_until_live(stores.database, applied.version)
-    if head := AuditLog(stores.database).head():
+        wait_until_live(stores.journals, applied.version)
+    if head := stores.audit.head():
         note(f"Head of the audit log, to be kept elsewhere: {head}")
     _say_next(applied, current)
 

@@ -58,21 +58,23 @@ def run_cases(
 
 
 def _of_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    from gateway.storage.policy.prices import builtin_price
 
     document = read_document(file)
     policy = parse(document).policy
     version = PolicyVersion(version=0, sha256=document_sha256(document), policy=policy)
-    return version, prices_of(policy, at=toolbox.now(), builtin=builtin_price)
+    return version, prices_of(
+        policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price
+    )
 
 
 def _in_force(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    from gateway.storage.policy.prices import builtin_price
 
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
-    return version, prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
+    return version, prices_of(
+        version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
+    )
 
 
 def _row(result: Result) -> tuple[object, ...]:

@@ -237,17 +237,17 @@ def explain_decision(
         raise BadUsage(
             "Give --team and --route for a possible request, or a REQUEST_ID for a past one."
         )
-    from gateway.storage.deployments.ejections import EjectionStore
-    from gateway.storage.policy.prices import builtin_price
 
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
-        ejected = EjectionStore(stores.database).stated()
+        ejected = stores.ejections.stated()
     decide_for = partial(
         decision_for,
         version,
-        prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
+        prices=prices_of(
+            version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
+        ),
         team=team,
         place=Place(gateway_region=toolbox.options.region, day=toolbox.now().date()),
         data_class=data_class,

@@ -18,7 +18,7 @@ from gateway.services.policy.changes import Change
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
-    from gateway.storage.policy.policies import PolicyStore
+    from gateway.services.stores import PolicyHistory
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")
@@ -39,7 +39,7 @@ def read_document(file: str) -> str:
         raise BadUsage(f"{file} is not UTF-8 text. Save it as UTF-8.") from None
 
 
-def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
+def require_version(policies: PolicyHistory, version: int | None) -> StoredPolicy:
     """Return one stored version, the current one without a number. Raises `NothingFound`."""
     stored = policies.current() if version is None else policies.get(version)
     if stored is None and version is None:
@@ -72,9 +72,8 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
 
     The codec knows only the document, not the price list.
     """
-    from gateway.storage.policy.prices import builtin_price
 
-    prices = prices_of(policy, at=toolbox.now(), builtin=builtin_price)
+    prices = prices_of(policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price)
     for name in unpriced(policy, prices):
         if policy.deployments[name].is_self_hosted:
             continue  # the codec's own note covers it

@@ -10,19 +10,20 @@ from gateway.cli.terminal.output import note
 
 if TYPE_CHECKING:
     from gateway.domain.ledger.journals import ServingWorker
-    from gateway.storage.postgres.database import Database
+    from gateway.services.stores import JournalRegister
 
 PATIENCE_S = 10.0  # seconds; a gateway looks every two seconds even without a notification
 _LOOK_EVERY_S = 0.1
 
 
-def wait_until_live(database: Database, version: int, *, patience_s: float = PATIENCE_S) -> None:
+def wait_until_live(
+    journals: JournalRegister, version: int, *, patience_s: float = PATIENCE_S
+) -> None:
     """Report the number of replicas with a version once all have it, or the ones that lag."""
-    from gateway.storage.ledger.workers import serving_workers
 
     began_s = time.monotonic()
     while True:
-        workers = serving_workers(database)
+        workers = journals.serving()
         took_s = time.monotonic() - began_s
         lagging = [worker for worker in workers if (worker.policy_version or 0) < version]
         if not lagging or took_s > patience_s:

@@ -38,9 +38,10 @@ from gateway.services.policy.replay import Replay, RouteTally, replay
 from gateway.wire.policy import parse
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import SecretOf, Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.reports import Reports
+    from gateway.services.stores import Stores
 
 PROGRESS_AFTER_S, PROGRESS_EVERY_S = 2.0, 0.5
 BAR = 30
@@ -105,7 +106,6 @@ def make_plan(
     """Compare a document with the policy in force; with `past` (`30d`) also by the requests of
     that time.
     """
-    from gateway.storage.policy.prices import builtin_price
 
     now = toolbox.now()
     known = readable(current)
@@ -121,16 +121,16 @@ def make_plan(
         around = Surroundings(
             live_keys=_live_keys(stores, now),
             traffic=_traffic(reports, now),
-            unresolved=_unresolved(policy),
+            unresolved=_unresolved(policy, toolbox.machine.secret_of),
             place=place,
-            prices=prices_of(policy, at=now, builtin=builtin_price, book=book),
+            prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
         )
         found: Replay | None = None
         if past is not None:
             from gateway.reports import Dataset
 
             dataset = Dataset.DEMO if demo else Dataset.REAL
-            prices = PastPrices(policy, builtin=builtin_price, book=book)
+            prices = PastPrices(policy, builtin=stores.price_list.builtin_price, book=book)
             with reports.past(since=now - _past(past), until=now, dataset=dataset) as source:
                 progress = PlanProgress()
                 found = replay(after, source, prices=prices, place=place, on_progress=progress)
@@ -219,14 +219,13 @@ def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
     return Counter(key.team for key in live)
 
 
-def _unresolved(policy: Policy) -> Mapping[str, str]:
+def _unresolved(policy: Policy, secret_of: SecretOf) -> Mapping[str, str]:
     """Return the deployments whose secret is missing here, each with its reference."""
-    from gateway.providers.credentials import resolve
 
     found = {}
     for deployment in policy.deployments.values():
         try:
-            resolve(deployment)
+            secret_of(deployment)
         except UpstreamAuth:
             found[deployment.name] = f"{deployment.api_key} is empty, not set or cannot be read"
     return found

@@ -28,14 +28,15 @@ def readmit(
     Find out first where it runs: correct its region or its residency in the policy, or have its
     provider fix it.
     """
-    from gateway.storage.deployments.ejections import EjectionStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        store = EjectionStore(stores.database)
-        if not store.readmit(deployment, by=operator_name(), reason=reason):
+        if not stores.ejections.readmit(deployment, by=operator_name(), reason=reason):
             others = (
-                ", ".join(f"{one.deployment} (reported {one.stated})" for one in store.current())
+                ", ".join(
+                    f"{one.deployment} (reported {one.stated})"
+                    for one in stores.ejections.current()
+                )
                 or "none"
             )
             raise NothingFound(

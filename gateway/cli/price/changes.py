@@ -26,7 +26,8 @@ from gateway.services.policy.price_book import (
 )
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
+    from gateway.services.stores import PriceList, Stores
 
 CHANGE_COLUMNS = (
     "provider",
@@ -190,11 +191,14 @@ def sync(
     unknown. Nothing is edited.
     """
     from gateway.domain.policy.price_book import NewEntry
-    from gateway.storage.policy.price_list import all_keys
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        keys = all_keys() if all_models else _keys(require_current(stores.policies).policy)
+        keys = (
+            stores.price_list.all_keys()
+            if all_models
+            else _keys(stores.price_list, require_current(stores.policies).policy)
+        )
         steps = _steps(stores, keys, toolbox.now())
         rows = [
             _change_row(change)
@@ -237,16 +241,14 @@ def reprice(
     version. No event changes: a difference becomes an adjustment of its event, once however often
     this runs. Events of unknown usage stay, and a month that is not open is refused.
     """
-    from gateway.storage.ledger.repricing import RepriceStore
-    from gateway.storage.policy.prices import builtin_price
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         repricing = Repricing(
-            ledger=RepriceStore(stores.database),
+            ledger=stores.repricing,
             policy_of=lambda version: _policy_of(stores, version),
             book_of=lambda policy: stores.prices.book(policy.deployments.values()),
-            builtin=builtin_price,
+            builtin=stores.price_list.builtin_price,
             month=month_of(month),
             route=route,
             deployment=deployment,
@@ -282,7 +284,9 @@ def current_policy(stores: Stores) -> Policy | None:
 
 def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
     """Return the policy's models for which the built-in list and the book differ."""
-    imported = [(key, book) for key, _, book in _steps(stores, _keys(policy), now)]
+    imported = [
+        (key, book) for key, _, book in _steps(stores, _keys(stores.price_list, policy), now)
+    ]
     return [key.model for key, book in imported if book.has_listed(key)]
 
 
@@ -331,22 +335,22 @@ def _say_what_follows(terms: PriceTerms, meant: Sequence[Deployment], *, is_past
         )
 
 
-def _keys(policy: Policy) -> list[ModelKey]:
+def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
     """Return the list's models by which this policy's deployments can be priced."""
-    from gateway.storage.policy.prices import key_of
 
     external = (
         deployment for deployment in policy.deployments.values() if not deployment.is_self_hosted
     )
-    return sorted({key for key in map(key_of, external) if key is not None})
+    return sorted({key for key in map(price_list.key_of, external) if key is not None})
 
 
 def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
     """Return a sync's additions, model by model, and the book that they extend."""
-    from gateway.storage.policy.price_list import schedule
 
     book = stores.prices.entries(keys)
-    found = [(key, sync_steps(key, schedule(key), book, now=now), book) for key in keys]
+    found = [
+        (key, sync_steps(key, stores.price_list.schedule(key), book, now=now), book) for key in keys
+    ]
     return [step for step in found if step[1]]
 
 

@@ -35,7 +35,8 @@ from gateway.errors import NothingFound
 from gateway.services.policy.apply import price_of, prices_of, require_current, unpriced
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Toolbox
+    from gateway.services.stores import Stores
 
 COLUMNS = (
     "deployment",
@@ -100,7 +101,6 @@ def list_prices(
     the built-in list's, else the policy's stand-in. Without any its requests are refused, never
     billed at zero. Calls of a provider's tools (web_search, ...) are in USD per million calls.
     """
-    from gateway.storage.policy.prices import builtin_price
 
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
@@ -108,7 +108,7 @@ def list_prices(
         policy = require_current(stores.policies).policy
         book = stores.prices.book(policy.deployments.values())
         outdated = outdated_models(stores, policy, toolbox.now())
-    prices = prices_of(policy, at=moment, builtin=builtin_price, book=book)
+    prices = prices_of(policy, at=moment, builtin=stores.price_list.builtin_price, book=book)
     rows = [
         row
         for name, deployment in policy.deployments.items()
@@ -217,7 +217,6 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
 
     Raises `NothingFound`.
     """
-    from gateway.storage.policy.price_list import keys_of
 
     policy = current_policy(stores)
     meant = (
@@ -226,7 +225,7 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
         else [d for d in policy.deployments.values() if name in (d.name, d.model)]
     )
     found = [_of_deployment(stores, deployment, at) for deployment in meant]
-    found = found or [_of_model(stores, key, at) for key in keys_of(name)]
+    found = found or [_of_model(stores, key, at) for key in stores.price_list.keys_of(name)]
     if not found:
         raise NothingFound(
             f"No deployment and no model of the built-in list is called '{name[:100]}'."
@@ -235,15 +234,15 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
 
 
 def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Shown:
-    from gateway.storage.policy.prices import builtin_price, key_of
 
     stored = stores.prices.book([deployment])
     record = stores.prices.in_force(deployment.name, limit=SHOWN_IN_FORCE)
     return Shown(
         name=deployment.name,
-        price=price_of(deployment, at=at, builtin=builtin_price, book=stored),
+        price=price_of(deployment, at=at, builtin=stores.price_list.builtin_price, book=stored),
         history=[
-            _entry_row(entry) for entry in stored.book.history(deployment, key_of(deployment))
+            _entry_row(entry)
+            for entry in stored.book.history(deployment, stores.price_list.key_of(deployment))
         ],
         in_force=[
             (entry.valid_from, entry.price_id, entry.source, entry.policy_version)
@@ -253,7 +252,6 @@ def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Show
 
 
 def _of_model(stores: Stores, key: ModelKey, at: datetime) -> Shown:
-    from gateway.storage.policy.price_list import listed_price, schedule
 
     book = stores.prices.entries([key])
     name = f"{key.provider}/{key.model}"
@@ -261,9 +259,10 @@ def _of_model(stores: Stores, key: ModelKey, at: datetime) -> Shown:
         history = [_entry_row(entry) for entry in book.list_entries(key)]
         return Shown(name=name, price=book.listed(key, at), history=history)
     bundled = [
-        (*_dated_row(dated, "bundled list", None), None, None, None) for dated in schedule(key)
+        (*_dated_row(dated, "bundled list", None), None, None, None)
+        for dated in stores.price_list.schedule(key)
     ]
-    return Shown(name=name, price=listed_price(key, at), history=bundled)
+    return Shown(name=name, price=stores.price_list.listed_price(key, at), history=bundled)
 
 
 def _entry_row(entry: BookEntry) -> tuple[Any, ...]:

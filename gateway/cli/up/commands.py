@@ -25,8 +25,9 @@ from gateway.cli.up.readiness import wait_for
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.cli.toolbox import Options, Toolbox
     from gateway.cli.up.tour import Tour
+    from gateway.services.stores import Stores
 
 TINY = "The tiny model's answers mean nothing. "
 ENGINE_WITHIN_S = 300.0
@@ -108,14 +109,14 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         _make_home(options.home)
         print(
             f"Tollgate keeps everything in {options.home} "
-            f"(TOLLGATE_HOME){_second_place(options)}.\n",
+            f"(TOLLGATE_HOME){_second_place(toolbox)}.\n",
             flush=True,
         )
         up_file = options.home / "up.json"
         with ExitStack() as opened:
             with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
                 owner = opened.enter_context(toolbox.open_as_owner())
-                _prepare_database(owner, options)
+                _prepare_database(toolbox, owner)
                 # The next steps need less; the embedded server stays up until `opened` ends.
                 owner.database.close()
                 stores = opened.enter_context(toolbox.open_stores())
@@ -152,11 +153,11 @@ def _make_home(home: Path) -> None:
         ) from error
 
 
-def _second_place(options: Options) -> str:
+def _second_place(toolbox: Toolbox) -> str:
     """Return the database's place if it is not in the home: a copied home is then no backup."""
-    from gateway.storage.postgres.embedded import EmbeddedPostgres
 
-    place = EmbeddedPostgres(options.home).place()
+    options = toolbox.options
+    place = toolbox.machine.database_folder()
     if options.database_url is not None or place.is_relative_to(options.home.resolve()):
         return ""
     return (
@@ -225,30 +226,27 @@ def _bring_up(
     _show_key(options, key)
 
 
-def _prepare_database(stores: Stores, options: Options) -> None:
-    from gateway.storage.policy import pepper
-    from gateway.storage.postgres import logins, migrations
+def _prepare_database(toolbox: Toolbox, stores: Stores) -> None:
 
-    migrations.upgrade(stores.database)
-    if options.database_url is None:  # `tollgate db upgrade` makes another server's logins
-        for note in logins.ensure(stores.database, stores.url, options.home, given={}).notes:
+    stores.database.upgrade()
+    if toolbox.options.database_url is None:  # `tollgate db upgrade` makes another server's logins
+        for note in stores.database.ensure_logins(given={}).notes:
             print(f"\n  {note}", flush=True)
-    pepper.create(options.pepper_path)
-    pepper.register(stores.database, pepper.load(options.pepper_path))
+    toolbox.machine.create_pepper()
+    stores.database.register_peppers(toolbox.machine.peppers())
 
 
 def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
     """Return the demo team's key: the same at every start, a new one if it was revoked or lost."""
     from gateway.cli.key import record_of
     from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
-    from gateway.storage.policy import pepper
 
     file = toolbox.options.home / "demo-key"
     key = file.read_text().strip() if file.exists() else ""
     if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
         return key
     key = mint(toolbox.random_bytes(RANDOM_BYTES))
-    current = pepper.load(toolbox.options.pepper_path)[0]
+    current = toolbox.machine.peppers()[0]
     record = record_of(key, team=demo_policy.TEAM, project=None, expires_at=None, pepper=current)
     stores.keys.create(replace(record, is_demo=True), created_by="tollgate up")
     _write_private(file, key + "\n")
@@ -354,7 +352,6 @@ def _apply_demo_policy(
     and stays.
     """
     from gateway.services.policy.apply import apply_policy
-    from gateway.storage.policy.prices import builtin_price
 
     current = stores.policies.current()
     if current is not None and not current.is_demo:
@@ -384,7 +381,7 @@ def _apply_demo_policy(
         text,
         policies=stores.policies,
         prices=stores.prices,
-        builtin=builtin_price,
+        builtin=stores.price_list.builtin_price,
         author="tollgate up",
         message="demo policy",
         now=toolbox.now(),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.usage_event import UsageEvent
     from gateway.domain.pricing.pricing import Price
+    from gateway.services.stores import PriceList
 
 DAYS = 90
 SEED = 1  # the same figures on every machine, so that a screenshot can be compared
@@ -48,24 +49,20 @@ def demo_data(
     Running it again adds the days since, and nothing twice.
     """
     from gateway.services.demo_data import demo_events, demo_prices
-    from gateway.storage.ledger import rollups
-    from gateway.storage.postgres import partitions
 
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
-    prices = demo_prices(_listed_prices(now))
+    prices = demo_prices(_listed_prices(toolbox.machine.price_list(), now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written, said_s = 0, monotonic()
     with toolbox.open_booking() as stores:
-        partitions.ensure_months(
-            stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date()
-        )
+        stores.database.ensure_months(first=(now - timedelta(days=DAYS)).date(), last=now.date())
         stores.prices.keep(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
             said_s = _say_progress(f"{written:,} events written.", said_s)
         note("Summing up the hours, so that reports and dashboard are fast.")
-        rollups.refresh(stores.database)
+        stores.database.refresh_rollups()
     show_record({"days": DAYS, "new_events": written}, format)
     note("Look at it with: tollgate report spend --demo, or in the dashboard.")
 
@@ -78,13 +75,12 @@ def _say_progress(text: str, said_s: float) -> float:
     return monotonic()
 
 
-def _listed_prices(now: datetime) -> dict[str, Price]:
+def _listed_prices(price_list: PriceList, now: datetime) -> dict[str, Price]:
     """Return the built-in list's prices of the demo's external deployments."""
     from gateway.services.demo_data import DEPLOYMENTS
-    from gateway.storage.policy.prices import builtin_price
 
     listed = {
-        name: builtin_price(
+        name: price_list.builtin_price(
             provider=deployment.provider, model=deployment.model, base_url="", at=now
         )
         for name, deployment in DEPLOYMENTS.items()

@@ -31,3 +31,14 @@ class ServingWorker:
     replica: str
     policy_version: int | None
     policy_seen_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalJournal:
+    """One journal on this machine, with the disk space of its records and whether a worker holds
+    it.
+    """
+
+    journal_id: UUID
+    used_bytes: int
+    is_held: bool

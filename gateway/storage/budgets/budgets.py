@@ -30,8 +30,9 @@ from gateway.domain.budgets.budgets import (
     SliceAsk,
     SliceGranted,
 )
-from gateway.domain.budgets.grants import Granted
+from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
+from gateway.storage.budgets.leases import leases_of
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
 
@@ -129,6 +130,10 @@ class BudgetStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def leases(self, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:
+        """Return the leases of one account's period, the largest first."""
+        return leases_of(self._database, account_id, starts_at)
 
     def grant(
         self,

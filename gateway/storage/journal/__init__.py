@@ -2,7 +2,6 @@
 
 from gateway.storage.journal.adoption import (
     AdoptedJournal,
-    JournalListing,
     Recovered,
     adopt_free,
     journals_on,
@@ -24,7 +23,6 @@ __all__ = [
     "Batch",
     "Damage",
     "Journal",
-    "JournalListing",
     "JournalStats",
     "NoJournalRoom",
     "NoRoom",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import layout
 from gateway.storage.journal.frames import FrameKind, Gap, UnknownFormat
@@ -25,18 +26,6 @@ class Recovered:
     settlements: int
     progress: bytes | None
     damage: Damage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalListing:
-    """One journal below a root, with the disk space of its records and whether a worker holds
-    it.
-    """
-
-    journal_id: UUID
-    directory: Path
-    used_bytes: int
-    is_held: bool
 
 
 class AdoptedJournal:
@@ -119,7 +108,7 @@ def _taken(
 
 def journals_on(
     root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave
-) -> list[JournalListing]:
+) -> list[LocalJournal]:
     """Return the journals below a root, held or not, in the order of their ids.
 
     `on_odd` is called with an entry that cannot be opened or read.
@@ -136,16 +125,15 @@ def journals_on(
     return found
 
 
-def _listing(journal_id: UUID, directory: Path) -> JournalListing:
+def _listing(journal_id: UUID, directory: Path) -> LocalJournal:
     lock = layout.take_lock(directory)
     if lock is not None:
         lock.release()
     segments = (
         layout.segment_path(directory, number) for number in layout.segment_numbers(directory)
     )
-    return JournalListing(
+    return LocalJournal(
         journal_id=journal_id,
-        directory=directory,
         used_bytes=sum(path.stat().st_size for path in segments),
         is_held=lock is None,
     )

@@ -169,6 +169,19 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
     return booked
 
 
+class ResolutionStore:
+    """A store of the costs that people state for unknown attempts."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def resolve(
+        self, request_id: UUID, *, attempt: int | None, cost: StatedCost | int, reason: str
+    ) -> BookedResolution:
+        """Book the cost of an unknown attempt. See the function `resolve`."""
+        return resolve(self._database, request_id, attempt=attempt, cost=cost, reason=reason)
+
+
 def resolve(
     database: Database,
     request_id: UUID,

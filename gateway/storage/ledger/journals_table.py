@@ -17,13 +17,13 @@ from uuid import UUID
 import psycopg
 from sqlalchemy import Connection, text
 
-from gateway.domain.ledger.journals import StoredJournal
+from gateway.domain.ledger.journals import ServingWorker, StoredJournal
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.budgets.idempotency import close_orphans
+from gateway.storage.ledger.workers import UNNAMED, serving_workers
 from gateway.storage.postgres.database import Database, within
 
 LAGGING_LIMIT_S = 3.0  # a caller waits for it
-UNNAMED = "unknown"  # a journal that wrote before its start could be recorded
 
 _BEAT = f"""
 INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, '{UNNAMED}',
@@ -178,6 +178,10 @@ class JournalTable:
         """
         with within(LAGGING_LIMIT_S), self._database.begin() as connection:
             return bool(connection.execute(text(_LAGGING)).scalar_one())
+
+    def serving(self) -> Sequence[ServingWorker]:
+        """Return the workers with a heartbeat within a minute."""
+        return serving_workers(self._database)
 
     def all(self) -> Sequence[StoredJournal]:
         """Return every journal, the latest heartbeat first."""

@@ -12,8 +12,9 @@ from uuid import UUID
 from sqlalchemy import text
 
 from gateway.domain.ledger.journals import ServingWorker
-from gateway.storage.ledger.journals_table import UNNAMED
 from gateway.storage.postgres.database import Database
+
+UNNAMED = "unknown"  # a journal that wrote before its start could be recorded
 
 # The journal may not be registered yet. A journal that was declared lost stays lost.
 _NOTE = """

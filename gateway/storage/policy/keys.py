@@ -81,7 +81,7 @@ class KeyStore:
             row = connection.execute(
                 text(f"{_STORED} WHERE key_id = :key_id FOR UPDATE"), {"key_id": key_id}
             ).first()
-            old = require_key(None if row is None else stored_from_row(row), key_id)
+            old = _require_key(None if row is None else stored_from_row(row), key_id)
             _refuse_unless_live(connection, old, now=now)
             new = make(old)
             _insert(connection, new, created_by=by, replaces=key_id)
@@ -128,12 +128,16 @@ class KeyStore:
             ).one_or_none()
             return stored_from_row(row) if row is not None else None
 
+    def require(self, key_id: str) -> StoredKey:
+        """Return one key, revoked or not. Raises `NothingFound`."""
+        return _require_key(self.find(key_id), key_id)
+
     def _change(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
         with self._database.begin(reason=reason) as connection:
             return connection.execute(text(statement), {"key_id": key_id, **values}).rowcount == 1
 
 
-def require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
+def _require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
     """Return the key that was found. Raises `NothingFound`."""
     if stored is None:
         raise NothingFound(

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from genai_prices import types as genai
 from genai_prices.data_snapshot import get_snapshot
 
+from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
@@ -79,9 +80,9 @@ def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> 
     return None if found is None else _price(*found, model=model, at=at)
 
 
-def listed_key(*, provider: str, model: str, base_url: str) -> ModelKey | None:
+def key_of(deployment: Deployment) -> ModelKey | None:
     """Return the list's key of a deployment's model; None if the list does not know it."""
-    found = _find(provider, model, base_url)
+    found = _find(deployment.provider, deployment.model, deployment.base_url)
     return None if found is None else ModelKey(found[0].id, found[1].id)
 
 

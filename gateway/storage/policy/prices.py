@@ -27,8 +27,7 @@ from gateway.domain.policy.price_book import (
 )
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.storage.policy.price_list import builtin_price as builtin_price
-from gateway.storage.policy.price_list import listed_key, schedule
+from gateway.storage.policy.price_list import key_of, schedule
 from gateway.storage.postgres.database import Database
 
 _ADD_PRICE = (
@@ -188,13 +187,6 @@ class PriceStore:
             for deployment, price in sorted(prices.items()):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)
-
-
-def key_of(deployment: Deployment) -> ModelKey | None:
-    """Return the built-in list's key of a deployment's model; None if the list does not know it."""
-    return listed_key(
-        provider=deployment.provider, model=deployment.model, base_url=deployment.base_url
-    )
 
 
 def price_to_row(price: Price) -> dict[str, str]:

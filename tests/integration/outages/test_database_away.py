@@ -25,7 +25,8 @@ from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.last_snapshot import SnapshotFile
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import PriceStore, builtin_price
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.changes import ChangeFeed
 from gateway.storage.postgres.database import Database
 from tests.factories import PEPPER, key, key_record

@@ -33,10 +33,9 @@ from gateway.services.policy.apply import apply_policy
 from gateway.services.snapshot.source import StoredSnapshots
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.price_list import all_keys, listed_price, schedule
+from gateway.storage.policy.price_list import all_keys, builtin_price, listed_price, schedule
 from gateway.storage.policy.prices import (
     PriceStore,
-    builtin_price,
     price_to_row,
     rate_from_row,
 )

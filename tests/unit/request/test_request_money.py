@@ -118,7 +118,9 @@ class Stage:
     def __post_init__(self) -> None:
         self.transport = FakeTransport(self.answers)
         self.worker = uuid4()
-        self.budget_leases = BudgetLeases(self.leases, self.clock, worker=self.worker, lease_s=900)
+        self.budget_leases = BudgetLeases(
+            self.leases, self.clock, worker=self.worker, lease_s=900, wait_s=5.0
+        )
         self.limiter = Limiter(NoWindows(), self.clock, worker=self.worker)
         self.claims = Claims(self.store, self.clock, secret=b"secret", journal_id=self.worker)
         self.counted = FakeRefusals()

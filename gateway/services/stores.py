@@ -1,0 +1,290 @@
+"""The bundle of stores that the command line asks.
+
+`main` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable` if Postgres
+does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Protocol
+from uuid import UUID
+
+from gateway.domain.budgets.grants import Granted, WorkerLease
+from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
+from gateway.domain.ledger.health import LedgerState
+from gateway.domain.ledger.journals import ServingWorker, StoredJournal
+from gateway.domain.ledger.resolution import BookedResolution, StatedCost
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.logins import As, CreatedLogins
+from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
+from gateway.domain.policy.stored_policy import StoredPolicy
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.residency.ejection import Ejection
+from gateway.services.ledger.dead_letters import Documents, Letters
+from gateway.services.policy.apply import Book, PolicyShelf, PriceShelf
+from gateway.services.policy.price_book import RepriceLedger
+
+
+class DatabaseAdministration(Protocol):
+    """The database itself: its tables, logins, clock and the peppers that its keys need."""
+
+    @property
+    def name(self) -> str:
+        """Its address without the password."""
+
+    def upgrade(self, *, on_step: Callable[[str], None] | None = None) -> list[str]:
+        """Bring the tables to this version; return the applied migrations."""
+
+    def pending(self) -> list[str]:
+        """Return the migrations that are not applied yet."""
+
+    def ensure_months(self, *, first: date, last: date) -> list[str]:
+        """Create the missing monthly partitions; return their names."""
+
+    def ensure_logins(self, *, given: Mapping[As, str], renews: bool = False) -> CreatedLogins:
+        """Create the missing logins, as the owner; `given` are the addresses of the settings."""
+
+    def register_peppers(self, peppers: Sequence[Pepper]) -> None:
+        """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""
+
+    def check_peppers(self, peppers: Sequence[Pepper]) -> None:
+        """Raise `BadUsage` if this database's keys were made with other peppers."""
+
+    def refresh_rollups(self) -> int:
+        """Bring the hourly sums up to date; return the number of hours."""
+
+    def ledger_state(
+        self, *, partitions_until: date, rollup_since: datetime | None = None
+    ) -> LedgerState:
+        """Return the ledger's state; with `rollup_since` also compare roll-ups with events."""
+
+    def acts_as(self) -> tuple[str, str]:
+        """Return the login and the role that it acts as."""
+
+    def too_powerful(self, users: Iterable[str]) -> list[tuple[str, bool]]:
+        """Return the users that may change booked events; True for a superuser."""
+
+    def clock_skew_s(self, now: Callable[[], datetime]) -> float:
+        """Return how far the database's clock is ahead of `now`, in seconds."""
+
+    def close(self) -> None:
+        """Close the connections. A later use opens them again."""
+
+
+class ApiKeys(Protocol):
+    """The API keys of all teams. The audit log keeps each `reason`."""
+
+    def create(self, record: KeyRecord, *, created_by: str, reason: str = "") -> None:
+        """Store a new key. Raises `BadUsage` if its id is taken."""
+
+    def rotate(
+        self,
+        key_id: str,
+        *,
+        make: Callable[[StoredKey], KeyRecord],
+        ends_at: datetime,
+        by: str,
+        now: datetime,
+        reason: str = "",
+    ) -> tuple[StoredKey, KeyRecord]:
+        """Create a new key beside a live one, which ends at `ends_at`; return both.
+
+        Raises `NothingFound` or `BadUsage`; then nothing was changed.
+        """
+
+    def revoke(self, key_id: str, *, revoked_by: str, reason: str = "") -> bool:
+        """Revoke a key now; False if it is unknown or was revoked before."""
+
+    def pause(self, key_id: str, *, paused_by: str, reason: str = "") -> bool:
+        """Reject a key until it is resumed; False if it is unknown, paused or revoked."""
+
+    def resume(self, key_id: str, *, reason: str = "") -> bool:
+        """Accept a paused key again; False if it is unknown or not paused."""
+
+    def list_all(self) -> list[StoredKey]:
+        """Return every key ever made, oldest first."""
+
+    def live(self) -> list[KeyRecord]:
+        """Return the keys that are not revoked, including paused ones."""
+
+    def require(self, key_id: str) -> StoredKey:
+        """Return one key, revoked or not. Raises `NothingFound`."""
+
+
+class PolicyHistory(PolicyShelf, Protocol):
+    """All versions of the policy document."""
+
+    def author(self, operator: str) -> str:
+        """Return the author for the history: the database login and the person."""
+
+    def current(self) -> StoredPolicy | None:
+        """Return the newest version, None before the first."""
+
+    def get(self, version: int) -> StoredPolicy | None:
+        """Return one version, or None."""
+
+    def history(self) -> list[StoredPolicy]:
+        """Return every version, newest first."""
+
+
+class BookOfDeployments(Book, Protocol):
+    """The stored prices of some deployments."""
+
+    @property
+    def book(self) -> PriceBook:
+        """All their entries."""
+
+
+class PriceEntries(PriceShelf, Protocol):
+    """The price book and the record of the prices in force."""
+
+    def book(self, deployments: Iterable[Deployment]) -> BookOfDeployments:
+        """Return the part of the book that these deployments need."""
+
+    def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
+        """Return all overrides, and the imported prices of these models of the list."""
+
+    def add(self, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
+        """Add entries in one transaction, in order; return their number."""
+
+    def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
+        """Return the prices that a deployment was charged by, newest first."""
+
+    def keep(self, prices: Iterable[Price]) -> None:
+        """Store prices that events name, without a place in the book."""
+
+
+class PriceList(Protocol):
+    """The bundled price list; it needs no database and no network."""
+
+    def builtin_price(
+        self, *, provider: str, model: str, base_url: str, at: datetime
+    ) -> Price | None:
+        """Return the list's price of a model at a moment, None if its full cost is unknown."""
+
+    def key_of(self, deployment: Deployment) -> ModelKey | None:
+        """Return the list's key of a deployment's model, None if the list does not know it."""
+
+    def listed_price(self, key: ModelKey, at: datetime) -> Price | None:
+        """Return the price at a moment, for a model of the list."""
+
+    def all_keys(self) -> list[ModelKey]:
+        """Return every model of the list."""
+
+    def keys_of(self, model: str) -> list[ModelKey]:
+        """Return the list's models with exactly this name, its maker's first."""
+
+    def schedule(self, key: ModelKey) -> tuple[Dated, ...]:
+        """Return every price that the list has for a model, in the order of their starts."""
+
+
+class BudgetGrants(Protocol):
+    """Changes of budgets outside the policy, and the workers' leases."""
+
+    def grant(
+        self,
+        account_id: str,
+        amount_nusd: int,
+        *,
+        expires_at: datetime | None,
+        reason: str,
+        now: datetime,
+    ) -> Granted:
+        """Add to an account's limit in its current period.
+
+        Raises `NothingFound` or `BadUsage`; then nothing was granted.
+        """
+
+    def leases(self, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:
+        """Return the leases of one account's period, the largest first."""
+
+
+class EventBooking(Documents, Protocol):
+    """The writing side of the ledger."""
+
+    def write(self, events: Sequence[UsageEvent]) -> int:
+        """Write events exactly once; return the number of new ones."""
+
+
+class Resolutions(Protocol):
+    """The booking of costs that a person states for unknown attempts."""
+
+    def resolve(
+        self, request_id: UUID, *, attempt: int | None, cost: StatedCost | int, reason: str
+    ) -> BookedResolution:
+        """Book the cost of an unknown attempt: nothing, its hold, or nano-dollars.
+
+        Raises `NothingFound` or `BadUsage`; then nothing was booked.
+        """
+
+
+class AuditTrail(Protocol):
+    """The audit log, to be read."""
+
+    def rows(self) -> Iterator[AuditRow]:
+        """Yield every row as it is stored, in order."""
+
+    def count(self) -> int:
+        """Return the number of rows."""
+
+    def head(self) -> ChainHead | None:
+        """Return the last row; None in an empty log."""
+
+    def acts(
+        self, *, since: datetime | None, action: str | None, subject: str | None
+    ) -> list[AuditAct]:
+        """Return acts in order; None matches all."""
+
+
+class EjectionRegister(Protocol):
+    """The deployments that answered from another place than promised."""
+
+    def current(self) -> list[Ejection]:
+        """Return those that are out of use now."""
+
+    def between(self, since: datetime, until: datetime) -> list[Ejection]:
+        """Return those of a time."""
+
+    def stated(self) -> Mapping[str, str]:
+        """Return the place that each deployment out of use reported."""
+
+    def readmit(self, deployment: str, *, by: str, reason: str) -> bool:
+        """Use a deployment again; False if it is not out of use."""
+
+
+class JournalRegister(Protocol):
+    """The journals that Postgres knows, and the workers behind them."""
+
+    def all(self) -> Sequence[StoredJournal]:
+        """Return every journal, the most recently active first."""
+
+    def lose(self, journal_id: UUID, *, reason: str) -> None:
+        """Declare a journal lost. Raises `NothingFound` or `BadUsage`."""
+
+    def serving(self) -> Sequence[ServingWorker]:
+        """Return the workers with a heartbeat within a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """An open database and its stores. `url` has the password."""
+
+    url: str
+    database: DatabaseAdministration
+    keys: ApiKeys
+    policies: PolicyHistory
+    prices: PriceEntries
+    price_list: PriceList
+    budgets: BudgetGrants
+    ledger: EventBooking
+    letters: Letters
+    resolutions: Resolutions
+    repricing: RepriceLedger
+    journals: JournalRegister
+    ejections: EjectionRegister
+    audit: AuditTrail

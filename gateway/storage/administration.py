@@ -1,0 +1,100 @@
+"""The administration of one database: its tables, logins, peppers, roll-ups and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+
+from sqlalchemy import text
+
+from gateway.domain.ledger.health import LedgerState
+from gateway.domain.logins import As, CreatedLogins
+from gateway.domain.policy.api_keys import Pepper
+from gateway.storage.ledger import rollups
+from gateway.storage.ledger.state import read_state
+from gateway.storage.policy import pepper
+from gateway.storage.postgres import logins, migrations, partitions
+from gateway.storage.postgres.database import Database
+
+_TOO_POWERFUL = """
+SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
+WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner,
+  'MEMBER')
+"""
+
+
+class Administration:
+    """Everything that commands do to a database as a whole.
+
+    Each method raises `DatabaseUnavailable`.
+    """
+
+    def __init__(self, database: Database, *, url: str, home: Path) -> None:
+        self._database = database
+        self._url = url
+        self._home = home
+
+    @property
+    def name(self) -> str:
+        """The database's address without the password."""
+        return self._database.name
+
+    def upgrade(self, *, on_step: Callable[[str], None] | None = None) -> list[str]:
+        """Apply the missing migrations, one after the other; return their names."""
+        return migrations.upgrade(self._database, on_step=on_step)
+
+    def pending(self) -> list[str]:
+        """Return the migrations that are not applied yet."""
+        return migrations.pending(self._database)
+
+    def ensure_months(self, *, first: date, last: date) -> list[str]:
+        """Create the missing monthly partitions; return their names."""
+        return partitions.ensure_months(self._database, first=first, last=last)
+
+    def ensure_logins(self, *, given: Mapping[As, str], renews: bool = False) -> CreatedLogins:
+        """Create the missing logins, as the owner; `given` are the addresses of the settings."""
+        return logins.ensure(self._database, self._url, self._home, given=given, renews=renews)
+
+    def register_peppers(self, peppers: Sequence[Pepper]) -> None:
+        """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""
+        pepper.register(self._database, peppers)
+
+    def check_peppers(self, peppers: Sequence[Pepper]) -> None:
+        """Raise `BadUsage` if this database's keys were made with other peppers."""
+        pepper.check(self._database, peppers)
+
+    def refresh_rollups(self) -> int:
+        """Bring the hourly sums up to date; return the number of hours."""
+        return rollups.refresh(self._database)
+
+    def ledger_state(
+        self, *, partitions_until: date, rollup_since: datetime | None = None
+    ) -> LedgerState:
+        """Return the ledger's state; with `rollup_since` also compare roll-ups with events."""
+        return read_state(
+            self._database, partitions_until=partitions_until, rollup_since=rollup_since
+        )
+
+    def acts_as(self) -> tuple[str, str]:
+        """Return the login and the role that it acts as; they are equal if it took no role."""
+        return self._database.acts_as()
+
+    def too_powerful(self, users: Iterable[str]) -> list[tuple[str, bool]]:
+        """Return the users that are the tables' owner or superusers; True for a superuser."""
+        with self._database.begin() as connection:
+            rows = connection.execute(text(_TOO_POWERFUL), {"users": list(users)})
+            return [(str(user), bool(is_superuser)) for user, is_superuser in rows]
+
+    def clock_skew_s(self, now: Callable[[], datetime]) -> float:
+        """Return how far the database's clock is ahead of `now`, in seconds."""
+        with self._database.begin() as connection:
+            connection.execute(text("SELECT 1"))  # so that opening the connection is not measured
+            before = now()
+            theirs: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+            after = now()
+        return (theirs - (before + (after - before) / 2)).total_seconds()
+
+    def close(self) -> None:
+        """Close the connections. A later use opens them again."""
+        self._database.close()
