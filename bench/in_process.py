@@ -271,13 +271,13 @@ class Stage:
         for _ in range(requests // AT_ONCE):
             await asyncio.gather(*[caller.ask() for caller in self._callers])
             while (batch := self._journal.read(self._journal.end(), max_events=AT_ONCE)).documents:
-                self._journal.let_go(batch)
+                self._journal.acknowledge(batch)
                 self._meter.note_written(batch.keys)
 
     async def close(self) -> None:
         self._exchanging.cancel()
         await self._leases.close()
-        self._journal.finish(is_told=True)
+        self._journal.finish(is_recorded=True)
 
 
 async def measure(rounds: int, *, has_budgets: bool) -> list[float]:

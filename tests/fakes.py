@@ -128,7 +128,7 @@ class FakeSettled:
             [key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen)
         )
 
-    def let_go(self, batch: FakeBatch) -> None:
+    def acknowledge(self, batch: FakeBatch) -> None:
         assert batch.position >= self.position, "only forward"
         self.position = batch.position
 

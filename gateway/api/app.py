@@ -353,7 +353,7 @@ async def _readyz(request: Request) -> Response:
     warnings = [
         f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK
     ]
-    told = {"warnings": warnings, "checks": [_told(check) for check in checks]}
+    told = {"warnings": warnings, "checks": [_record(check) for check in checks]}
     problems = endpoints.not_ready()
     if problems:
         return JSONResponse(
@@ -363,7 +363,7 @@ async def _readyz(request: Request) -> Response:
     return JSONResponse({"status": "ready", "policy_version": version, **told})
 
 
-def _told(check: Check) -> dict[str, str]:
+def _record(check: Check) -> dict[str, str]:
     return {
         "check": check.name,
         "status": check.status,

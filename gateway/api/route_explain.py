@@ -120,7 +120,7 @@ def explained(
     explanation = explain(
         decision, usage=question.usage, ranking=ranking, basis=said, facts=question.facts
     )
-    return msgspec.json.encode(_told(explanation))
+    return msgspec.json.encode(_record(explanation))
 
 
 def read_question(body: bytes) -> ImaginedRequest:
@@ -169,7 +169,7 @@ def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, froze
     return data_class, tags
 
 
-def _told(explanation: Explanation) -> dict[str, Any]:
+def _record(explanation: Explanation) -> dict[str, Any]:
     """Return the same fields as `tollgate policy explain --format json`."""
     return explanation.record() | {
         "candidates": [_candidate(verdict) for verdict in explanation.verdicts]

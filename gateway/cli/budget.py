@@ -393,7 +393,7 @@ def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
         "Alerts",
         ("reached", "spent", "at", "told"),
         [
-            (_share(alert.threshold), alert.spent_usd, alert.raised_at, _told(alert))
+            (_share(alert.threshold), alert.spent_usd, alert.raised_at, _delivery_of(alert))
             for alert in found.alerts
         ],
         empty="none in this period",
@@ -482,7 +482,7 @@ def _begin(one: BudgetStanding) -> str:
     return "its first request" if one.ends_at is None else moment_text(one.starts_at, one.time_zone)
 
 
-def _told(alert: RaisedAlert) -> str:
+def _delivery_of(alert: RaisedAlert) -> str:
     if alert.delivered_at is not None:
         return moment(alert.delivered_at)
     failure = f": {alert.last_error}" if alert.last_error else ""

@@ -190,7 +190,7 @@ class SettledEvents(Protocol):
     def read(self, upto: Any, *, max_events: int) -> SettledBatch:
         """Read on from the last released batch."""
 
-    def let_go(self, batch: Any) -> None:
+    def acknowledge(self, batch: Any) -> None:
         """Release a batch that is in Postgres."""
 
 

@@ -123,7 +123,7 @@ async def stop(parts: Worker) -> None:
         parts.supervisor,
     )
     async with AsyncExitStack() as steps:  # from the last line to the first
-        steps.callback(lambda: ledger.own.finish(is_told=ledger.writer.has_taken_leave))
+        steps.callback(lambda: ledger.own.finish(is_recorded=ledger.writer.has_taken_leave))
         steps.push_async_callback(dispatch.transport.close)
         steps.callback(dispatch.counter.close)
         steps.push_async_callback(supervisor.ended, WRITER)

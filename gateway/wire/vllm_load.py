@@ -19,7 +19,7 @@ _MOST_CHARS = 4096
 _PREFIX = "named_metrics."
 
 
-class Noted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LoadHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The load in one header; a field is None if the header lacks it."""
 
     waiting: float | None = None
@@ -33,16 +33,16 @@ class _Report(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Report).decode
 
 
-def read_load(value: str) -> Noted | None:
+def read_load(value: str) -> LoadHeader | None:
     """Return the load in the header's value; None if it contains none that is understood."""
     form, _, report = value[:_MOST_CHARS].strip().partition(" ")
     read = _FORMATS.get(form.upper())
     named = {} if read is None else read(report)
-    noted = Noted(
+    noted = LoadHeader(
         waiting=_amount(named.get("num_requests_waiting")),
         kv_use=_share(named.get("kv_cache_usage_perc")),
     )
-    return None if noted == Noted() else noted
+    return None if noted == LoadHeader() else noted
 
 
 def _of_json(report: str) -> Mapping[str, Any]:

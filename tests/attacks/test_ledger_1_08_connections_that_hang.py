@@ -123,7 +123,7 @@ async def test_a_writer_that_was_frozen_writes_again(
         while not await writer.write_all():
             tries += 1
             assert tries < 3, "one step failed for each frozen connection"
-    own.finish(is_told=True)
+    own.finish(is_recorded=True)
 
 
 @pytest.fixture

@@ -140,10 +140,10 @@ async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bo
         if not batch.keys:
             break
         found += batch.keys
-        own.let_go(batch)
+        own.acknowledge(batch)
     assert sorted(found) == sorted(attempt.key for attempt in held)
     assert own.is_drained
-    own.finish(is_told=True)
+    own.finish(is_recorded=True)
 
 
 async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(
         )
         await journal.flush()
         reader.position = reader.read(upto=journal.end, max_records=NEVER, max_bytes=NEVER).position
-        journal.let_go(reader.position)
+        journal.delete_before(reader.position)
         await journal.flush()
         await journal.flush()  # files go after the first
         assert not journal.is_full
@@ -372,7 +372,7 @@ async def test_open_intents_are_carried_forward_before_their_segment_goes(
     journal = make_journal()
     await journal.intend(key(1), b"long lasting")
     await fill_segments(journal, 2)
-    journal.let_go(journal.end)
+    journal.delete_before(journal.end)
     await journal.flush()
     # The files go one by one, behind the sync that made the copies durable.
     await asyncio.to_thread(
@@ -400,7 +400,7 @@ async def test_a_segment_goes_only_after_the_copies_of_its_intents_are_durable(
     await fill_segments(journal, 2)
     sync.turn(is_open=False)
     begun = sync.begun
-    journal.let_go(journal.end)
+    journal.delete_before(journal.end)
     await asyncio.to_thread(eventually, lambda: sync.begun > begun, "the sync of the copies")
     assert (journal.directory / "00000001.segment").exists()
     sync.turn(is_open=True)
@@ -417,8 +417,8 @@ async def test_segments_go_in_order_each_for_good(make_journal: MakeJournal) -> 
     journal = make_journal()
     await fill_segments(journal, 3)
     middle = Position(2, 500)
-    journal.let_go(middle)
-    journal.let_go(middle)
+    journal.delete_before(middle)
+    journal.delete_before(middle)
     await journal.flush()
     await journal.flush()
     assert [path.name for path in sorted(journal.directory.glob("0*.segment"))] == [
@@ -436,7 +436,7 @@ async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path
     for _ in range(
         6
     ):  # no file grows any more, so at some point the copies of a segment have no room left
-        journal.let_go(journal.end)
+        journal.delete_before(journal.end)
         await journal.flush()
         await journal.flush()
     assert journal.stats().segments > 1

@@ -114,8 +114,8 @@ class JournalMachine(RuleBasedStateMachine):
             self.reader.position = batch.position
 
     @rule(waits=st.booleans())
-    def let_go(self, waits: bool) -> None:
-        self.journal.let_go(self.reader.position)
+    def delete_before(self, waits: bool) -> None:
+        self.journal.delete_before(self.reader.position)
         if waits:
             self.loop.run_until_complete(self._flush())
 

@@ -376,15 +376,15 @@ def test_facts_come_from_the_block_else_from_what_ships() -> None:
 def test_what_ships_says_who_says_it_and_when() -> None:
     """A fact without a source is a rumour, and one that no page of ours shows cannot be checked."""
     for place in KNOWN_PLACES:
-        assert place.said.source
-        assert place.said.as_of is not None
+        assert place.statement.source
+        assert place.statement.as_of is not None
         told = [
             place.processing,
-            place.said.at_rest or "unknown",
-            place.said.telemetry or "unknown",
+            place.statement.at_rest or "unknown",
+            place.statement.telemetry or "unknown",
         ]
         row = " | ".join(f"`{word}`" for word in (place.host, place.provider, *told))
-        assert f"| {row} | {place.said.source}, {place.said.as_of} |" in REFERENCE
+        assert f"| {row} | {place.statement.source}, {place.statement.as_of} |" in REFERENCE
 
 
 def test_where_a_provider_contradicts_itself_the_admin_is_told() -> None:

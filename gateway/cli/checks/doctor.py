@@ -96,7 +96,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     yield _administration(stores)
     yield from _logins(toolbox, stores)
     for check in (_pepper, _clock):
-        yield from _told(check, toolbox, stores)
+        yield from _own_error_as_finding(check, toolbox, stores)
     yield from ledger_checks(toolbox, stores)
     version, policy_check = _policy(stores)
     yield policy_check
@@ -105,7 +105,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield from _prices(version, toolbox, stores)
 
 
-def _told(
+def _own_error_as_finding(
     check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores
 ) -> Iterator[Check]:
     """Run a check; its own error is its finding."""

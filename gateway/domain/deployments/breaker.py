@@ -99,7 +99,7 @@ class Breaker:
         self._open_until(now_s)
         return True
 
-    def let_go(self, began_s: float) -> None:
+    def give_up(self, began_s: float) -> None:
         """Record an attempt without a result: its caller left.
 
         If it was the probe, another one may be sent.

@@ -80,7 +80,9 @@ def facts_of(
     """
     host = host_of(base_url)
     known = known_place(host)
-    said = [one for one in (declared, None if known is None else known.said) if one is not None]
+    said = [
+        one for one in (declared, None if known is None else known.statement) if one is not None
+    ]
     return Facts(
         host=host,
         providers=frozenset({provider} if known is None else {provider, known.provider}),
@@ -130,7 +132,7 @@ def _processing(region: str, declared: Statement | None, known: KnownPlace | Non
     if declared is not None and declared.as_of is not None:
         return Fact(region, declared.source, declared.as_of)
     if known is not None and known.processing == region:
-        return Fact(region, known.said.source, known.said.as_of)
+        return Fact(region, known.statement.source, known.statement.as_of)
     return Fact(region)
 
 

@@ -44,7 +44,7 @@ class KnownPlace:
     host: str
     provider: str
     processing: str
-    said: Statement
+    statement: Statement
     caveat: str = ""
 
 
@@ -65,19 +65,19 @@ _NO_SOURCE = "no primary source was found"
 def _openai_region(region: str) -> KnownPlace:
     # Usage, billing and structured-output schemas are outside of its residency; its retention is
     # set per project.
-    said = Statement(at_rest=region, telemetry=GLOBAL, source=_OPENAI, as_of=_CHECKED)
+    statement = Statement(at_rest=region, telemetry=GLOBAL, source=_OPENAI, as_of=_CHECKED)
     return KnownPlace(
         host=f"{region}.api.openai.com",
         provider="openai",
         processing=region,
-        said=said,
+        statement=statement,
         caveat=_OPENAI_HELP if region == "eu" else "",
     )
 
 
 def _placeless(host: str, provider: str, processing: str, source: str) -> KnownPlace:
-    said = Statement(source=source, as_of=_CHECKED)
-    return KnownPlace(host=host, provider=provider, processing=processing, said=said)
+    statement = Statement(source=source, as_of=_CHECKED)
+    return KnownPlace(host=host, provider=provider, processing=processing, statement=statement)
 
 
 KNOWN_PLACES: tuple[KnownPlace, ...] = (

@@ -249,7 +249,7 @@ class LimitWindow(UnitsInHand):
             self.tick, self.free, self._lot_s = answered.tick, answered.granted, asked_s
             self._low = (self.free - self.waiting) // 2 if self.free > self.waiting else -1
 
-    def let_go(self) -> None:
+    def give_all_back(self) -> None:
         """Give back all units and take none ahead."""
         self._give_back()
         self.is_wanted, self._demand, self._rate = False, 0, 0.0
@@ -366,7 +366,7 @@ class LimitSlots(UnitsInHand):
         self.asks_again_s = now_s + ASK_AGAIN_S
         self._count_free(now_s)
 
-    def let_go(self) -> None:
+    def give_all_back(self) -> None:
         """Give back all slots."""
         self._peak = self._last_peak = 0
         self._peak_s, self.is_wanted = float("inf"), self.held > 0

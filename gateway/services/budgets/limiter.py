@@ -322,7 +322,7 @@ class Limiter:
         """Give back all held units. `run` has ended and no more requests are admitted."""
         if not self._is_failing:
             for pool in self._listed:
-                pool.let_go()
+                pool.give_all_back()
             await self.exchange()
         self._thread.shutdown(wait=False)
         self._store.close()

@@ -99,13 +99,13 @@ class Ejections:
         """
         while True:
             found, request_id, attempt = await self._queue.get()
-            is_told = False
+            is_stored = False
             try:
-                is_told = await self._tell(found, request_id, attempt)
+                is_stored = await self._tell(found, request_id, attempt)
             finally:
-                if not is_told:  # on every exit: the other replicas must learn of it
+                if not is_stored:  # on every exit: the other replicas must learn of it
                     self._queue.put_nowait((found, request_id, attempt))
-            if not is_told:
+            if not is_stored:
                 await asyncio.sleep(self._retry_s)
             elif found.deployment in self._stated:
                 self._told_s[found.deployment] = self._clock.monotonic()

@@ -25,7 +25,7 @@ from gateway.domain.deployments.engine_load import (
 )
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.services.ports import Clock
-from gateway.wire.vllm_load import Noted, read_load
+from gateway.wire.vllm_load import LoadHeader, read_load
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class _Engine:
         self._sent_then = 0
         self._room: float | None = None
         self._full_per_s: float | None = None
-        self._noted: Noted | None = None
+        self._noted: LoadHeader | None = None
         self._noted_s = float("-inf")
         self._sent_when_noted = 0
 
@@ -103,7 +103,7 @@ class _Engine:
         rates = [rate for rate in (load.finished_per_s, self._full_per_s) if rate is not None]
         return replace(load, room=self._room, finished_per_s=max(rates, default=None))
 
-    def note_header(self, noted: Noted, now_s: float) -> None:
+    def note_header(self, noted: LoadHeader, now_s: float) -> None:
         self._noted, self._noted_s, self._sent_when_noted = noted, now_s, self.sent
 
     def load(self, now_s: float) -> EngineLoad | None:

@@ -88,7 +88,7 @@ class Slot(Struct, eq=False):
             return
         standing.under_way.discard(self)
         if self.started_s is not None and standing.breaker.opened_s is not None:
-            standing.breaker.let_go(self.started_s)
+            standing.breaker.give_up(self.started_s)
 
 
 class Health:

@@ -149,11 +149,11 @@ class EventWriter:
             batch, written = await self._in_thread(self._move, journal, end)
             if written is None:
                 break
-            journal.let_go(batch)
+            journal.acknowledge(batch)
             self._on_written(
                 CommittedBatch(tuple(batch.keys), written, is_own=journal is self._own)
             )
-        journal.let_go(batch)
+        journal.acknowledge(batch)
         if journal is self._own:
             self._whole_until_s = started_s
 
@@ -225,7 +225,7 @@ def write_left(
         try:
             while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:
                 ledger.write_documents(batch.documents, journal_id=journal.journal_id)
-                journal.let_go(batch)
+                journal.acknowledge(batch)
             journals.drained(journal.journal_id)
             journal.finish()
         except OSError as problem:

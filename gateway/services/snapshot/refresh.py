@@ -63,7 +63,7 @@ class Refresher:
         confirmed_within_s: float = CONFIRMED_WITHIN_S,
         tell: Callable[[int], None] = _tell_nobody,
     ) -> None:
-        self._tell, self._told = tell, 0
+        self._tell, self._reported = tell, 0
         self._taken = asyncio.Event()
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
         self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
@@ -207,14 +207,14 @@ class Refresher:
         After a failure the next look retries.
         """
         snapshot = self._holder.current
-        if snapshot is None or snapshot.policy.version == self._told:
+        if snapshot is None or snapshot.policy.version == self._reported:
             return
         version = snapshot.policy.version
         try:
             await self._in_thread(lambda: self._tell(version))
         except OperatorError:
             return  # the following look reports the problem with Postgres
-        self._told = version
+        self._reported = version
 
     async def _look(self, *, limit_s: float) -> None:
         # Read before Postgres is asked: the answer may be as old as the question.

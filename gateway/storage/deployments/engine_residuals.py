@@ -224,7 +224,7 @@ def _window(
     (probed,) = _rows(connection, _PROBED, span)
     # An unknown attempt that was settled by other means used an unknown part of the remaining
     # tokens.
-    is_told = not found["silent"] and not probed["silent"] and found["unknown"] == len(unknown)
+    is_complete = not found["silent"] and not probed["silent"] and found["unknown"] == len(unknown)
     metered = Tokens(
         prompt=int(found["prompt"] + probed["prompt"]),
         generation=int(found["generation"] + probed["generation"]),
@@ -232,7 +232,7 @@ def _window(
     return IdleWindow(
         deployment=deployment,
         readings=tuple(_reading(row) for row in _rows(connection, _READINGS, span)),
-        metered=metered if is_told else None,
+        metered=metered if is_complete else None,
         unknown=tuple(_unknown(row) for row in unknown),
     )
 

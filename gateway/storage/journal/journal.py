@@ -347,7 +347,7 @@ class Journal:
             sync_p99_s=times_s[len(times_s) * 99 // 100] if times_s else None,
         )
 
-    def let_go(self, upto: Position) -> None:
+    def delete_before(self, upto: Position) -> None:
         """Delete the segments before a position: all their settlements are in Postgres.
 
         Their open intents are first written again at the end and made durable. The thread deletes
@@ -356,10 +356,10 @@ class Journal:
         """
         assert upto <= self.end
         for segment in self._live():
-            if segment.number < upto.segment and not segment.is_let_go:
+            if segment.number < upto.segment and not segment.is_deleted:
                 if not self._carry_forward(segment):
                     return
-                segment.is_let_go = True
+                segment.is_deleted = True
                 self._commits.after_commit(segment.delete)
 
     def close(self, *, is_drained: bool, limit_s: float = STOP_LIMIT_S) -> None:

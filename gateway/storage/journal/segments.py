@@ -66,7 +66,7 @@ class Spare:
 class Segment:
     """One numbered file of records. `tail` is the position of the next one; it only grows."""
 
-    __slots__ = ("file", "folder", "is_gone", "is_let_go", "name", "number", "seed", "tail")
+    __slots__ = ("file", "folder", "is_deleted", "is_gone", "name", "number", "seed", "tail")
 
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
         """Turn a spare into a segment: its name becomes durable with the next sync of the journal.
@@ -82,7 +82,7 @@ class Segment:
         self.number = number
         self.seed = segment_seed(journal_id, number)
         self.tail = 0
-        self.is_let_go = False  # True if the thread is to delete it
+        self.is_deleted = False  # True if the thread is to delete it
         self.is_gone = False
         self.append(segment_header(journal_id, number))
         assert self.tail == SEGMENT_HEADER_BYTES

@@ -37,7 +37,7 @@ WHERE event.digest <> staged.digest
 ORDER BY staged.request_id, staged.attempt, staged.ctid
 """
 # The latest cost of an attempt: the recorded cost plus every adjustment since.
-_SAID = """coalesce(event.cost_nusd, 0) + coalesce((
+_BOOKED_SO_FAR = """coalesce(event.cost_nusd, 0) + coalesce((
     SELECT sum(earlier.amount_nusd) FROM tollgate.adjustments AS earlier
     WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt), 0)"""
 _POSTED = "(SELECT posted FROM tollgate.posting_months(ARRAY[event.posted_period]))"
@@ -53,7 +53,7 @@ WITH booked AS (
                                       amount_nusd, kind, reason, author, digest, settles)
     SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
       {_POSTED},
-           event.occurred_at, coalesce(%(cost_nusd)s::bigint - ({_SAID}), 0), 'redelivery',
+           event.occurred_at, coalesce(%(cost_nusd)s::bigint - ({_BOOKED_SO_FAR}), 0), 'redelivery',
            format('came again with other content: recorded %%s, now %%s',
                   encode(event.digest, 'hex'), encode(%(digest)s, 'hex')),
            session_user, %(digest)s, %(cost_nusd)s::bigint IS NOT NULL AND {_IS_UNSETTLED}
@@ -72,7 +72,7 @@ SELECT count(*) FROM booked
 _ATTEMPTS = f"""
 SELECT event.attempt, event.cost_nusd, event.held_nusd, event.is_demo, {_IS_UNSETTLED} AS
   is_unsettled,
-       {_SAID} AS said_nusd,
+       {_BOOKED_SO_FAR} AS booked_nusd,
        ARRAY(SELECT kind FROM tollgate.adjustments AS earlier
              WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt) AS
                kinds
@@ -203,7 +203,7 @@ def resolve(
         connection.execute(text(ONE_AT_A_TIME))
         row = _unresolved(connection, values, request_id, attempt)
         cost_nusd = _cost_nusd(cost, row.held_nusd)
-        amount_nusd = cost_nusd - int(row.said_nusd)
+        amount_nusd = cost_nusd - int(row.booked_nusd)
         values |= {"attempt": row.attempt, "amount_nusd": amount_nusd, "reason": reason}
         booked = connection.execute(text(_BOOK_RESOLUTION), values).one()
     return BookedResolution(

@@ -159,9 +159,9 @@ class OwnJournal:
         """Read on from the end of the last batch that was let go."""
         return _read(self._reader, upto, max_events)
 
-    def let_go(self, batch: JournalBatch) -> None:
+    def acknowledge(self, batch: JournalBatch) -> None:
         """Let go of a batch that is in Postgres: its segments may be deleted."""
-        self.journal.let_go(batch.position)
+        self.journal.delete_before(batch.position)
         self._reader.position = batch.position
 
     @property
@@ -169,14 +169,14 @@ class OwnJournal:
         """True if all attempts are settled and all settlements are in Postgres."""
         return not self.journal.open_keys() and self._reader.position == self.journal.tail
 
-    def finish(self, *, is_told: bool = False) -> None:
+    def finish(self, *, is_recorded: bool = False) -> None:
         """Close the journal: remove it if Postgres has all of it and recorded it as drained, else
         leave it to the next start.
 
-        `is_told`: Postgres has recorded it as drained. A removed journal without that record would
-        keep its leases for a day and then be booked as lost.
+        `is_recorded`: Postgres has recorded it as drained. A removed journal without that record
+        would keep its leases for a day and then be booked as lost.
         """
-        self.journal.close(is_drained=is_told and self.is_drained)
+        self.journal.close(is_drained=is_recorded and self.is_drained)
 
 
 class LeftJournal:
@@ -201,7 +201,7 @@ class LeftJournal:
             [event.key for event in chosen], [encode_event(e) for e in chosen], batch.position
         )
 
-    def let_go(self, batch: JournalBatch) -> None:
+    def acknowledge(self, batch: JournalBatch) -> None:
         """Let go of a batch that is in Postgres."""
         self._adopted.settlements.position = batch.position
         written = set(batch.keys)
@@ -255,13 +255,13 @@ class LeftJournals:
         """
         try:
             return self._adopted(
-                adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd)
+                adopt_free(self._root, without=self._unreadable, on_odd=self._log_odd)
             )
         except OSError as broken:  # the root folder; our own open journal must still be written
             self._say(str(self._root), broken)
             return []
 
-    def _say_odd(self, journal_id: UUID, odd: OSError) -> None:
+    def _log_odd(self, journal_id: UUID, odd: OSError) -> None:
         self._say(str(self._root / str(journal_id)), odd)
 
     def _say(self, path: str, problem: OSError) -> None:

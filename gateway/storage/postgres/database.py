@@ -81,7 +81,7 @@ _TOO_SLOW = (
     f"{SESSION['statement_timeout']}. Nothing was changed. Ask for less, look for long "
     "transactions, or let a gateway sum up the hours first: tollgate serve"
 )
-_MENDS = {
+_REMEDIES = {
     "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at "
     "the primary.",
     "3D000": "The database does not exist. Create it, or fix TOLLGATE_DATABASE_URL.",
@@ -240,10 +240,10 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            _let_go(error)
+            _clear_tracebacks(error)
             self._raise_explained(error.orig, error)
         except psycopg.Error as error:
-            _let_go(error)
+            _clear_tracebacks(error)
             self._raise_explained(error, error)
         except PoolTimeout as error:
             raise DatabaseUnavailable(
@@ -308,7 +308,7 @@ class Database:
             session.database = self
             return self._prepared(session)
         except psycopg.OperationalError as error:
-            _let_go(error)
+            _clear_tracebacks(error)
             has_schema = None if self.role is None else self._has_schema_without_role()
             if has_schema is False:
                 raise DatabaseUnavailable(f"{_SCHEMA} ({self.name} has no tables yet)") from error
@@ -342,7 +342,7 @@ class Database:
             with within(PING_S):
                 self.engine.dialect.do_ping(session)  # type: ignore[arg-type]  # the driver's connection, as in `creator`
         except psycopg.Error as error:
-            _let_go(error)
+            _clear_tracebacks(error)
             raise InvalidatePoolError from None
 
     def _prepared(self, connection: Session) -> Session:
@@ -376,7 +376,7 @@ class Database:
                 )
                 return found.rowcount > 0
         except psycopg.OperationalError as error:
-            _let_go(error)
+            _clear_tracebacks(error)
             return None
 
     def _forbidden(self, problem: str) -> str:
@@ -399,9 +399,9 @@ class Database:
             raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
         if state == _CANCELLED:
             raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
-        if state in _MENDS:
+        if state in _REMEDIES:
             raise DatabaseUnavailable(
-                f"{_MENDS[state]} ({self.name}: {_first_line(cause)})"
+                f"{_REMEDIES[state]} ({self.name}: {_first_line(cause)})"
             ) from error
         is_lost = state is None and isinstance(
             cause, (psycopg.OperationalError, psycopg.InterfaceError)
@@ -446,7 +446,7 @@ def parse_url(url: str) -> dict[str, Any]:
         ) from None
 
 
-def _let_go(error: BaseException) -> None:
+def _clear_tracebacks(error: BaseException) -> None:
     """Clear the frames of an exception's tracebacks.
 
     The driver's frames refer to the exception that refers to them, and to a connection with its

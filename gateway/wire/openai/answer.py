@@ -192,7 +192,7 @@ def _rewritten_chat(
         usage is None or usage.output_tokens == 0 or observed.is_error
     ):  # rare: the content matters only then
         observed.has_content = observed.has_content or any(
-            _is_said(choice) for choice in chunk.choices or ()
+            _has_content(choice) for choice in chunk.choices or ()
         )
     if observed.is_error and has_vectors:
         observed.has_content = True  # embeddings beside an error
@@ -207,9 +207,9 @@ def _rewritten_chat(
     )
 
 
-def _is_said(choice: _Choice) -> bool:
+def _has_content(choice: _Choice) -> bool:
     """Return True if a choice of a whole answer contains more than a role."""
-    return _holds_text(choice.message) or _says_something(choice)
+    return _holds_text(choice.message) or _has_token(choice)
 
 
 def _collect_whole(observed: Observed, chunk: _Chunk) -> None:
@@ -680,10 +680,10 @@ def _note_chunk(observed: Observed, chunk: _Chunk) -> None:
     observed.service_tier = chunk.service_tier or observed.service_tier
     observed.is_error = observed.is_error or _is_there(chunk.error)
     for choice in chunk.choices or ():
-        if observed.final is not None and _says_something(choice):
+        if observed.final is not None and _has_token(choice):
             observed.final = None  # content after it: the figure did not cover the whole answer
         observed.finish_reason = choice.finish_reason or observed.finish_reason
-        observed.has_content = observed.has_content or _says_something(choice)
+        observed.has_content = observed.has_content or _has_token(choice)
         if observed.collects_text:
             _collect(observed, choice)
     if (
@@ -696,7 +696,7 @@ def _note_chunk(observed: Observed, chunk: _Chunk) -> None:
         observed.note_final(usage)  # sent whether or not it was asked for
 
 
-def _says_something(choice: _Choice) -> bool:
+def _has_token(choice: _Choice) -> bool:
     """Return True if a chunk contains a token: the first one has only the role."""
     return (_is_there(choice.text) and bytes(choice.text) != b'""') or _holds_text(choice.delta)
 

@@ -298,7 +298,7 @@ class Assembler:
         observed.upstream_id = observed.upstream_id or chunk.id
         for choice in chunk.choices:
             observed.finish_reason = choice.finish_reason or observed.finish_reason
-            observed.has_content = observed.has_content or _says_something(choice)
+            observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content
         if bytes(chunk.usage) == b"null":
             return
@@ -320,7 +320,7 @@ def _bought(message: str) -> UpstreamError:
     return error
 
 
-def _says_something(choice: _Choice) -> bool:
+def _has_token(choice: _Choice) -> bool:
     delta = choice.delta or _Delta()
     return bool(choice.text or delta.content or delta.reasoning or delta.tool_calls)
 

@@ -58,7 +58,8 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def __repr__(self) -> str:
         return (
-            f"Seen(usage={self.usage!r}, is_done={self.is_done}, output_bytes={self.output_bytes})"
+            f"Observed(usage={self.usage!r}, is_done={self.is_done}, "
+            f"output_bytes={self.output_bytes})"
         )
 
     @property

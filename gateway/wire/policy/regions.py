@@ -195,9 +195,9 @@ def _check_against_known(
         return
     findings.error(
         deployment.place("region"),
-        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' says "
-        f"more; write 'region: {known.processing}', or name in 'residency' who promises otherwise: "
-        "'source' and 'as_of'",
+        f"{_stated(host, known)} ({known.statement.source}, {known.statement.as_of}), and "
+        f"'{region}' says more; write 'region: {known.processing}', or name in 'residency' who "
+        "promises otherwise: 'source' and 'as_of'",
     )
 
 

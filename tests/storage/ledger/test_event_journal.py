@@ -125,9 +125,9 @@ async def test_a_settled_event_is_read_as_it_was_written(
     assert (batch.keys, decoded(batch)) == ([first.key, second.key], [first, second])
     assert journal.event_of(batch.documents[1]) == second
     assert journal.read(journal.end(), max_events=1).keys == [first.key], "nothing was let go yet"
-    journal.let_go(batch)
+    journal.acknowledge(batch)
     assert journal.read(journal.end(), max_events=NEVER) == JournalBatch([], [], batch.position)
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
     assert names(root) == {".lock"}
 
 
@@ -137,7 +137,7 @@ async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
     """The process may end while Postgres is away."""
     journal = open_journal()
     await settled(journal, event(1))
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
     left, _ = adopted(root)
     assert decoded(left.read(None, max_events=NEVER)) == [event(1)]
     left.finish()
@@ -149,7 +149,7 @@ def test_a_worker_that_never_had_a_request_leaves_nothing(
     """The next start would adopt its journal with a warning, and a day later report it as
     silent.
     """
-    open_journal().finish(is_told=True)
+    open_journal().finish(is_recorded=True)
     assert names(root) == {".lock"}
 
 
@@ -161,8 +161,8 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(
     """
     journal = open_journal()
     await journal.intend(intent(2))
-    journal.let_go(await settled(journal, event(1)))
-    journal.finish(is_told=True)
+    journal.acknowledge(await settled(journal, event(1)))
+    journal.finish(is_recorded=True)
     assert len(journals_on(root)) == 1
 
 
@@ -249,7 +249,7 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
         ("journal_opened", 64 * 2**20, False)
     ]
     assert 3 < logs[0]["holds_minutes_at_100_requests_per_s"] < 4
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
 
 
 # ---- left by another
@@ -267,7 +267,7 @@ async def test_what_was_begun_becomes_an_interrupted_event(
     for one in (heard, silent):
         await journal.intend(one)
     journal.note_progress({heard.event.key: TokenUsage(input_tokens=10, output_tokens=5)})
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
 
     left, logs = adopted(root)
     assert left.journal_id == journal.journal_id
@@ -276,13 +276,13 @@ async def test_what_was_begun_becomes_an_interrupted_event(
     ]
     first = left.read(None, max_events=1)
     assert decoded(first) == [event(1)]
-    left.let_go(first)
+    left.acknowledge(first)
     begun = []
     for _ in range(2):
         assert left.read(None, max_events=1) == left.read(None, max_events=1), "until it is let go"
         batch = left.read(None, max_events=1)
         begun.append(decoded(batch))
-        left.let_go(batch)
+        left.acknowledge(batch)
     [charged], [unknown] = begun
     assert (charged.key, charged.outcome, charged.usage_source) == (
         heard.event.key,
@@ -311,7 +311,7 @@ async def test_half_a_figure_is_whole_for_embeddings_alone(
     begun = replace(intent(1), writes_output=writes_output)
     await journal.intend(begun)
     journal.note_progress({begun.event.key: TokenUsage(input_tokens=10)})
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
     left, _ = adopted(root)
     assert [one.cost_nusd for one in left.begun] == [cost_nusd]
     left.finish()
@@ -325,7 +325,7 @@ async def test_progress_that_cannot_be_read_costs_no_event(
     journal = open_journal()
     await journal.intend(intent(1))
     journal.journal.note_progress(note)
-    journal.finish(is_told=True)
+    journal.finish(is_recorded=True)
     left, logs = adopted(root)
     assert [line["event"] for line in logs] == ["progress_not_readable", "journal_adopted"]
     assert logs[0]["journal"] == str(journal.journal_id)
@@ -346,7 +346,7 @@ async def test_a_journal_of_another_release_stops_no_other(
     for number, journal in enumerate(whole, start=1):
         await journal.intend(intent(number))
     for journal in (broken, *whole):
-        journal.finish(is_told=True)
+        journal.finish(is_recorded=True)
 
     on_this_volume = LeftJournals(root)
     with capture_logs() as logs:

@@ -132,9 +132,9 @@ def test_a_probe_whose_caller_left_lets_another_be_one() -> None:
     """It gave no result; otherwise a caller who hangs up would keep a deployment shut."""
     breaker = opened_at(0)
     breaker.began(5)
-    breaker.let_go(4)
+    breaker.give_up(4)
     assert not breaker.is_due(6)
-    breaker.let_go(5)
+    breaker.give_up(5)
     assert breaker.is_due(6)
 
 
@@ -205,7 +205,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        self.breaker.let_go(self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1))))
+        self.breaker.give_up(self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1))))
 
     @rule()
     def open_at_once(self) -> None:

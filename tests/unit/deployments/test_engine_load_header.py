@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, Noted, read_load
+from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, LoadHeader, read_load
 
 # As vLLM 0.32 sent them on 2026-11-22.
 JSON = (
@@ -19,7 +19,7 @@ TEXT = (
     "TEXT named_metrics.num_requests_waiting=3.0, "
     "named_metrics.kv_cache_usage_perc=0.00512820512820511"
 )
-SAID = Noted(waiting=3, kv_use=0.00512820512820511)
+SAID = LoadHeader(waiting=3, kv_use=0.00512820512820511)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_what_is_asked_for_is_what_is_read() -> None:
 
 def test_half_a_report_is_read_by_halves() -> None:
     """A part that one version leaves out is not zero."""
-    assert read_load('JSON {"named_metrics": {"kv_cache_usage_perc": 1}}') == Noted(kv_use=1)
-    assert read_load("TEXT named_metrics.num_requests_waiting=2") == Noted(waiting=2)
+    assert read_load('JSON {"named_metrics": {"kv_cache_usage_perc": 1}}') == LoadHeader(kv_use=1)
+    assert read_load("TEXT named_metrics.num_requests_waiting=2") == LoadHeader(waiting=2)
 
 
 @pytest.mark.parametrize(
