@@ -79,7 +79,7 @@ class PriceShelf(Protocol):
 
 
 class BuiltinPrices(Protocol):
-    """The bundled price list; `storage.policy.prices.builtin_price` implements it."""
+    """The bundled price list; `storage.policy.price_list.builtin_price` implements it."""
 
     def __call__(self, *, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
         """Return the list price of a model at a moment, None if it has none."""
