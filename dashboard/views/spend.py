@@ -139,7 +139,7 @@ def _show_headlines(month: str, where: Where) -> None:
     )
     unknown, attempts = total["unknown_attempts"], total["attempts"]
     cards[3].metric(
-        "Not yet known, at most, USD",
+        "Not yet known, at most",
         _amount(total["held_usd"]),
         border=True,
         delta_color="off",
@@ -187,7 +187,7 @@ def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None
     if picked is not None:
         events.open_events(month=month, where=others | {by: as_option(report.rows[picked][0])})
     line, opener = st.columns([5, 1.4], vertical_alignment="center")
-    held = f", {money(total['held_usd'])} held for unknown" if total["unknown_attempts"] else ""
+    held = f", up to {money(total['held_usd'])} not yet known" if total["unknown_attempts"] else ""
     text = f"Total {money(total['cost_usd'])}{held} · {counted(total['attempts'], 'attempt')}"
     line.markdown(f"**{text.replace('$', chr(92) + '$')}**")
     if opener.button("Open all events", icon=":material/list_alt:", width="stretch"):
