@@ -54,7 +54,7 @@ async def write(journal: Journal) -> None:
             assert payload == settlement_of(request_id.int)
             say("written", request_id.int)
         reader.position = batch.position
-        journal.acknowledge(batch.position)
+        journal.delete_before(batch.position)
         await asyncio.sleep(0)
 
 
