@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Context, Decimal
+from typing import Any
+
+from sqlalchemy import Select, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetScope, PeriodSpan, period_at
 from gateway.domain.budgets.forecast import forecast_nusd, rate_since
@@ -18,6 +22,7 @@ from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import facts, source_for
 from gateway.reports.sources.notes import read_freshness
+from gateway.storage.postgres.schema import book_views
 
 TITLE = "Budgets"
 MOST_ROWS = 10_000  # of the past: an hourly budget has many
@@ -41,15 +46,7 @@ NO_BUDGET = (
     "policy apply FILE"
 )
 
-_ONLY = "(CAST(:only AS text) IS NULL OR account = :only)"
-_RUNNING = f"""
-SELECT * FROM finance.budgets
-WHERE is_current AND starts_at <= :now AND (ends_at IS NULL OR ends_at > :now) AND {_ONLY}
-"""  # noqa: S608 - a constant
-_DECLARED = f"""
-SELECT DISTINCT ON (account) * FROM finance.budgets WHERE is_current AND account = rule AND {_ONLY}
-ORDER BY account, starts_at DESC NULLS LAST
-"""  # noqa: S608 - a constant
+_BUDGETS = book_views.budgets.c
 _ALL = f"""
 SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account LIMIT
   {MOST_ROWS}
@@ -158,15 +155,34 @@ def running_budgets(
     A rule for each project or key yields those used in this period. `only` is one account.
     """
     found = {}
-    for row in snapshot.rows(_RUNNING, now=now, only=only):
+    for row in snapshot.rows(_running(now, only)):
         # If the policy changed a period or its time zone, the period that had begun is no longer
         # charged.
         if row["starts_at"] == _span(row, now).starts_at:
             found[row["account"]] = standing_of(row, now)
-    for row in snapshot.rows(_DECLARED, only=only):
+    for row in snapshot.rows(_declared(only)):
         if row["account"] not in found:
             found[row["account"]] = _unused(row, now)
     return with_forecasts(snapshot, [found[name] for name in sorted(found)], now)
+
+
+def _running(now: datetime, only: str | None) -> Select[Any]:
+    """Return the SELECT of the periods that run now, of all accounts or of one."""
+    has_not_ended = or_(_BUDGETS.ends_at.is_(None), _BUDGETS.ends_at > now)
+    found = select(*_BUDGETS).where(_BUDGETS.is_current, _BUDGETS.starts_at <= now, has_not_ended)
+    return found if only is None else found.where(_BUDGETS.account == only)
+
+
+def _declared(only: str | None) -> Select[Any]:
+    """Return the SELECT of each declared account's newest row, of all accounts or of one."""
+    newest = _BUDGETS.starts_at.desc().nulls_last()
+    found = (
+        select(*_BUDGETS)
+        .ext(distinct_on(_BUDGETS.account))
+        .where(_BUDGETS.is_current, _BUDGETS.account == _BUDGETS.rule)
+        .order_by(_BUDGETS.account, newest)
+    )
+    return found if only is None else found.where(_BUDGETS.account == only)
 
 
 def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:

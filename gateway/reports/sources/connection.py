@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Select, text
 
 from gateway.storage.postgres.database import Database, within
 
@@ -26,11 +26,12 @@ class ReadSnapshot:
 
     _connection: Connection
 
-    def rows(self, sql: str, **values: object) -> Sequence[Row]:
+    def rows(self, sql: str | Select[Any], **values: object) -> Sequence[Row]:
         """Run one SELECT. Values travel as parameters, never inside the text."""
+        statement = text(sql) if isinstance(sql, str) else sql
         # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows
         # columns.
-        return cast(Sequence[Row], self._connection.execute(text(sql), values).mappings().all())
+        return cast(Sequence[Row], self._connection.execute(statement, values).mappings().all())
 
     def row(self, sql: str, **values: object) -> Row:
         """Run one SELECT that gives exactly one row."""

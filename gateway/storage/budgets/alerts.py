@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
     WHERE given.account_id = period.account_id AND given.starts_at = period.starts_at
       AND (given.expires_at IS NULL OR given.expires_at > :now)
 ) AS granted (nusd)
--- None where the rule is now one for another owner.
+-- The owner is NULL if the rule now belongs to another one.
 CROSS JOIN LATERAL tollgate.budget_owner(period.account_id, rule.rule_id, rule.owner) AS whose
   (owner)
 WHERE whose.owner IS NOT NULL AND (period.ends_at IS NULL OR period.ends_at > :since) AND EXISTS (

@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import or_, select, text
 
 from gateway.domain.residency.ejection import Ejection
 from gateway.domain.residency.stated import Contradiction
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.deployments import ejections
 
-_COLUMNS = (
-    "deployment, promised, stated, request_id, attempt, ejected_at, readmitted_at, "
-    "readmitted_by, reason"
+_EJECTED = select(
+    ejections.c.deployment,
+    ejections.c.promised,
+    ejections.c.stated,
+    ejections.c.request_id,
+    ejections.c.attempt,
+    ejections.c.ejected_at,
+    ejections.c.readmitted_at,
+    ejections.c.readmitted_by,
+    ejections.c.reason,
 )
-_CURRENT = (
-    f"SELECT {_COLUMNS} FROM tollgate.ejections WHERE readmitted_at IS NULL ORDER BY deployment"  # noqa: S608
-)
-_BETWEEN = f"""
-SELECT {_COLUMNS} FROM tollgate.ejections WHERE ejected_at < :until AND coalesce(readmitted_at,
-  'infinity') >= :since
-ORDER BY ejected_at
-"""  # noqa: S608 - a constant
 _EJECT = """
 INSERT INTO tollgate.ejections (deployment, promised, stated, request_id, attempt)
 VALUES (:deployment, :promised, :stated, :request_id, :attempt)
@@ -46,13 +46,19 @@ class EjectionStore:
 
     def current(self) -> list[Ejection]:
         """Return the ejections in force, by deployment."""
+        listed = _EJECTED.where(ejections.c.readmitted_at.is_(None))
         with self._database.begin() as connection:
-            return [Ejection(**row._mapping) for row in connection.execute(text(_CURRENT))]
+            rows = connection.execute(listed.order_by(ejections.c.deployment))
+            return [Ejection(**row._mapping) for row in rows]
 
     def between(self, since: datetime, until: datetime) -> list[Ejection]:
         """Return the ejections in force at some time from `since` up to, not including, `until`."""
+        readmitted_at = ejections.c.readmitted_at
+        listed = _EJECTED.where(
+            ejections.c.ejected_at < until, or_(readmitted_at.is_(None), readmitted_at >= since)
+        )
         with self._database.begin() as connection:
-            rows = connection.execute(text(_BETWEEN), {"since": since, "until": until})
+            rows = connection.execute(listed.order_by(ejections.c.ejected_at))
             return [Ejection(**row._mapping) for row in rows]
 
     def stated(self) -> Mapping[str, str]:

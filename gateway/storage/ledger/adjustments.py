@@ -32,7 +32,7 @@ SELECT staged.request_id, staged.attempt, staged.occurred_at, staged.digest, sta
 FROM pg_temp.staged_events AS staged
 JOIN tollgate.usage_events AS event USING (request_id, attempt, occurred_at)
 WHERE event.digest <> staged.digest
-    -- Demo data are made again with other prices, and are nobody's money.
+    -- Demo data cost no money, and are generated again with other prices.
     AND NOT (event.is_demo AND staged.is_demo)
 ORDER BY staged.request_id, staged.attempt, staged.ctid
 """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.audit import audit_log
 
 BATCH = 5000
 
@@ -24,14 +25,6 @@ FROM tollgate.audit_log ORDER BY seq
 """
 _HEAD = "SELECT seq, hash FROM tollgate.audit_log ORDER BY seq DESC LIMIT 1"
 _COUNT = "SELECT count(*) FROM tollgate.audit_log"
-_ACTS = """
-SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM
-  tollgate.audit_log
-WHERE (CAST(:since AS timestamptz) IS NULL OR at >= :since)
-  AND (CAST(:action AS text) IS NULL OR starts_with(action, :action))
-  AND (CAST(:subject AS text) IS NULL OR subject = :subject)
-ORDER BY seq
-"""
 
 
 class AuditLog:
@@ -75,6 +68,12 @@ class AuditLog:
         """Return acts in order, filtered by time, by the beginning of the action and by subject;
         None matches all.
         """
-        wanted = {"since": since, "action": action, "subject": subject}
+        acts = select(audit_log).order_by(audit_log.c.seq)
+        if since is not None:
+            acts = acts.where(audit_log.c.at >= since)
+        if action is not None:
+            acts = acts.where(func.starts_with(audit_log.c.action, action))
+        if subject is not None:
+            acts = acts.where(audit_log.c.subject == subject)
         with self._database.begin() as connection:
-            return [AuditAct(**row) for row in connection.execute(text(_ACTS), wanted).mappings()]
+            return [AuditAct(**row) for row in connection.execute(acts).mappings()]

@@ -1,0 +1,33 @@
+"""The database as the newest migration leaves it: every table, and the columns of every view.
+
+Migrations never import it, because each states its own step. Tests compare the two.
+"""
+
+from __future__ import annotations
+
+from gateway.storage.postgres.schema import (
+    audit,
+    book_views,
+    budgets,
+    deployments,
+    ledger,
+    limits,
+    policy,
+    rollups,
+    usage_views,
+)
+from gateway.storage.postgres.schema.base import finance, metadata
+
+__all__ = [
+    "audit",
+    "book_views",
+    "budgets",
+    "deployments",
+    "finance",
+    "ledger",
+    "limits",
+    "metadata",
+    "policy",
+    "rollups",
+    "usage_views",
+]

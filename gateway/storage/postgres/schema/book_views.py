@@ -1,0 +1,250 @@
+"""The other views of schema `finance`: budgets, prices, GPU hours, journals and the audit log."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    Integer,
+    LargeBinary,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    Time,
+    Uuid,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from gateway.storage.postgres.schema.base import TIMESTAMPTZ, finance
+
+adjustments = Table(
+    "adjustments",
+    finance,
+    Column("adjustment_id", Uuid),
+    Column("request_id", Uuid),
+    Column("attempt", SmallInteger),
+    Column("team", Text),
+    Column("cost_centre", Text),
+    Column("posted_period", Date),
+    Column("occurred_at", TIMESTAMPTZ),
+    Column("amount_usd", Numeric),
+    Column("kind", Text),
+    Column("reason", Text),
+    Column("author", Text),
+    Column("created_at", TIMESTAMPTZ),
+    Column("settles", Boolean),
+    Column("is_expected", Boolean),
+    Column("project", Text),
+    Column("key_id", Text),
+    Column("end_user", Text),
+    Column("tags", JSONB),
+    Column("route", Text),
+    Column("deployment", Text),
+    Column("provider", Text),
+    Column("model", Text),
+    Column("region", Text),
+    Column("is_self_hosted", Boolean),
+    Column("data_class", Text),
+    Column("outcome", Text),
+    Column("usage_source", Text),
+)
+
+audit_log = Table(
+    "audit_log",
+    finance,
+    Column("seq", BigInteger),
+    Column("at", TIMESTAMPTZ),
+    Column("db_user", Text),
+    Column("operator", Text),
+    Column("reason", Text),
+    Column("action", Text),
+    Column("subject", Text),
+    Column("details", JSONB),
+    Column("line", Text),
+    Column("previous", Text),
+    Column("hash", Text),
+)
+
+budget_alerts = Table(
+    "budget_alerts",
+    finance,
+    Column("alert_id", Uuid),
+    Column("account", Text),
+    Column("rule", Text),
+    Column("scope", Text),
+    Column("team", Text),
+    Column("owner", Text),
+    Column("kind", Text),
+    Column("period", Text),
+    Column("starts_at", TIMESTAMPTZ),
+    Column("ends_at", TIMESTAMPTZ),
+    Column("threshold", Numeric),
+    Column("limit_usd", Numeric),
+    Column("granted_usd", Numeric),
+    Column("spent_usd", Numeric),
+    Column("raised_at", TIMESTAMPTZ),
+    Column("tries", Integer),
+    Column("next_try_at", TIMESTAMPTZ),
+    Column("last_error", Text),
+    Column("delivered_at", TIMESTAMPTZ),
+    Column("given_up_at", TIMESTAMPTZ),
+)
+
+budget_grants = Table(
+    "budget_grants",
+    finance,
+    Column("grant_id", Uuid),
+    Column("account", Text),
+    Column("starts_at", TIMESTAMPTZ),
+    Column("amount_usd", Numeric),
+    Column("expires_at", TIMESTAMPTZ),
+    Column("reason", Text),
+    Column("author", Text),
+    Column("created_at", TIMESTAMPTZ),
+    Column("is_expired", Boolean),
+)
+
+budgets = Table(
+    "budgets",
+    finance,
+    Column("account", Text),
+    Column("rule", Text),
+    Column("scope", Text),
+    Column("team", Text),
+    Column("owner", Text),
+    Column("period", Text),
+    Column("kind", Text),
+    Column("time_zone", Text),
+    Column("starts_at", TIMESTAMPTZ),
+    Column("ends_at", TIMESTAMPTZ),
+    Column("limit_usd", Numeric),
+    Column("granted_usd", Numeric),
+    Column("spent_usd", Numeric),
+    Column("leased_usd", Numeric),
+    Column("held_usd", Numeric),
+    Column("remaining_usd", Numeric),
+    Column("is_current", Boolean),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    finance,
+    Column("id", Uuid),
+    Column("journal_id", Uuid),
+    Column("error", Text),
+    Column("digest", LargeBinary),
+    Column("recorded_at", TIMESTAMPTZ),
+    Column("resolved_at", TIMESTAMPTZ),
+    Column("resolved_by", Text),
+    Column("resolution", Text),
+    Column("set_aside_usd", Numeric),
+)
+
+dirty_hours = Table(
+    "dirty_hours",
+    finance,
+    Column("hour", TIMESTAMPTZ),
+    Column("noted_at", TIMESTAMPTZ),
+)
+
+gpu_cost = Table(
+    "gpu_cost",
+    finance,
+    Column("hour", TIMESTAMPTZ),
+    Column("deployment", Text),
+    Column("applied_usd", Numeric),
+    Column("bill_usd", Numeric),
+    Column("idle_usd", Numeric),
+    Column("variance_usd", Numeric),
+    Column("gpu_hours", Numeric),
+    Column("usd_per_gpu_hour", Numeric),
+    Column("up_hours", Numeric),
+    Column("watched_hours", Numeric),
+)
+
+journals = Table(
+    "journals",
+    finance,
+    Column("id", Uuid),
+    Column("replica", Text),
+    Column("started_at", TIMESTAMPTZ),
+    Column("heartbeat", TIMESTAMPTZ),
+    Column("written", BigInteger),
+    Column("state", Text),
+    Column("note", Text),
+)
+
+overdrafts = Table(
+    "overdrafts",
+    finance,
+    Column("request_id", Uuid),
+    Column("attempt", SmallInteger),
+    Column("occurred_at", TIMESTAMPTZ),
+    Column("team", Text),
+    Column("project", Text),
+    Column("key_id", Text),
+    Column("cost_centre", Text),
+    Column("account", Text),
+    Column("starts_at", TIMESTAMPTZ),
+    Column("held_usd", Numeric),
+    Column("cost_usd", Numeric),
+)
+
+periods = Table(
+    "periods",
+    finance,
+    Column("month", Date),
+    Column("state", Text),
+    Column("opened_at", TIMESTAMPTZ),
+)
+
+price_entries = Table(
+    "price_entries",
+    finance,
+    Column("entry_id", BigInteger),
+    Column("origin", Text),
+    Column("provider", Text),
+    Column("model", Text),
+    Column("deployment", Text),
+    Column("valid_from", TIMESTAMPTZ),
+    Column("daily_since", Time),
+    Column("daily_until", Time),
+    Column("price_id", Text),
+    Column("source", Text),
+    Column("author", Text),
+    Column("reason", Text),
+    Column("created_at", TIMESTAMPTZ),
+)
+
+prices = Table(
+    "prices",
+    finance,
+    Column("price_id", Text),
+    Column("provider", Text),
+    Column("model", Text),
+    Column("source", Text),
+    Column("rates", JSONB),
+    Column("created_at", TIMESTAMPTZ),
+)
+
+refusals = Table(
+    "refusals",
+    finance,
+    Column("hour", TIMESTAMPTZ),
+    Column("team", Text),
+    Column("route", Text),
+    Column("data_class", Text),
+    Column("code", Text),
+    Column("rules", ARRAY(Text)),
+    Column("requests", BigInteger),
+)
+
+unpartitioned_hours = Table(
+    "unpartitioned_hours",
+    finance,
+    Column("hour", TIMESTAMPTZ),
+    Column("attempts", BigInteger),
+)
