@@ -19,11 +19,12 @@ from collections.abc import Callable
 from bench.hostile_bodies import MOST_MS, padded, watched
 from bench.stand import machine
 from gateway.services.request.upstream_answer import MAX_FED_BYTES
-from gateway.wire.openai.answer import chat_stream, rewrite_chat, rewrite_response
+from gateway.wire.dialect import EventTooLarge, written
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.chat import chat_stream, rewrite_chat
+from gateway.wire.openai.answer.responses import rewrite_response
+from gateway.wire.openai.answer.whole import LARGE_BYTES
 from gateway.wire.openai.error import read_error
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.vectors import LARGE_BYTES
-from gateway.wire.sse import EventTooLarge
 
 USAGE = b'"usage":{"prompt_tokens":5,"completion_tokens":2}'
 OPENING = b'{"model":"m",' + USAGE + b","
@@ -39,19 +40,18 @@ def cost(usage: object) -> str | None:
 
 def chat(body: bytes) -> bytes:
     """A plain chat or embeddings answer."""
-    return rewrite_chat(body, Observed(), model="assistant", cost=cost)
+    return written(rewrite_chat(body, Observed(), model="assistant"), cost)
 
 
 def response(body: bytes) -> bytes:
     """A plain response."""
-    return rewrite_response(body, Observed(), model="assistant", cost=cost)
+    return written(rewrite_response(body, Observed(), model="assistant"), cost)
 
 
 async def streamed(body: bytes) -> None:
     """A stream that came at once."""
     stream = chat_stream(
         model="assistant",
-        cost=cost,
         wants_usage=True,
         wants_running_usage=False,
         asked_running_usage=False,
@@ -59,7 +59,8 @@ async def streamed(body: bytes) -> None:
     )
     for at in range(0, len(body), MAX_FED_BYTES):
         try:
-            stream.feed(body[at : at + MAX_FED_BYTES])
+            for part in stream.feed(body[at : at + MAX_FED_BYTES]):
+                written(part, cost)
         except EventTooLarge:
             return
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from bench.stand import machine
 from gateway.api.large_bodies import is_large
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import prepare, read_request
+from gateway.wire.openai.request.read import prepare, read_request
 
 MOST_MS = 100.0
 TURN_S = 0.001

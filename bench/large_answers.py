@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from bench.stand import machine
-from gateway.wire.openai.answer import rewrite_chat
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.vectors import without_vectors
+from gateway.wire.dialect import written
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.chat import rewrite_chat
+from gateway.wire.openai.answer.vectors import without_vectors
 
 SEED = 16
 MOST_MS = 100.0
@@ -37,7 +38,7 @@ def answer(inputs: int, dimensions: int) -> bytes:
 
 def rewritten(body: bytes) -> bytes:
     """The answer with another model's name and a cost."""
-    return rewrite_chat(body, Observed(), model="assistant", cost=lambda _: "0.1")
+    return written(rewrite_chat(body, Observed(), model="assistant"), lambda _: "0.1")
 
 
 async def as_one_piece(body: bytes) -> bytes:

@@ -25,7 +25,7 @@ from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot, SnapshotHolder
-from gateway.wire.openai.request import read_request
+from gateway.wire.openai.request.read import read_request
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper for tests only")

@@ -27,8 +27,8 @@ from gateway.domain.routing.decide import origin_of
 from gateway.domain.routing.refusals import Refused
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.storage.ledger.documents import decode_event, encode_event
-from gateway.wire.openai.observed import Observed
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import UpstreamRequest
+from gateway.wire.observed import Observed
 from tests.factories import NOW
 
 

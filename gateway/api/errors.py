@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil
 
 from gateway import errors
-from gateway.wire.openai.error import error_body
+from gateway.api.routes import DEFAULT_DIALECT
+from gateway.wire.dialect import Dialect
 
 STATUSES: dict[type[errors.RequestError], int] = {
     errors.InvalidApiKey: 401,
@@ -44,8 +45,10 @@ MOST_RETRY_AFTER_S = 120  # with a longer wait, official SDKs give up at once
 Headers = list[tuple[bytes, bytes]]
 
 
-def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
-    """Return status, headers and body of an error answer."""
+def error_answer(
+    error: errors.RequestError, dialect: Dialect = DEFAULT_DIALECT
+) -> tuple[int, Headers, bytes]:
+    """Return status, headers and body of an error answer in the caller's dialect."""
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
     # No time helps a request that exceeds a limit by itself, or one whose twin has ended.
@@ -58,4 +61,4 @@ def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
         wait_s = min(error.retry_after_s, MOST_RETRY_AFTER_S)
         headers.append((b"retry-after", b"%d" % max(ceil(wait_s), 1)))
         headers.append((b"retry-after-ms", b"%d" % ceil(wait_s * 1000)))
-    return status, headers, error_body(error.code, error.message, param=error.param)
+    return status, headers, dialect.error_body(error.code, error.message, param=error.param)

@@ -27,10 +27,9 @@ from gateway.api.slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.ids import text_of
 from gateway.domain.money import plain_usd
-from gateway.domain.policy.policy import Operation
 from gateway.domain.request.end_user import recorded_end_user
 from gateway.domain.request.request import Caller, Request, RequestBody
-from gateway.errors import InvalidRequest, JournalFull, RequestError, UpstreamError
+from gateway.errors import JournalFull, RequestError, UpstreamError
 from gateway.services.budgets.limiter import Limiter
 from gateway.services.ports import Clock
 from gateway.services.request.attempt import Attempt
@@ -39,8 +38,6 @@ from gateway.services.request.shedding import Shedding
 from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 from gateway.telemetry.logs import RequestLine, RequestLog, line_of
 from gateway.telemetry.metrics import Metrics
-from gateway.wire.openai.error import error_event
-from gateway.wire.openai.request import read_request
 
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
@@ -120,13 +117,12 @@ class Forwarder:
             content = await exchange.body(limit_bytes=self.max_body_bytes)
             operation = exchange.endpoint.operation
             assert operation is not None
+            read_request = exchange.endpoint.dialect.read_request
             exchange.on_leaving = call.leave
             if is_large(content):
                 read = await self.large_bodies.read(caller.team, read_request, operation, content)
             else:
                 read = read_request(operation, content)
-            if operation is Operation.CHAT and "messages" not in read.members:
-                raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
@@ -222,26 +218,32 @@ class _Call:
                 await self._exchange.send(answer.body)
                 async for piece in rest:
                     await self._exchange.send(piece)
+            except RequestError as error:  # the upstream failed after the answer began
+                await self._end_with(error.code, error.message)
+                return
             except asyncio.CancelledError:
-                if (
-                    not self.client_left
-                ):  # the server is stopping: a clean close would look like a complete answer
-                    is_responses = self.endpoint.operation is Operation.RESPONSES
-                    last = error_event(
-                        "unavailable", "This replica was stopped.", is_responses=is_responses
-                    )
-                    await self._exchange.send(last, is_last=True)
+                if not self.client_left:
+                    await self._end_with("unavailable", "This replica was stopped.")
                 raise
         await self._exchange.send(b"", is_last=True)
 
+    async def _end_with(self, code: str, message: str) -> None:
+        """End a stream that has begun with an error event: official SDKs treat a clean close as
+        success.
+        """
+        endpoint = self.endpoint
+        assert endpoint.operation is not None, "only forwarding endpoints stream"
+        event = endpoint.dialect.error_event(endpoint.operation, code, message)
+        await self._exchange.send(event, is_last=True)
+
     async def refuse(self, error: RequestError) -> None:
-        """Write an error answer, unless an answer has begun: then the relay ends it with an
-        error event.
+        """Write an error answer, unless an answer has begun: then `answer` ends it with an error
+        event.
         """
         self._refusal = (error.code, error.attempts)
         if self._exchange.has_begun:
             return
-        status, headers, body = error_answer(error)
+        status, headers, body = error_answer(error, self.endpoint.dialect)
         headers += [
             (b"x-request-id", str(self.request_id).encode()),
             (b"content-length", str(len(body)).encode()),

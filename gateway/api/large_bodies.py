@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from gateway.wire.openai.request_shape import opens_in
+from gateway.wire.json_bounds import opens_in
 
 LARGE_BYTES = 128 * 1024
 # Even a smaller body is slow if it has many objects, because each one is checked. No body below the

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.api import attribution
+from gateway.api.routes import DIALECTS
 from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.policy.policy import DataClass, Operation, Route, Team
 from gateway.domain.pricing.tokens import TokenUsage
@@ -22,8 +23,7 @@ from gateway.services.deployments.estimates import Estimates
 from gateway.services.policy.explain import CandidateVerdict, Explanation, basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, imagined
 from gateway.services.snapshot.snapshot import Snapshot
-from gateway.wire.openai import request_shape
-from gateway.wire.openai.request import read_request
+from gateway.wire import json_bounds
 
 # Members that only a sendable body has, with its endpoint.
 _SENT_TO = {
@@ -125,12 +125,12 @@ def explained(
 
 def read_question(body: bytes) -> ImaginedRequest:
     """Parse either form of a question. Raises `InvalidRequest`."""
-    request_shape.check_large(body)
+    json_bounds.check_large(body)
     members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
     if member is not None:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]
-        return ImaginedRequest(read_request(operation, body).facts, None)
+        return ImaginedRequest(DIALECTS[operation].read_request(operation, body).facts, None)
     asked = _decoded(body, _Asked)
     facts = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))

@@ -7,18 +7,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.domain.policy.policy import Operation
+from gateway.wire.dialect import Dialect
+from gateway.wire.openai.dialect import OpenAIDialect
+
+OPENAI: Dialect = OpenAIDialect()
+DEFAULT_DIALECT = OPENAI  # of errors for requests to no known endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One endpoint. `operation` is set for the forwarding ones: they are metered and bypass
-    FastAPI.
+    FastAPI. `dialect` reads their requests and writes their errors.
     """
 
     path: str
     method: str
     summary: str
     operation: Operation | None = None
+    dialect: Dialect = DEFAULT_DIALECT
 
     @property
     def is_metered(self) -> bool:
@@ -43,5 +49,6 @@ ENDPOINTS = (
     Endpoint("/healthz", "GET", "Alive"),
     Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),
 )
+DIALECTS = {endpoint.operation: endpoint.dialect for endpoint in ENDPOINTS}
 FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
 OFFERED = ", ".join(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS)

@@ -29,21 +29,15 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers.credentials import resolve
-from gateway.wire.openai.answer import (
-    AnswerStream,
-    CostText,
-    Observed,
-    chat_stream,
-    response_stream,
-    rewrite_chat,
-    rewrite_response,
-    usage_in,
-)
-from gateway.wire.openai.assemble import Assembler
-from gateway.wire.openai.error import ErrorBody, error_event, read_error
-from gateway.wire.openai.request import is_empty_input, prepare, stream_options
-from gateway.wire.openai.request_size import MAXIMUM_MEMBERS
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import AnswerStream, UpstreamRequest
+from gateway.wire.openai.answer import whole
+from gateway.wire.openai.answer.assemble import Assembler
+from gateway.wire.openai.answer.chat import chat_stream
+from gateway.wire.openai.answer.responses import response_stream
+from gateway.wire.openai.answer.shapes import usage_in
+from gateway.wire.openai.error import ErrorBody, read_error
+from gateway.wire.openai.request.read import prepare, stream_options
+from gateway.wire.openai.request.size import MAXIMUM_MEMBERS
 
 PATHS = {
     Operation.CHAT: "/chat/completions",
@@ -71,7 +65,7 @@ class OpenAI:
         {Operation.RESPONSES}
     )  # `store` is true there unless the body sets it to false
 
-    def call(
+    async def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
         """Return the call.
@@ -101,12 +95,13 @@ class OpenAI:
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
             is_streamed=is_streamed,
+            answer_type="application/json" if is_assembled else None,
         )
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
         """Add the dialect's headers: none here."""
 
-    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
+    async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content with at most one output token. It tests if the model
         answers at all.
         """
@@ -147,34 +142,23 @@ class OpenAI:
             values["store"] = False
         return values
 
-    def stream(
-        self, read: RequestBody, *, cost: CostText, asked_running_usage: bool
-    ) -> AnswerStream:
-        """Return the rewriter of a streamed answer.
+    def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
+        """Return the reader of a streamed answer.
 
         It keeps the text if the upstream reports no running usage.
         """
         if read.facts.operation is Operation.RESPONSES:
-            return response_stream(model=read.facts.model, cost=cost, collects_text=True)
+            return response_stream(model=read.facts.model, collects_text=True)
         return chat_stream(
             model=read.facts.model,
-            cost=cost,
             wants_usage=read.facts.wants_usage,
             wants_running_usage=read.facts.wants_running_usage,
-            asked_running_usage=asked_running_usage,
+            asked_running_usage=call.asks_running_usage,
             choices=read.facts.choices,
-            collects_text=not asked_running_usage,
+            collects_text=not call.asks_running_usage,
         )
 
-    def rewrite(
-        self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText
-    ) -> bytes:
-        """Return a complete answer for the caller."""
-        if read.facts.operation is Operation.RESPONSES:
-            return rewrite_response(body, observed, model=read.facts.model, cost=cost)
-        return rewrite_chat(
-            body, observed, model=read.facts.model, cost=cost, is_empty=is_empty_input(read)
-        )
+    rewrite = staticmethod(whole.rewrite)
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
@@ -228,12 +212,6 @@ class OpenAI:
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""
         return usage_in(body)
-
-    def error_event(self, read: RequestBody, error: RequestError) -> bytes:
-        """Return the event that ends a stream which has already begun."""
-        return error_event(
-            error.code, error.message, is_responses=read.facts.operation is Operation.RESPONSES
-        )
 
     def _headers(
         self,

@@ -23,7 +23,7 @@ from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.domain.request.token_estimate import estimate, is_countable, tokens_in
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
 
 MAX_INPUT_BYTES = (
     2**20

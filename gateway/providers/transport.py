@@ -20,7 +20,7 @@ from gateway.domain.routing.decide import DEFAULT_PORTS, origin_of
 from gateway.errors import UpstreamNotCalled, UpstreamUnreachable
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.http1.pool import OriginFull, Pool
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import UpstreamRequest
 
 SHARE_OF_AN_ORIGIN = 0.75  # of all connections, so that a hung origin leaves some for the others
 

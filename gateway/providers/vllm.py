@@ -15,8 +15,8 @@ from typing import Any
 from gateway.domain.policy.policy import Deployment, Operation, Priority
 from gateway.domain.request.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
-from gateway.wire.openai.assemble import is_convertible
-from gateway.wire.openai.request import stream_options
+from gateway.wire.openai.answer.assemble import is_convertible
+from gateway.wire.openai.request.read import stream_options
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 
 # Lower values run first under `--scheduling-policy priority`; otherwise it changes nothing.

@@ -21,10 +21,8 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.residency.rules import Permit
 from gateway.errors import RequestError
-from gateway.wire.openai.answer import AnswerStream, CostText
-from gateway.wire.openai.assemble import Assembler
-from gateway.wire.openai.observed import Observed
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import AnswerAssembler, AnswerPart, AnswerStream, UpstreamRequest
+from gateway.wire.observed import Observed
 
 
 class Upstream(Protocol):
@@ -79,34 +77,37 @@ class Transport(Protocol):
 
 
 class Provider(Protocol):
-    """One dialect: the address, the request's form, the usage's place and the mapping of errors.
+    """One upstream dialect: address, credential, request, answer, usage and errors.
+
+    The caller's dialect may be another one: the request's operation names it. Answers are returned
+    in the caller's dialect.
 
     `bills_errors`: the provider may bill an answer that contains only an error.
     """
 
     bills_errors: bool
 
-    def call(
+    async def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
         """Return the call that carries this request. A cap bounds the answer if the caller set no
         maximum.
 
-        Raises `UpstreamAuth` if the credential is missing.
+        Waits only for a credential that expires. Raises `UpstreamAuth` if there is none.
         """
 
-    def stream(
-        self, read: RequestBody, *, cost: CostText, asked_running_usage: bool
-    ) -> AnswerStream:
-        """Return the rewriter of a streamed answer."""
+    def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
+        """Return the reader of the streamed answer to this call."""
 
-    def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
+    def assembler(self, read: RequestBody, *, limit_bytes: int) -> AnswerAssembler:
         """Return the assembler that makes a plain answer of a stream that was requested instead."""
 
-    def rewrite(
-        self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText
-    ) -> bytes:
-        """Return a complete answer for the caller; record its metadata in `observed`."""
+    def rewrite(self, read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
+        """Return a complete answer for the caller; record its metadata in `observed`.
+
+        A body that is not understood is returned unchanged. Raises `UnreadableAnswer` for one that
+        cannot be an answer.
+        """
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage reported by a complete answer or an error, None if it reports none."""
@@ -116,11 +117,8 @@ class Provider(Protocol):
     ) -> RequestError:
         """Return the caller's error for an upstream's error answer, by status and type."""
 
-    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
+    async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content that generates at most one token."""
-
-    def error_event(self, read: RequestBody, error: RequestError) -> bytes:
-        """Return the event that ends a stream after its start."""
 
 
 class TokenCounter(Protocol):

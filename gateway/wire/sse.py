@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 
+from gateway.wire.dialect import EventTooLarge
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"  # the content type
 MAX_EVENT_BYTES = 2**20  # an upstream that never ends its event must not fill our memory
 MAX_LINES = 10_000  # per event; no dialect has more than three
 MAX_PARTS = 4096  # then they are joined: a bytes object has 33 bytes of overhead
 _LONGEST_END = 4  # CR LF CR LF
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-
-
-class EventTooLarge(ValueError):
-    """One event is larger than `MAX_EVENT_BYTES`, or has more than `MAX_LINES`."""
 
 
 class EventSplitter:

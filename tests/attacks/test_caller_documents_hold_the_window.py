@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.policy.policy import Operation
-from gateway.wire.openai.request import read_request
+from gateway.wire.openai.request.read import read_request
 from tests.attacks.bounded import Bounded
 
 PDF = "JVBERi0xLjQK"

@@ -9,8 +9,8 @@ import pytest
 from gateway.api.large_bodies import is_large
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import read_request
-from gateway.wire.openai.request_tools import MAX_TOOLS
+from gateway.wire.openai.request.read import read_request
+from gateway.wire.openai.request.tools import MAX_TOOLS
 
 
 def with_tools(*tools: bytes) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from gateway.api.route_explain import read_question
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import read_request
+from gateway.wire.openai.request.read import read_request
 
 DIGITS = b"1" * 5000
 MESSAGE = b'{"model":"m","messages":[{"role":"user","content":'

@@ -15,7 +15,7 @@ from gateway.domain.ledger.intent import Intent
 from gateway.domain.ledger.usage_event import Key, Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.services.request.meter import Meter
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
 from tests import factories
 from tests.attacks.settling import DONE, ask, policy
 from tests.fakes import FakeJournal, FakeTransport, FakeUpstreamAnswer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.tokens import UsageSource
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
 from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,
@@ -102,7 +102,7 @@ async def test_a_stream_with_it_is_settled(raw: bytes) -> None:
 def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
     """One caller's stream must not stop the notes of all streams."""
     observed = Observed()
-    observed.note_running(msgspec.Raw(raw))
+    observed.note_running(msgspec.Raw(raw), usage_from_wire)
     assert observed.usage is None
 
 

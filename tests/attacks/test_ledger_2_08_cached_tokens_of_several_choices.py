@@ -9,7 +9,8 @@ import json
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
+from gateway.wire.openai.usage import usage_from_wire
 
 
 def test_choices_share_their_prompts_cached_tokens() -> None:
@@ -23,7 +24,10 @@ def test_choices_share_their_prompts_cached_tokens() -> None:
             "completion_tokens_details": {"reasoning_tokens": 1},
         }
         seen.note_running(
-            msgspec.Raw(json.dumps(usage).encode()), choice=choice, choices_per_prompt=2
+            msgspec.Raw(json.dumps(usage).encode()),
+            usage_from_wire,
+            choice=choice,
+            choices_per_prompt=2,
         )
     assert seen.running == TokenUsage(
         input_tokens=201, cached_input_tokens=160, output_tokens=46, reasoning_tokens=4

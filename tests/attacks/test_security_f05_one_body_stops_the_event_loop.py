@@ -16,7 +16,7 @@ from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
 from gateway.api.route_explain import read_question
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import prepare, read_request
+from gateway.wire.openai.request.read import prepare, read_request
 
 MIB = 2**20
 SIZE = 2 * MIB  # a fifth of the default limit, with more values than any request has

@@ -14,7 +14,7 @@ import pytest
 from gateway.domain.policy.known_members import NAMED_MEMBERS
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import prepare, read_request
+from gateway.wire.openai.request.read import prepare, read_request
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 SCHEMA = {

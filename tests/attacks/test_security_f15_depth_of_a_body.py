@@ -12,7 +12,7 @@ import pytest
 
 from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.request import prepare, read_request
+from gateway.wire.openai.request.read import prepare, read_request
 
 
 def nested(levels: int, member: str, *, filling: str = "") -> bytes:

@@ -8,7 +8,7 @@ event or a header, because each ends with its own event.
 
 from __future__ import annotations
 
-from gateway.wire.openai.answer import chat_stream
+from tests.answers import chat_stream
 
 
 def test_fields_of_an_event_pass_as_they_came() -> None:

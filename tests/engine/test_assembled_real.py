@@ -1,5 +1,5 @@
 """Plain answers against assembled streams, on a real engine: the proof behind
-`gateway.wire.openai.assemble`.
+`gateway.wire.openai.answer.assemble`.
 
 Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. The
 comparison leaves out only the differences between any two calls (id, time, the engine's timings).
@@ -18,8 +18,9 @@ from test_engine_real import IS_READY, RunningEngine, served
 
 from gateway.domain.policy.policy import Operation
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai.assemble import is_convertible
+from gateway.wire.openai.answer.assemble import is_convertible
 from tests import factories
+from tests.answers import at_once
 
 pytestmark = [
     pytest.mark.engine,
@@ -146,7 +147,7 @@ def sent(
         base_url=f"{engine.url}/v1",
         capabilities=frozenset({"json_schema"}),
     )
-    call = Vllm(b"key", assembles_plain=assembles).call(one, factories.request(understood))
+    call = at_once(Vllm(b"key", assembles_plain=assembles).call(one, factories.request(understood)))
     assert call.is_assembled is assembles
     request = urllib.request.Request(call.url, data=call.body, headers=dict(call.headers))
     try:

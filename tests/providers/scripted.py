@@ -17,7 +17,7 @@ from gateway.domain.residency.rules import Permit
 from gateway.domain.routing.decide import origin_of
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.transport import Http1Transport
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import UpstreamRequest
 from tests.factories import NOW, class_rule, deployment
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -14,7 +14,7 @@ import pytest
 from gateway.errors import UpstreamNotCalled, UpstreamTimeout
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.transport import SHARE_OF_AN_ORIGIN, Http1Transport, open_transport
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import UpstreamRequest
 from tests.providers.scripted import Client, Peer, answering, calling, permit, serving
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -18,7 +18,7 @@ import pytest
 from gateway.errors import ResidencyDenied, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.http1.connection import READ_AHEAD_BYTES
 from gateway.providers.transport import head_bytes, target_of
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.dialect import UpstreamRequest
 from tests.providers.recorded_answers import EVENTS, MALFORMED, RECORDED, STREAM, chunked
 from tests.providers.scripted import (
     CHUNKED,

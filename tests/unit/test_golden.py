@@ -21,9 +21,11 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai.answer import Observed
+from gateway.wire.dialect import written
+from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from tests import factories
+from tests.answers import PricedStream, at_once
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = sorted(path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*/case.json"))
@@ -44,12 +46,12 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     # Plain answers that are assembled from a stream have files of their own: vllm/assembled-*.
     provider = {**build_providers(salt_key=b"golden"), "vllm": Vllm(b"golden")}[case["provider"]]
     one = factories.deployment(provider=case["provider"], is_self_hosted=case["provider"] == "vllm")
-    call = provider.call(one, factories.request(read))
+    call = at_once(provider.call(one, factories.request(read)))
     upstream = next(folder.glob("upstream.*")).read_bytes()
     if not read.facts.is_stream:
         seen = Observed()
-        return call.body, provider.rewrite(read, upstream, seen, cost=cost), seen
-    stream = provider.stream(read, cost=cost, asked_running_usage=call.asks_running_usage)
+        return call.body, written(provider.rewrite(read, upstream, seen), cost), seen
+    stream = PricedStream(provider.stream(read, call), cost)
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
     return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.observed
 

@@ -24,6 +24,7 @@ from gateway.providers.credentials import resolve
 from gateway.providers.openai import OpenAI
 from gateway.providers.openai_compatible import OpenAICompatible
 from gateway.providers.vllm import Vllm
+from tests.answers import at_once
 from tests.factories import deployment, read, request
 
 CONTEXT = b'{"error":{"message":"too long","param":"messages","code":"context_length_exceeded"}}'
@@ -92,9 +93,7 @@ def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> Non
     chat = read(b'{"model":"m","messages":[],"stream":true}')
     responses = read(b'{"model":"m","input":"x","stream":true}', Operation.RESPONSES)
     streams = [
-        provider.stream(
-            body, cost=lambda usage: None, asked_running_usage=provider.asks_running_usage
-        )
+        provider.stream(body, at_once(provider.call(deployment(), request(body))))
         for provider in (OpenAI(), Vllm(b""))
         for body in (chat, responses)
     ]
@@ -129,7 +128,7 @@ def test_a_secret_is_read_from_a_file_each_time(tmp_path: Path) -> None:
     assert resolve(one) == "first"
     path.write_text("second\n")
     assert resolve(one) == "second"
-    call = OpenAI().call(one, request())
+    call = at_once(OpenAI().call(one, request()))
     assert call.headers["authorization"] == "Bearer second"
 
 
@@ -146,7 +145,7 @@ def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str
 def test_no_declared_secret_sends_none() -> None:
     """An engine of one's own may have no key."""
     assert resolve(deployment()) is None
-    assert "authorization" not in OpenAI().call(deployment(), request()).headers
+    assert "authorization" not in at_once(OpenAI().call(deployment(), request())).headers
 
 
 def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
@@ -178,7 +177,7 @@ def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
     """
     streamed = read(b'{"model":"m","messages":[],"stream":true}')
     target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
-    call = OpenAICompatible().call(target, request(streamed))
+    call = at_once(OpenAICompatible().call(target, request(streamed)))
     assert (b"include_usage" in call.body) is asks
 
 
@@ -202,9 +201,9 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     """The caller's own is replaced, never sent twice, and left out if the upstream refuses it."""
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
-    call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
+    call = at_once(OpenAICompatible().call(target, request(body), output_cap_tokens=5))
     assert json.loads(call.body) == {"model": "m", "messages": [], **members}
-    untouched = OpenAICompatible().call(target, request(body))
+    untouched = at_once(OpenAICompatible().call(target, request(body)))
     assert untouched.body == body.body
 
 
@@ -216,7 +215,7 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
     """A deployment's setting for chats does not apply to them."""
     body = read(b'{"model":"m","max_completion_tokens":9}', operation)
     target = deployment(**COMPATIBLE, model="m", allows=frozenset({"store"}))
-    call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
+    call = at_once(OpenAICompatible().call(target, request(body), output_cap_tokens=5))
     assert json.loads(call.body) == {"model": "m", "max_completion_tokens": 9, member: 5}
 
 

@@ -114,7 +114,7 @@ def test_a_probe_has_fixed_content() -> None:
     function = next(
         node
         for node in ast.walk(dict(sources())["gateway/providers/openai.py"])
-        if isinstance(node, ast.FunctionDef) and node.name == "probe"
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == "probe"
     )
     assert [argument.arg for argument in function.args.args] == ["self", "deployment", "probe_id"]
     assert calls_of("probe") == ["gateway/services/deployments/engine_probes.py"]

@@ -100,7 +100,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class EngineMetricNames:
     """One engine's metric names, and the path of its page."""
 
     prefix: str
@@ -121,8 +121,8 @@ def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
 
 # vLLM 0.32 as observed; the others by their documentation and the protocol page of the llm-d
 # router.
-SIGNALS: Mapping[str, Dialect] = {
-    "vllm": Dialect(
+SIGNALS: Mapping[str, EngineMetricNames] = {
+    "vllm": EngineMetricNames(
         prefix="vllm:",
         signals=(
             *_signals(
@@ -149,7 +149,7 @@ SIGNALS: Mapping[str, Dialect] = {
             *_mean_of("tpot", "vllm:request_time_per_output_token_seconds"),
         ),
     ),
-    "sglang": Dialect(
+    "sglang": EngineMetricNames(
         prefix="sglang:",
         signals=(
             *_signals(
@@ -174,7 +174,7 @@ SIGNALS: Mapping[str, Dialect] = {
             *_mean_of("tpot", "sglang:inter_token_latency_seconds"),
         ),
     ),
-    "trtllm": Dialect(
+    "trtllm": EngineMetricNames(
         prefix="trtllm_",
         path="/prometheus/metrics",
         signals=(
@@ -203,11 +203,11 @@ def read_page(text: str, engine: str | None = None, *, model: str | None = None)
     `engine` is a name in `SIGNALS`; None detects it. Reads the readable part of a cut or garbled
     page, and nothing of an unknown engine.
     """
-    dialect = SIGNALS.get(engine) if engine is not None else _dialect_of(text)
-    if dialect is None:
+    names = SIGNALS.get(engine) if engine is not None else _names_of(text)
+    if names is None:
         return EngineMetrics()
     whole = "\n" + text[: text.rfind("\n") + 1]  # a last line without its end may lack digits
-    found = {signal.figure: _figure(whole, signal, model) for signal in dialect.signals}
+    found = {signal.figure: _figure(whole, signal, model) for signal in names.signals}
     if found["kv_use"] is not None and found["kv_use"] > 1:
         found["kv_use"] = None
     return EngineMetrics(**found)
@@ -254,10 +254,8 @@ def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
     return None if before is None or after is None else before != after
 
 
-def _dialect_of(text: str) -> Dialect | None:
-    return next(
-        (dialect for dialect in SIGNALS.values() if f"\n{dialect.prefix}" in f"\n{text}"), None
-    )
+def _names_of(text: str) -> EngineMetricNames | None:
+    return next((names for names in SIGNALS.values() if f"\n{names.prefix}" in f"\n{text}"), None)
 
 
 def _figure(page: str, signal: Signal, model: str | None) -> float | None:

@@ -164,9 +164,8 @@ class EngineProbes:
         provider = self._providers[deployment.provider]
         day = self._clock.now().date()
         permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
-        upstream = await self._transport.send(
-            permit, provider.probe(deployment, probe_id), within_s=PROBE_S
-        )
+        call = await provider.probe(deployment, probe_id)
+        upstream = await self._transport.send(permit, call, within_s=PROBE_S)
         answer.made = None
         try:
             status, headers = await upstream.head()

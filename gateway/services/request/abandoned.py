@@ -20,7 +20,7 @@ from gateway.errors import RequestError
 from gateway.services.ports import TokenCounter
 from gateway.services.request.attempt import Attempt
 from gateway.services.request.upstream_answer import UpstreamAnswer
-from gateway.wire.sse import EventTooLarge
+from gateway.wire.dialect import EventTooLarge
 
 log = structlog.get_logger()
 

@@ -32,8 +32,8 @@ from gateway.services.ports import Clock
 from gateway.services.request.admission import AttemptGrant
 from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.request import has_prompt_text
+from gateway.wire.observed import Observed
+from gateway.wire.prompt_text import has_prompt_text
 
 log = structlog.get_logger()
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred

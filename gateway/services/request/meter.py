@@ -16,7 +16,7 @@ from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.residency.stated import Contradiction
 from gateway.services.ports import EventJournal
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
 
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # seconds; a stream that dies young should not be unknown

@@ -37,7 +37,7 @@ from gateway.services.request.failover import Failover
 from gateway.services.request.refusals import Refusals
 from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
-from gateway.wire.sse import EventTooLarge
+from gateway.wire.dialect import EventTooLarge
 
 OUTCOMES: dict[type[RequestError], Outcome] = {
     UpstreamUnreachable: Outcome.UPSTREAM_UNREACHABLE,
@@ -257,11 +257,7 @@ class RequestService:
                 relay = self._relay(exchange)
                 # Wait for the first piece: a stream that dies before it can still be tried
                 # elsewhere.
-                body, content_type, rest = (
-                    await anext(relay, b""),
-                    "text/event-stream; charset=utf-8",
-                    relay,
-                )
+                body, content_type, rest = await anext(relay, b""), exchange.content_type, relay
             else:
                 body, content_type, rest = await exchange.body(), exchange.content_type, None
                 exchange.upstream.close()
@@ -293,7 +289,7 @@ class RequestService:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        call = provider.call(
+        call = await provider.call(
             deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens
         )
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
@@ -323,7 +319,10 @@ class RequestService:
         return self.admission.remaining_nusd(holds) if holds else None
 
     async def _relay(self, exchange: UpstreamAnswer) -> AsyncGenerator[bytes, None]:
-        """Relay the stream as it arrives, and settle it however it ends."""
+        """Relay the stream as it arrives, and settle it however it ends.
+
+        Raises the caller's error, also after the answer began.
+        """
         attempt, has_begun = exchange.attempt, False
         try:
             piece = await exchange.piece()
@@ -354,9 +353,7 @@ class RequestService:
                 raise error from None
             self._note_failure(attempt, error)
             self.abandoned.done(exchange, _outcome(error, exchange))
-            # Official SDKs treat a clean close as success, so a cut stream ends with an error
-            # event.
-            yield exchange.provider.error_event(attempt.request.body, error)
+            raise error from None
         except (asyncio.CancelledError, GeneratorExit):
             # SDKs hang up after `[DONE]` or an error, so this caller received the whole answer.
             if attempt.observed.is_error:

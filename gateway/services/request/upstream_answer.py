@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,14 +14,17 @@ from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
+from gateway.wire.dialect import (
+    AnswerAssembler,
+    AnswerPart,
+    AnswerStream,
+    UnreadableAnswer,
+    UpstreamRequest,
+    written,
+)
 from gateway.wire.inflate import inflated
-from gateway.wire.members import MalformedJson, require_object
-from gateway.wire.openai.answer import AnswerStream
-from gateway.wire.openai.assemble import Assembler
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.request import has_prompt_text
-from gateway.wire.openai.vectors import LARGE_BYTES, TooManyVectors, without_vectors
-from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.observed import Observed
+from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.vllm_load import LOAD_HEADER
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
@@ -29,6 +32,7 @@ from gateway.wire.vllm_load import LOAD_HEADER
 MAX_ANSWER_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
 MAX_ERROR_BYTES = 2**20
+LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a thread
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
 ARRIVED_WAIT_S = 0.05  # seconds for bytes that the kernel has already acknowledged
 # One thread for all large answers: several would hold the interpreter for longer. Other work that
@@ -55,7 +59,8 @@ class UpstreamAnswer(Struct, kw_only=True):
     _fed_bytes: int = 0  # since the last turn of the event loop
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _stream: AnswerStream | None = None
-    _assembler: Assembler | None = None
+    _assembler: AnswerAssembler | None = None
+    _parts: int = 0  # of a stream, returned so far
 
     @property
     def is_read_to_its_end(self) -> bool:
@@ -127,14 +132,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         if not _is_success(status):
             raise await self._refusal(status, headers)
         self.has_begun = True
-        self.content_type = headers.get("content-type", "application/json")
+        self.content_type = self.call.answer_type or headers.get("content-type", "application/json")
         self.said_load = headers.get(LOAD_HEADER)
         if self.request.body.facts.is_stream:
-            self._stream = self.provider.stream(
-                self.request.body,
-                cost=self.attempt.cost_text,
-                asked_running_usage=self.call.asks_running_usage,
-            )
+            self._stream = self.provider.stream(self.request.body, self.call)
+            self.content_type = self._stream.content_type
             self.attempt.observed = self._stream.observed
 
     async def body(self) -> bytes:
@@ -146,7 +148,6 @@ class UpstreamAnswer(Struct, kw_only=True):
         cancellation loses nothing: the next call continues with the same bytes.
         """
         if self.call.is_assembled:
-            self.content_type = "application/json"
             rewritten = await self._assembled()
         else:
             rewritten = await self._plain()
@@ -170,51 +171,23 @@ class UpstreamAnswer(Struct, kw_only=True):
         # After a cancellation it is read again from the start, once the thread has finished.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
-            rewritten = await _aside(self._read_large, body, observed)
+            rewritten = await _aside(self._read_whole, body, observed)
         except RequestError:
             self._whole = None
             raise
         self._whole = None
         return rewritten
 
-    def _read_large(self, body: bytes, observed: Observed) -> bytes:
-        """Do the same as `_read_whole` in the thread for large answers, without the vectors of
-        embeddings.
-        """
-        if self.request.body.facts.operation is not Operation.EMBEDDINGS:
-            return self._read_whole(body, observed)
-        try:
-            short = without_vectors(body)
-        except TooManyVectors:
-            raise self._unreadable("no answer to as many inputs as were sent") from None
-        text = body if short is None else short.text
-        if (
-            len(text) > MAX_ANSWER_BYTES
-        ):  # its vectors have an unknown form; the estimate uses only the input
-            return body
-        rewritten = self._read_whole(text, observed)
-        return rewritten if short is None else short.restored(rewritten)
-
     def _read_whole(self, body: bytes, observed: Observed) -> bytes:
         """Record a complete answer's metadata and return it for the caller.
 
-        Raises `UpstreamError` if it is not JSON.
+        Raises `UpstreamError` if it is not an answer.
         """
-        rewritten = self.provider.rewrite(
-            self.request.body, body, observed, cost=self.attempt.cost_text
-        )
-        if not observed.is_done and not observed.is_error:
-            text = inflated(body)
-            if (
-                self.request.body.facts.operation is not Operation.EMBEDDINGS
-            ):  # embeddings have no output tokens, however large they are
-                observed.note_unread(len(text))
-            if text is not body and (usage := self.provider.usage_in(text)) is not None:
-                observed.note_final(usage)
-            self._require_json(body)
-            if (usage := self.provider.usage_in(body)) is not None:
-                observed.note_final(usage)
-        return rewritten
+        try:
+            part = self.provider.rewrite(self.request.body, body, observed)
+        except UnreadableAnswer as problem:
+            raise self._unreadable(str(problem)) from None
+        return written(part, self.attempt.cost_text)
 
     async def piece(self) -> bytes:
         """Return the next piece of the stream for the caller, empty at its end.
@@ -226,13 +199,14 @@ class UpstreamAnswer(Struct, kw_only=True):
         stream = self._stream
         assert stream is not None, "a stream has begun"
         while chunk := await self._chunk():
-            piece = stream.feed(chunk)
+            parts = stream.feed(chunk)
             self._note_progress(stream.observed)
-            if piece:
+            if piece := self._written(parts):
                 return piece
-        if piece := stream.end():
+        if parts := stream.end():
             self._note_progress(stream.observed)
-            return piece
+            if piece := self._written(parts):
+                return piece
         if stream.observed.is_whole:
             raise self._unreadable("no event stream")
         if not stream.observed.is_done and not stream.observed.is_error:
@@ -270,10 +244,16 @@ class UpstreamAnswer(Struct, kw_only=True):
             return self._put_together(assembler)
         return await _aside(self._put_together, assembler)
 
-    def _put_together(self, assembler: Assembler) -> bytes:
-        return self.provider.rewrite(
-            self.request.body, assembler.body(), assembler.observed, cost=self.attempt.cost_text
-        )
+    def _put_together(self, assembler: AnswerAssembler) -> bytes:
+        body = assembler.body()
+        part = self.provider.rewrite(self.request.body, body, assembler.observed)
+        return written(part, self.attempt.cost_text)
+
+    def _written(self, parts: Sequence[AnswerPart]) -> bytes:
+        """Return the bytes of these parts, with the cost of the usage that they show."""
+        self._parts += len(parts)
+        cost = self.attempt.cost_text
+        return b"".join([written(part, cost) for part in parts])
 
     def _note_progress(self, observed: Observed) -> None:
         self.attempt.note_progress()
@@ -292,15 +272,6 @@ class UpstreamAnswer(Struct, kw_only=True):
             self.attempt.observed.note_final(usage)
         return self.provider.error(deployment, status, headers, body=body)
 
-    def _require_json(self, body: bytes) -> None:
-        """Accept an answer of an unknown shape, but not a proxy's page or half an answer with
-        status 200.
-        """
-        try:
-            require_object(body)
-        except MalformedJson:
-            raise self._unreadable("no JSON") from None
-
     def _unreadable(self, what: str) -> UpstreamError:
         name = self.attempt.candidate.deployment.name
         error = UpstreamError(
@@ -315,9 +286,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         if self._stream is None:
             await self.body()
             return
-        events = 0
-        while events <= max_events and (piece := await self.piece()):
-            events += piece.count(b"\ndata:") + 1
+        most_parts = self._parts + max_events
+        while self._parts <= most_parts and await self.piece():
+            pass
 
     async def read_arrived(self) -> None:
         """Read the bytes that the kernel has received by now, for their usage, without waiting for
@@ -345,7 +316,7 @@ class UpstreamAnswer(Struct, kw_only=True):
                 self.note_chunk(chunk[at : at + MAX_FED_BYTES])
                 await asyncio.sleep(0)
 
-    def _new_assembler(self) -> Assembler:
+    def _new_assembler(self) -> AnswerAssembler:
         assembler = self.provider.assembler(self.request.body, limit_bytes=MAX_ANSWER_BYTES)
         self.attempt.observed = assembler.observed
         return assembler

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.wire.openai.answer_bounds import is_quick
+from gateway.wire.openai.bounds import is_quick
 
 MAX_MESSAGE_CHARS = 1000
 # Parts of `type` or `code` of providers that refuse a prompt: `content_policy_violation`,

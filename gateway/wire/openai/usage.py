@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.answer_bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.surrogates import without_halves
 
 # The range of 64 bits; a longer number is not a count and fits in no column.

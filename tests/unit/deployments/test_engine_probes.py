@@ -23,6 +23,7 @@ from gateway.services.deployments.engine_probes import (
 )
 from gateway.services.deployments.state import DeploymentState, Health
 from tests import factories
+from tests.answers import at_once
 from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
 from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece
 from tests.waiting import soon
@@ -238,7 +239,7 @@ def test_a_probe_asks_what_the_engine_offers(operation: Operation) -> None:
     engine = factories.deployment(
         "engine", provider="vllm", is_self_hosted=True, operations=frozenset({operation})
     )
-    call = build_providers(salt_key=b"")["vllm"].probe(engine, uuid4())
+    call = at_once(build_providers(salt_key=b"")["vllm"].probe(engine, uuid4()))
     assert call.url.rpartition("/v1/")[2].startswith(
         {"chat": "chat/"}.get(operation.value, operation.value)
     )

@@ -10,6 +10,7 @@ from gateway.domain.policy.policy import Operation
 from gateway.providers.registry import build_providers
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 from tests import factories
+from tests.answers import at_once
 
 PROVIDERS = build_providers(salt_key=b"salt")
 PLAIN, STREAM = (
@@ -35,5 +36,5 @@ def test_only_a_plain_answer_of_vllm_is_asked_for_the_load(
     """
     read = factories.read(body, Operation.CHAT)
     one = factories.deployment("one", provider=provider)
-    call = PROVIDERS[provider].call(one, factories.request(read))
+    call = at_once(PROVIDERS[provider].call(one, factories.request(read)))
     assert call.headers.get(ASK_HEADER) == (ASK_FORMAT if is_asked else None)

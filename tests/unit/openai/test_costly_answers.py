@@ -15,6 +15,7 @@ import pytest
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
+from gateway.wire.dialect import EventTooLarge
 from gateway.wire.members import (
     MAX_SAME_NAMES,
     MAX_WALKED_BYTES,
@@ -22,8 +23,11 @@ from gateway.wire.members import (
     locate_one,
     require_object,
 )
-from gateway.wire.openai.answer import chat_stream, rewrite_chat, rewrite_response, usage_in
-from gateway.wire.openai.answer_bounds import (
+from gateway.wire.observed import MAX_CHOICES as MOST_RUNNING
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.assemble import Assembler
+from gateway.wire.openai.answer.shapes import usage_in
+from gateway.wire.openai.bounds import (
     MAX_CHOICES,
     MAX_DECODED_BYTES,
     MAX_DECODED_VALUES,
@@ -32,13 +36,11 @@ from gateway.wire.openai.answer_bounds import (
     decode_few,
     is_quick,
 )
-from gateway.wire.openai.assemble import Assembler
 from gateway.wire.openai.error import read_error
-from gateway.wire.openai.observed import MAX_CHOICES as MOST_RUNNING
-from gateway.wire.openai.observed import Observed
 from gateway.wire.openai.usage import engine_queue_s, usage_from_wire, with_tool_calls
-from gateway.wire.sse import MAX_LINES, EventTooLarge, data_of
+from gateway.wire.sse import MAX_LINES, data_of
 from gateway.wire.surrogates import MAX_ESCAPES, hidden, without_halves
+from tests.answers import chat_stream, rewrite_chat, rewrite_response
 
 USAGE = b'{"prompt_tokens":5,"completion_tokens":2}'
 STATED = TokenUsage(input_tokens=5, output_tokens=2)
@@ -206,11 +208,11 @@ def test_running_usage_is_kept_of_so_many_choices() -> None:
     """Each event may name another choice."""
     observed = Observed()
     for choice in range(MOST_RUNNING + 10):
-        observed.note_running(msgspec.Raw(USAGE), choice=choice)
+        observed.note_running(msgspec.Raw(USAGE), usage_from_wire, choice=choice)
     assert observed.running == TokenUsage(
         input_tokens=5 * MOST_RUNNING, output_tokens=2 * MOST_RUNNING
     )
-    observed.note_running(msgspec.Raw(b'{"completion_tokens":3}'), choice=0)
+    observed.note_running(msgspec.Raw(b'{"completion_tokens":3}'), usage_from_wire, choice=0)
     assert observed.running is not None
     assert observed.running.output_tokens == 2 * MOST_RUNNING + 1
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.domain.policy.policy import Operation
 from gateway.wire.data_urls import holds_all
-from gateway.wire.openai.request import read_request
+from gateway.wire.openai.request.read import read_request
 
 PIXELS = b"\x89PNG\r\n\x1a\n" + bytes(60)
 FILM = b"\x00\x00\x00\x20ftypisom" + bytes(60)

@@ -16,7 +16,7 @@ import pytest
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import settle
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.wire.openai.answer import chat_stream
+from tests.answers import chat_stream
 from tests.factories import price, request_id
 from tests.storage.factories import event
 

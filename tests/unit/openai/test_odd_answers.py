@@ -10,13 +10,13 @@ import pytest
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
-from gateway.wire.openai.answer import ChatStream, ResponseStream, chat_stream, response_stream
-from gateway.wire.openai.answer import rewrite_chat as chat
-from gateway.wire.openai.answer import rewrite_response as response
-from gateway.wire.openai.assemble import Assembler
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.assemble import Assembler
 from gateway.wire.sse import EventSplitter
 from gateway.wire.surrogates import hidden
+from tests.answers import PricedStream, chat_stream, response_stream
+from tests.answers import rewrite_chat as chat
+from tests.answers import rewrite_response as response
 
 ERROR = {"error": {"message": "no", "type": "server_error"}}
 HALF = '"\\ud83d"'
@@ -32,7 +32,7 @@ def noted(rewrite: Any, body: bytes) -> tuple[Observed, bytes]:
     return observed, rewrite(body, observed, model="assistant", cost=no_cost)
 
 
-def a_stream(*, is_responses: bool = False) -> ChatStream | ResponseStream:
+def a_stream(*, is_responses: bool = False) -> PricedStream:
     if is_responses:
         return response_stream(model="assistant", cost=no_cost)
     return chat_stream(

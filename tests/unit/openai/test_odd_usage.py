@@ -14,9 +14,9 @@ import pytest
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.inflate import MOST_BYTES, inflated
-from gateway.wire.openai.answer import chat_stream, response_stream, rewrite_chat, rewrite_response
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.vectors import without_vectors
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.vectors import without_vectors
+from tests.answers import chat_stream, response_stream, rewrite_chat, rewrite_response
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 20, "total_tokens": 25}
 STATED = TokenUsage(input_tokens=5, output_tokens=20)

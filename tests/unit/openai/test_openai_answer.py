@@ -13,16 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.answer import (
-    AnswerStream,
-    chat_stream,
-    response_stream,
-    rewrite_chat,
-    rewrite_response,
-    usage_in,
-)
-from gateway.wire.openai.observed import MAX_TEXT_CHARS, Observed
+from gateway.wire.observed import MAX_TEXT_CHARS, Observed
+from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.sse import EventSplitter, data_of
+from tests.answers import PricedStream, chat_stream, response_stream, rewrite_chat, rewrite_response
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
 METERED = TokenUsage(input_tokens=10, output_tokens=2)
@@ -57,7 +51,7 @@ DONE = b"data: [DONE]\n\n"
 
 def chat(
     *, wants_usage: bool = False, wants_running: bool = False, asked_running: bool = False
-) -> AnswerStream:
+) -> PricedStream:
     return chat_stream(
         model="assistant",
         cost=cost,

@@ -21,9 +21,10 @@ from gateway.errors import UpstreamError
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai.answer import rewrite_chat
-from gateway.wire.openai.assemble import Assembler, is_convertible
-from gateway.wire.sse import MAX_EVENT_BYTES, EventTooLarge
+from gateway.wire.dialect import EventTooLarge
+from gateway.wire.openai.answer.assemble import Assembler, is_convertible
+from gateway.wire.sse import MAX_EVENT_BYTES
+from tests.answers import at_once, rewrite_chat
 from tests.factories import deployment, read, request
 
 RECORDED = Path(__file__).parents[2] / "golden" / "vllm"
@@ -296,7 +297,7 @@ def test_chats_are_converted_only_on_engines_that_declare_no_parser(
     body = CHAT if operation is Operation.CHAT else {"model": "m", "prompt": "x"}
     one = deployment(provider="vllm", capabilities=capabilities)
     understood = read(json.dumps(body).encode(), operation)
-    call = Vllm(b"", assembles_plain=True).call(one, request(understood))
+    call = at_once(Vllm(b"", assembles_plain=True).call(one, request(understood)))
     sent = json.loads(call.body)
     assert call.is_assembled is expected
     assert (sent.get("stream"), "stream_options" in sent) == (
@@ -312,9 +313,9 @@ def test_streams_and_other_providers_are_left_alone() -> None:
     one = deployment(capabilities=frozenset())
     streamed = read(b'{"model":"m","prompt":"x","stream":true}', Operation.COMPLETIONS)
     plain = read(b'{"model":"m","prompt":"x"}', Operation.COMPLETIONS)
-    assert not Vllm(b"", assembles_plain=True).call(one, request(streamed)).is_assembled
-    assert not Vllm(b"").call(one, request(plain)).is_assembled
-    assert not OpenAI().call(one, request(plain)).is_assembled
+    assert not at_once(Vllm(b"", assembles_plain=True).call(one, request(streamed))).is_assembled
+    assert not at_once(Vllm(b"").call(one, request(plain))).is_assembled
+    assert not at_once(OpenAI().call(one, request(plain))).is_assembled
     assert set(build_providers(salt_key=b"")) == {"vllm", "openai", "openai_compatible"}
 
 

@@ -19,9 +19,11 @@ from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
+from gateway.wire.json_bounds import MAX_LOOKED_AT
 from gateway.wire.members import locate
-from gateway.wire.openai.request import has_prompt_text, prepare, read_request, stream_options
-from gateway.wire.openai.request_shape import MAX_LOOKED_AT
+from gateway.wire.openai.request.read import prepare, read_request, stream_options
+from gateway.wire.prompt_text import has_prompt_text
+from tests.answers import at_once
 from tests.factories import deployment, request
 from tests.unit.openai.test_members import values
 
@@ -401,7 +403,7 @@ def test_what_goes_upstream_differs_in_named_splices_alone(
     body = json.dumps(sent, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     read = read_request(operation, body)
     provider = Vllm(b"salt key") if is_vllm else OpenAI()
-    call = provider.call(deployment(), request(read))
+    call = at_once(provider.call(deployment(), request(read)))
     got = json.loads(call.body)
     ours = {"model", "stream_options", "cache_salt", "store"}
     was = json.loads(body)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.answer import ChatStream, chat_stream
-from gateway.wire.openai.repeated_event import MAX_TRIES, RepeatedEvent
+from gateway.wire.openai.answer.repeated_event import MAX_TRIES, RepeatedEvent
+from tests.answers import PricedStream, chat_stream
 
 texts = st.sampled_from(
     ["", " a", "é", 'a"b', "a\\b", "\n", '{"delta"', '"delta":{}', "]}"]
@@ -107,7 +107,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 def stream(
     *, wants: tuple[bool, bool] = (False, False), asked: bool = True, collects_text: bool = False
-) -> ChatStream:
+) -> PricedStream:
     return chat_stream(
         model="assistant",
         cost=lambda usage: f"0.{usage.output_tokens or 0:03d}",
@@ -118,10 +118,10 @@ def stream(
     )
 
 
-def without_comparing(**changes: Any) -> ChatStream:
+def without_comparing(**changes: Any) -> PricedStream:
     """The same stream, decoding every event."""
     made = stream(**changes)
-    made._repeated = RepeatedEvent(tries=0)
+    made.stream._repeated = RepeatedEvent(tries=0)
     return made
 
 

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 from msgspec.structs import asdict
 
-from gateway.wire.openai.answer import ChatStream, chat_stream
-from gateway.wire.openai.repeated_event import RepeatedEvent, Repetition
+from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.sse import EventSplitter
+from tests.answers import PricedStream, chat_stream
 from tests.unit.test_golden import GOLDEN, cost
 
 STREAMS = sorted(
@@ -38,7 +38,7 @@ class _Counting(RepeatedEvent):
         return found
 
 
-def streaming(repeated: RepeatedEvent, flags: tuple[bool, ...]) -> ChatStream:
+def streaming(repeated: RepeatedEvent, flags: tuple[bool, ...]) -> PricedStream:
     wants_usage, wants_running_usage, asked_running_usage, collects_text = flags
     stream = chat_stream(
         model="assistant",
@@ -48,11 +48,11 @@ def streaming(repeated: RepeatedEvent, flags: tuple[bool, ...]) -> ChatStream:
         asked_running_usage=asked_running_usage,
         collects_text=collects_text,
     )
-    stream._repeated = repeated
+    stream.stream._repeated = repeated
     return stream
 
 
-def answer_of(stream: ChatStream, upstream: bytes, piece_bytes: int) -> bytes:
+def answer_of(stream: PricedStream, upstream: bytes, piece_bytes: int) -> bytes:
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
     return b"".join(map(stream.feed, pieces)) + stream.end()
 

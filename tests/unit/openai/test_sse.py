@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.sse import MAX_EVENT_BYTES, EventSplitter, EventTooLarge, data_of, with_data
+from gateway.wire.dialect import EventTooLarge
+from gateway.wire.sse import MAX_EVENT_BYTES, EventSplitter, data_of, with_data
 
 abandoned = st.sampled_from([b"\n", b"\r\n", b"\r"])
 lines = st.sampled_from(

@@ -15,16 +15,16 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from gateway.services.request.abandoned import DrainLimits
-from gateway.wire.openai.answer import rewrite_chat
-from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.vectors import (
-    LARGE_BYTES,
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.vectors import (
     MAX_VECTOR_BYTES,
     MOST_OPENINGS,
     TooManyVectors,
     without_vectors,
 )
+from gateway.wire.openai.answer.whole import LARGE_BYTES
 from tests import factories
+from tests.answers import rewrite_chat
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
 from tests.unit.request.test_request_service import Stage, stage
 from tests.waiting import soon

@@ -24,7 +24,7 @@ from gateway.providers.token_counting import (
     Tokenizer,
     load_tokenizer,
 )
-from gateway.wire.openai.observed import MAX_TEXT_CHARS, Observed
+from gateway.wire.observed import MAX_TEXT_CHARS, Observed
 from tests.factories import facts, price, read
 
 

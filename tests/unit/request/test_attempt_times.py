@@ -20,10 +20,10 @@ from gateway.services.request.admission import NOTHING_TAKEN
 from gateway.services.request.attempt import AdmittedRequest, Attempt, Attempts
 from gateway.services.request.meter import Meter
 from gateway.storage.ledger.documents import decode_event, encode_event
-from gateway.wire.openai.answer import ChatStream, chat_stream, response_stream, rewrite_chat
-from gateway.wire.openai.assemble import Assembler
+from gateway.wire.openai.answer.assemble import Assembler
 from gateway.wire.openai.usage import engine_queue_s
 from tests import factories
+from tests.answers import PricedStream, chat_stream, response_stream, rewrite_chat
 from tests.fakes import FakeClock, FakeEjections, FakeJournal
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
@@ -100,7 +100,7 @@ class Running:
             number=1,
             wanted_s=None if waited_s is None else now_s - waited_s,
         )
-        self.stream: ChatStream = chat_stream(
+        self.stream: PricedStream = chat_stream(
             model="assistant",
             cost=lambda _: None,
             wants_usage=True,

@@ -14,10 +14,11 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.settlement import Counted, Settlement, settle
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.providers.registry import build_providers
-from gateway.wire.openai.answer import AnswerStream
-from gateway.wire.openai.observed import Observed
+from gateway.wire.dialect import UpstreamRequest
+from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter
 from tests import factories
+from tests.answers import PricedStream
 from tests.factories import price
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -35,14 +36,15 @@ HELD_NUSD = 10**9
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
-def transcript(case: str) -> tuple[AnswerStream, bytes, bool]:
+def transcript(case: str) -> tuple[PricedStream, bytes, bool]:
     """Return a fresh rewriter, the upstream's bytes, and whether it reports running usage."""
     folder = GOLDEN / case
     described = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(described["operation"]))
     provider = build_providers(salt_key=b"golden")[described["provider"]]
     says_running = provider.asks_running_usage
-    stream = provider.stream(read, cost=lambda usage: "0.1", asked_running_usage=says_running)
+    call = UpstreamRequest(url="", headers={}, body=b"", asks_running_usage=says_running)
+    stream = PricedStream(provider.stream(read, call), lambda usage: "0.1")
     return stream, (folder / "upstream.sse").read_bytes(), says_running
 
 

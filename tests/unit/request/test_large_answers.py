@@ -15,8 +15,12 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import UpstreamError
-from gateway.services.request.upstream_answer import _LARGE_ANSWERS, MAX_ANSWER_BYTES, MAX_FED_BYTES
-from gateway.wire.openai.vectors import LARGE_BYTES
+from gateway.services.request.upstream_answer import (
+    _LARGE_ANSWERS,
+    LARGE_BYTES,
+    MAX_ANSWER_BYTES,
+    MAX_FED_BYTES,
+)
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import (

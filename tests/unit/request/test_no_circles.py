@@ -14,7 +14,7 @@ from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.services.deployments.state import Health, Slot
 from gateway.services.request.attempt import Attempt
-from gateway.wire.openai.observed import Observed
+from gateway.wire.observed import Observed
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
 from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece, rest_of

@@ -45,6 +45,7 @@ from gateway.services.request.service import CallerAnswer, RequestService
 from gateway.storage.budgets.idempotency import ClaimTable
 from gateway.storage.budgets.limits import LimitWindows
 from gateway.storage.postgres.database import Database
+from gateway.wire.openai.dialect import OpenAIDialect
 from gateway.wire.sse import MAX_EVENT_BYTES
 from tests import factories
 from tests.fakes import (
@@ -174,9 +175,22 @@ def body(**members: Any) -> bytes:
 
 async def rest_of(answer: CallerAnswer) -> bytes:
     """All of a streamed answer; returns when its attempt is settled, which may take a count."""
-    assert answer.rest is not None
-    sent = answer.body + b"".join([piece async for piece in answer.rest])
+    sent = await pieces_of(answer)
     await soon(lambda: answer.attempt.event, "the event")
+    return sent
+
+
+async def pieces_of(answer: CallerAnswer) -> bytes:
+    """All of a streamed answer as the edge sends it: an error becomes its last event."""
+    assert answer.rest is not None
+    sent = answer.body
+    try:
+        async for piece in answer.rest:
+            sent += piece
+    except RequestError as error:
+        operation = answer.attempt.request.body.facts.operation
+        sent += OpenAIDialect().error_event(operation, error.code, error.message)
+        error.with_traceback(None)  # as the edge does
     return sent
 
 
@@ -599,9 +613,7 @@ async def test_closing_settles_what_was_to_be_counted_and_had_not_begun() -> Non
     """A task that is cancelled before its first step runs nothing, not even its cleanup."""
     on = stage(FakeUpstreamAnswer([piece("a")]))
     answer = await on.answer(body(stream=True))
-    assert answer.rest is not None
-    async for _ in answer.rest:
-        pass
+    await pieces_of(answer)
     assert on.journal.events == []
     await on.abandoned.close()
     assert (on.event.outcome, on.event.usage_source) == (

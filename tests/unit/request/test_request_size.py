@@ -14,8 +14,8 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire.members import decode_members
-from gateway.wire.openai.request import read_request
-from gateway.wire.openai.request_size import (
+from gateway.wire.openai.request.read import read_request
+from gateway.wire.openai.request.size import (
     MAX_DECODED_BYTES,
     MAX_OUTPUT_TOKENS,
     TOOL_PREFACE_TOKENS,

@@ -23,16 +23,16 @@ from gateway.domain.policy.request_fields import (
 )
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
+from gateway.wire import json_bounds
 from gateway.wire.members import MalformedJson, decode_members, locate, replace
-from gateway.wire.openai import request_media, request_shape
-from gateway.wire.openai.request_needs import Needs
-from gateway.wire.openai.request_plain import PROMPTS, Fields, is_text, read_plain
-from gateway.wire.openai.request_size import choices_of, size_of
-from gateway.wire.openai.request_tools import features_of_tools, read_tools
+from gateway.wire.openai.request import media, names
+from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.plain import PROMPTS, Fields, is_text, read_plain
+from gateway.wire.openai.request.size import choices_of, size_of
+from gateway.wire.openai.request.tools import features_of_tools, read_tools
 
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
-SHORT_BYTES = 4096
 LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
@@ -53,8 +53,6 @@ _OBJECTS = {
     "response_format": by_folded(["type"]),
     "text": by_folded(["format"]),
 }
-_PROMPTS = ("messages", "prompt", "input", "instructions", "tools")
-_LABELS = frozenset({"role", "type"})
 _CONTROLS = by_folded(TEMPLATE_CONTROLS)
 _NONE: frozenset[str] = frozenset()
 # The members that `Fields` reads, for bodies so large that skipping the other members costs time.
@@ -83,14 +81,14 @@ def read_request(operation: Operation, body: bytes) -> RequestBody:
 
 
 def _read(operation: Operation, body: bytes) -> RequestBody:
-    is_large = len(body) >= request_shape.LARGE_BYTES
+    is_large = len(body) >= json_bounds.LARGE_BYTES
     if is_large:
-        request_shape.check_large(body)
+        json_bounds.check_large(body)
     members = decode_members(body)
     plain = read_plain(operation, body, members)
     if plain is None:
-        request_shape.check_names(members)
-        request_shape.check_sizes(members)
+        names.check_names(members)
+        names.check_sizes(members)
     places = locate(body, members)
     fields = plain or _decode_fields(_read_part(members) if is_large else body)
     if not fields.model:
@@ -157,26 +155,6 @@ def is_empty_input(read: RequestBody) -> bool:
     )
 
 
-def has_prompt_text(read: RequestBody) -> bool:
-    """Return True if a model has something to read besides its template.
-
-    Long inputs are not inspected.
-    """
-    places = [read.members[name] for name in _PROMPTS if name in read.members]
-    if any(place.end - place.start > SHORT_BYTES for place in places):
-        return True
-    todo = [msgspec.json.decode(read.body[place.start : place.end]) for place in places]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            todo.extend(inner for name, inner in value.items() if name not in _LABELS)
-        elif isinstance(value, list):
-            todo.extend(value)
-        elif value not in ("", None):  # token ids are numbers
-            return True
-    return False
-
-
 def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:
     """Return a body with only the members that are read."""
     return _encode({name: members[name] for name in _READ & members.keys()})
@@ -213,10 +191,10 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
     encoded = bytes(value)
     if encoded[:1] not in (b"{", b"["):
         return
-    if name in request_media.FREE_MEMBERS:
-        request_shape.check_depth(encoded)
+    if name in media.FREE_MEMBERS:
+        json_bounds.check_depth(encoded)
     elif name != PROMPTS[operation] or not is_text(value):
-        request_media.look(name, encoded, needs)
+        media.look(name, encoded, needs)
 
 
 def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
@@ -292,7 +270,7 @@ def _read_object(
             f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
         ) from None
     for inner in members:
-        request_shape.refuse_variant(inner, named, where=f"'{name}'")
+        names.refuse_variant(inner, named, where=f"'{name}'")
     return members
 
 

@@ -4,13 +4,13 @@ it, its text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.usage import usage_from_wire
 
+ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
 MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
 _OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
@@ -55,6 +55,7 @@ class Observed(msgspec.Struct, kw_only=True):
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
     _choices_per_prompt: int = 1
+    _read_usage: ReadUsage | None = None  # the dialect's
 
     def __repr__(self) -> str:
         return (
@@ -72,7 +73,8 @@ class Observed(msgspec.Struct, kw_only=True):
         """
         if not self._running:
             return None
-        read = {choice: usage_from_wire(raw) for choice, raw in self._running.items()}
+        assert self._read_usage is not None, "a running usage comes with its reader"
+        read = {choice: self._read_usage(raw) for choice, raw in self._running.items()}
         known = {choice: usage for choice, usage in read.items() if usage is not None}
         if len(known) < 2:
             return next(iter(known.values()), None)
@@ -121,12 +123,17 @@ class Observed(msgspec.Struct, kw_only=True):
             self.final = usage
 
     def note_running(
-        self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1
+        self,
+        usage: msgspec.Raw,
+        read: ReadUsage,
+        *,
+        choice: int = 0,
+        choices_per_prompt: int = 1,
     ) -> None:
-        """Take a running usage, undecoded."""
+        """Take a running usage, undecoded; `read` decodes it on demand."""
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
-        self._choices_per_prompt = choices_per_prompt
+        self._choices_per_prompt, self._read_usage = choices_per_prompt, read
 
     def note_text(self, text: str, *, choice: int = 0) -> None:
         """Take a piece of the answer, to be counted if the upstream reports no usage."""

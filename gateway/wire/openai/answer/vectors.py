@@ -12,7 +12,6 @@ from io import BytesIO
 
 import msgspec
 
-LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a thread
 MAX_VECTOR_BYTES = 2**20  # 32,768 decimals have about 700 KB; a longer value stays in place
 # Embeddings have at most 2,048 inputs at their source; each opening takes a microsecond.
 MOST_OPENINGS = 100_000

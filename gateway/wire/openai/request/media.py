@@ -17,14 +17,10 @@ import msgspec
 from gateway.domain.policy.known_members import by_folded
 from gateway.errors import InvalidRequest
 from gateway.wire.data_urls import holds_all
-from gateway.wire.openai.request_needs import Needs
-from gateway.wire.openai.request_shape import (
-    MAX_LOOKED_AT,
-    check_values,
-    is_numeric,
-    refuse_variant,
-)
-from gateway.wire.openai.request_tools import features_of_tools
+from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
+from gateway.wire.openai.request.names import refuse_variant
+from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.tools import features_of_tools
 
 _TOKENS = ("input", "prompt")  # may be arrays of numbers
 # Top-level members with names and values chosen by the caller: schemas, labels, and members that

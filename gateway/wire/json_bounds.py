@@ -1,4 +1,4 @@
-"""Bounds on the parts of a request body that take time to read: values, depth, escapes and names.
+"""Bounds on the parts of a JSON body that take time to read: values, depth, escapes.
 
 A body of 10 MiB can hold three million values. Decoding them took three seconds, in which every
 other caller waited. This module counts the values without decoding them.
@@ -6,23 +6,16 @@ other caller waited. This module counts the values without decoding them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-import msgspec
-
-from gateway.domain.policy.known_members import KNOWN_MEMBERS, NAMED_MEMBERS, folded
 from gateway.errors import InvalidRequest
 
 MAX_VALUES = 100_000
 MAX_LOOKED_AT = 40_000  # values that are decoded and inspected one by one, at a microsecond each
 MAX_DEPTH = 64
 MAX_ESCAPES = 2_000_000  # each takes 10 ns to read; a 10 MiB prompt of JSON in JSON has a million
-MAX_NAME_LETTERS = 256
 # A smaller body cannot hold more than `MAX_VALUES` values, nor take more than a few milliseconds.
 LARGE_BYTES = 100_000
-# Members that are partly decoded into objects, with their maximum size in bytes.
-MAX_BYTES = {"tools": 2**20, "stream_options": 2**10, "modalities": 2**10}
 
 _QUOTE, _COMMA, _BACKSLASH = b'"', b",", b"\\"
 _NUMERIC = b"0123456789 \t\r\n+-.eE[],"
@@ -83,45 +76,6 @@ def is_numeric(value: bytes) -> bool:
         raise _too_many("The prompt", MAX_VALUES)
     _check_depth_outside(value)
     return True
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise `InvalidRequest` if another parser may take a name for a member that matters."""
-    for name in names:
-        if name in KNOWN_MEMBERS:
-            continue
-        if len(name) > MAX_NAME_LETTERS:
-            raise InvalidRequest(
-                f"A member's name is longer than {MAX_NAME_LETTERS} letters: '{name[:40]}…'. "
-                "Nothing was sent."
-            )
-        refuse_variant(name, NAMED_MEMBERS, where="The body")
-
-
-def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
-    """Raise `InvalidRequest` if a name differs only by case from one of `named`, whose keys are
-    case-folded.
-    """
-    meant = named.get(name.lower() if name.isascii() else folded(name), name)
-    if meant != name:
-        raise InvalidRequest(
-            f"{where} has the member '{name[:64]}'. Some servers read it as '{meant}', others do "
-            f"not, so it could be read in two ways. Nothing was sent. Write '{meant}', or leave it "
-            "out.",
-            param=meant,
-        )
-
-
-def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
-    """Raise `InvalidRequest` if a member is to be decoded and too large for it."""
-    for name, most in MAX_BYTES.items():
-        value = members.get(name)
-        if value is not None and (size := memoryview(value).nbytes) > most:
-            raise InvalidRequest(
-                f"'{name}' has {size:,} bytes; at most {most:,} are read. Nothing was sent. "
-                "Send less.",
-                param=name,
-            )
 
 
 def _without_texts(value: bytes) -> bytes:

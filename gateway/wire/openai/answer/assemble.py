@@ -21,9 +21,9 @@ import msgspec
 from gateway.domain.policy.policy import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.errors import UpstreamError
-from gateway.wire.openai.answer_bounds import MAX_CHOICES, is_quick
+from gateway.wire.observed import Observed
+from gateway.wire.openai.bounds import MAX_CHOICES, is_quick
 from gateway.wire.openai.error import read_error
-from gateway.wire.openai.observed import Observed
 from gateway.wire.openai.usage import usage_from_wire
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.surrogates import without_halves
@@ -304,7 +304,10 @@ class Assembler:
             return
         if chunk.choices:
             observed.note_running(
-                chunk.usage, choice=chunk.choices[0].index, choices_per_prompt=self.choices
+                chunk.usage,
+                usage_from_wire,
+                choice=chunk.choices[0].index,
+                choices_per_prompt=self.choices,
             )
         elif (usage := usage_from_wire(chunk.usage)) is not None:
             self._last = chunk

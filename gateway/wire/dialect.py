@@ -1,0 +1,138 @@
+"""The neutral shapes between a client's dialect and an upstream's.
+
+A `Dialect` reads requests and writes errors for the clients of an endpoint. A provider writes the
+upstream's request and reads its answer. Both meet in the values of this module, so the services
+need no dialect's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestBody
+from gateway.wire.observed import Observed
+
+
+class UnreadableAnswer(ValueError):
+    """A complete answer that cannot be read; its text continues "something that is ..."."""
+
+
+class EventTooLarge(ValueError):
+    """One event of a stream is larger than any that is read."""
+
+
+class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
+    """One POST to a deployment, ready to send, with its credential. Header names are in lower case.
+
+    `is_assembled`: sent as a stream although its caller asked for a plain answer; the answer is
+    assembled from the stream. `is_streamed`: the answer comes in pieces, so that its first token
+    has its own deadline. `answer_type` is the content type of a plain answer for the caller; None
+    to keep the upstream's.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    asks_running_usage: bool = False
+    is_assembled: bool = False
+    is_streamed: bool = False
+    answer_type: str | None = None
+
+
+class UnpricedPart(Struct, frozen=True):
+    """A part of an answer that has room for the cost of `usage`.
+
+    The cost replaces `content[start:end]`, after `opening`; if it is unknown, `content` stays as it
+    is. `change` is made to the result.
+    """
+
+    usage: TokenUsage
+    content: bytes
+    start: int
+    end: int
+    opening: bytes
+    change: Callable[[bytes], bytes] | None = None
+
+
+AnswerPart = bytes | UnpricedPart
+
+
+def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
+    """Return a part with a change to its bytes; to an unpriced part it applies after the cost."""
+    if isinstance(part, bytes):
+        return change(part)
+    first = part.change
+    both = change if first is None else lambda content: change(first(content))
+    return replace(part, change=both)
+
+
+def written(part: AnswerPart, cost: Callable[[TokenUsage], str | None]) -> bytes:
+    """Return the bytes of a part; `cost` returns the plain dollars of a usage."""
+    if isinstance(part, bytes):
+        return part
+    content, text = part.content, cost(part.usage)
+    if text is not None:
+        pieces = (content[: part.start], part.opening, text.encode(), content[part.end :])
+        content = b"".join(pieces)
+    return content if part.change is None else part.change(content)
+
+
+class AnswerStream(Protocol):
+    """An upstream's stream, read and rewritten for the caller, in whatever framing it comes."""
+
+    @property
+    def content_type(self) -> str:
+        """The type of the caller's stream."""
+
+    @property
+    def observed(self) -> Observed:
+        """The observations so far."""
+
+    def feed(self, data: bytes) -> Sequence[AnswerPart]:
+        """Return the parts that `data` completes. Raises `EventTooLarge`."""
+
+    def end(self) -> Sequence[AnswerPart]:
+        """Return the last parts of a body that has ended."""
+
+
+class AnswerAssembler(Protocol):
+    """A plain answer that is assembled from a stream."""
+
+    @property
+    def observed(self) -> Observed:
+        """The observations so far."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes received so far."""
+
+    def feed(self, data: bytes) -> None:
+        """Take received bytes.
+
+        Raises `EventTooLarge`, or `UpstreamError` if the stream is too large or unreadable.
+        """
+
+    def end(self) -> None:
+        """Take the end of the body."""
+
+    def body(self) -> bytes:
+        """Return the upstream's plain answer. Raises `UpstreamError` if the stream has an error."""
+
+
+class Dialect(Protocol):
+    """The protocol of an endpoint's clients. An operation belongs to exactly one dialect."""
+
+    def read_request(self, operation: Operation, body: bytes) -> RequestBody:
+        """Parse a request. Raises `InvalidRequest` with the field and the fix."""
+
+    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+        """Return the body of an error answer."""
+
+    def error_event(self, operation: Operation, code: str, message: str) -> bytes:
+        """Return the event that ends a stream after its start."""

@@ -1,0 +1,399 @@
+"""Chat, completions and embeddings answers on their way back, whole and streamed.
+
+An answer passes through byte by byte except for two splices, `model` and `usage`. Running usage
+that only the gateway asked for is cut out, and so is a usage-only chunk that the caller did not ask
+for. Events are handled whole: at most one is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import msgspec
+
+from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.members import MalformedJson, locate, require_utf8
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.parts import places_in, spliced, without_usage
+from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
+from gateway.wire.openai.answer.shapes import (
+    ABSENT,
+    UNREADABLE,
+    AnswerChoice,
+    Chunk,
+    chunk_of,
+    decode_delta,
+    decode_usage,
+    is_there,
+    note_unread_event,
+    number_of,
+    usage_of,
+    without_halves_of_pairs,
+)
+from gateway.wire.openai.bounds import is_quick
+from gateway.wire.openai.error import error_event, read_error
+from gateway.wire.openai.usage import (
+    engine_queue_s,
+    stated_geo,
+    usage_from_groq,
+    usage_from_wire,
+    usage_of_embeddings,
+)
+from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
+from gateway.wire.surrogates import hidden
+
+_USAGE = b'"usage"'
+_encode = msgspec.json.Encoder().encode
+
+
+def rewrite_chat(
+    body: bytes, observed: Observed, *, model: str, is_empty: bool = False
+) -> AnswerPart:
+    """Return a whole chat, completions or embeddings answer for the caller.
+
+    Undecodable bodies pass unchanged.
+
+    `is_empty`: all texts of the embeddings request were empty.
+    """
+
+    def rewritten(text: bytes) -> AnswerPart:
+        return _rewritten_chat(text, observed, model=model, is_empty=is_empty)
+
+    try:
+        return rewritten(body)
+    except UNREADABLE:
+        return without_halves_of_pairs(body, rewritten)
+
+
+def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bool) -> AnswerPart:
+    require_utf8(body)
+    chunk = chunk_of(body)
+    places = places_in(body, chunk)
+    _note_chunk(observed, chunk)
+    has_vectors = is_there(chunk.data) and bytes(chunk.data) != b"[]"
+    usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else usage_of(chunk)
+    if (
+        usage is None or usage.output_tokens == 0 or observed.is_error
+    ):  # rare: the content matters only then
+        observed.has_content = observed.has_content or any(
+            _has_content(choice) for choice in chunk.choices or ()
+        )
+    if observed.is_error and has_vectors:
+        observed.has_content = True  # embeddings beside an error
+    if usage is not None:
+        observed.note_final(usage)
+        observed.stated_geo = stated_geo(chunk.usage)
+    else:
+        _collect_whole(observed, chunk)
+    observed.is_done = not observed.is_error
+    return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _has_content(choice: AnswerChoice) -> bool:
+    """Return True if a choice of a whole answer contains more than a role."""
+    return _holds_text(choice.message) or _has_token(choice)
+
+
+def _collect_whole(observed: Observed, chunk: Chunk) -> None:
+    """Keep the text of a plain answer without usage, so that the gateway can count it."""
+    if observed.collects_text or observed.final is not None:
+        return
+    observed.collects_text = True
+    for choice in chunk.choices or ():
+        _collect(observed, choice)
+    if (
+        observed.has_content and not observed.output_bytes
+    ):  # the text of this shape is unknown, so its size is counted
+        observed.note_unread(sum(len(bytes(choice.message)) for choice in chunk.choices or ()))
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatStream:
+    """A chat or completions stream for the caller.
+
+    Feed it the received bytes; it returns the bytes to send on.
+    """
+
+    content_type: ClassVar[str] = EVENT_STREAM
+    model: str
+    wants_usage: bool
+    wants_running_usage: bool
+    asked_running_usage: bool
+    observed: Observed
+    choices: int  # requested per prompt
+    _splitter: EventSplitter
+    # An event up to the end of its model name, as received and as sent on: the same for a whole
+    # stream.
+    _head: bytes = b""
+    _new_head: bytes = b""
+    _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
+    _choice: int = 0  # the choice of the repeating events
+
+    def feed(self, data: bytes) -> Sequence[AnswerPart]:
+        """Return the complete events in `data`, rewritten. Raises `EventTooLarge`."""
+        return [self._event(event) for event in self._splitter.feed(data)]
+
+    def end(self) -> Sequence[AnswerPart]:
+        """Return the last event of a body that has ended, if only the event's blank line is
+        missing.
+        """
+        event = last_event(self._splitter.end(), self.observed)
+        return [self._event(event)] if event else []
+
+    def _event(self, event: bytes) -> AnswerPart:
+        repetition = self._repeated.match(event)
+        if repetition is not None:
+            return self._repeat(repetition)
+        self._repeated.forget()
+        payload = data_of(event)
+        if payload is None or self.observed.is_done:
+            return self._late(payload) if self.observed.is_done else event
+        if payload == DONE:
+            return self._end(event)
+        try:
+            chunk = chunk_of(payload)
+        except UNREADABLE:
+            shown = hidden(event)
+            if shown is not None:
+                return changed(self._event(shown.text), shown.restored)
+            note_unread_event(self.observed, payload)
+            return event
+        _note_chunk(self.observed, chunk)
+        if is_there(chunk.error):
+            if (usage := usage_of(chunk)) is not None:
+                self.observed.note_final(usage)
+            # The `code` of vLLM's errors is a number, which strict clients cannot read.
+            return error_event("upstream_error", read_error(payload).message, is_responses=False)
+        rewritten = self._rewritten(event, payload, chunk)
+        if isinstance(rewritten, bytes):  # an event with the cost comes once
+            self._learn(event, rewritten, chunk)
+        return rewritten
+
+    def _repeat(self, new: Repetition) -> bytes:
+        """Record a repeating event's values, as `_note_chunk` and `_note_usage` would."""
+        self.observed.pieces += 1
+        if new.usage:
+            self.observed.note_running(
+                msgspec.Raw(new.usage),
+                usage_from_wire,
+                choice=self._choice,
+                choices_per_prompt=self.choices,
+            )
+        if self.observed.collects_text:
+            self.observed.note_text(new.text, choice=self._choice)
+        return new.event
+
+    def _learn(self, event: bytes, rewritten: bytes, chunk: Chunk) -> None:
+        """Compare the next events with this one, if only its text and its running usage can
+        change in them.
+        """
+        if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
+            return
+        choice = chunk.choices[0]
+        if choice.finish_reason is not None or chunk.x_groq is not ABSENT:
+            return
+        has_usage = is_there(chunk.usage)
+        if has_usage and self._keeps_usage(False, True):
+            return
+        self._choice = number_of(choice.index)
+        usage = bytes(chunk.usage) if has_usage else b""
+        self._repeated.learn(event, rewritten, delta=bytes(choice.delta), usage=usage)
+
+    def _end(self, event: bytes) -> bytes:
+        """Handle `[DONE]`; after an error it means nothing, because vLLM sends one after it
+        died.
+        """
+        observed = self.observed
+        observed.is_done = not observed.is_error
+        if observed.is_done and observed.final is None and not self.asked_running_usage:
+            observed.final = observed.running  # the upstream sent it unasked, and nothing followed
+        return event if observed.is_done else b""
+
+    def _late(self, payload: bytes | None) -> bytes:
+        """Drop everything after `[DONE]`, but meter a usage that has not come before."""
+        if self.observed.final is None and payload is not None and _USAGE in payload:
+            try:
+                usage = usage_of(decode_usage(payload))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                return b""
+            if usage is not None:
+                self.observed.note_final(usage)
+        return b""
+
+    def _note_usage(self, chunk: Chunk) -> bool:
+        """Meter the chunk's usage; return True if it is the final one.
+
+        The final usage comes in a chunk of its own or, with some providers, in the one that ends a
+        choice. The usage in any other chunk is a running figure, requested or not.
+        """
+        is_final = not chunk.choices or (
+            not self.asked_running_usage and any(choice.finish_reason for choice in chunk.choices)
+        )
+        if not is_final:
+            assert chunk.choices is not None
+            self._note_running(chunk.usage, chunk.choices[0])
+        elif (usage := usage_of(chunk)) is not None:
+            self.observed.note_final(usage)
+            self.observed.stated_geo = stated_geo(chunk.usage)
+        return is_final
+
+    def _note_running(self, usage: msgspec.Raw, choice: AnswerChoice) -> None:
+        self.observed.note_running(
+            usage,
+            usage_from_wire,
+            choice=number_of(choice.index),
+            choices_per_prompt=self.choices,
+        )
+
+    def _rewritten(self, event: bytes, payload: bytes, chunk: Chunk) -> AnswerPart:
+        usage = bytes(chunk.usage)
+        has_usage = is_there(chunk.usage)
+        is_final = has_usage and self._note_usage(chunk)
+        if not has_usage:
+            for choice in chunk.choices or ():
+                if choice.usage is not ABSENT:
+                    self._note_running(choice.usage, choice)
+        if has_usage and not chunk.choices and not self.wants_usage:
+            return b""
+        renames = chunk.model is not None and chunk.model != self.model
+        if not renames and not usage:
+            return event
+        keeps_usage = self._keeps_usage(is_final, has_usage)
+        try:
+            if is_final and keeps_usage:
+                return spliced(
+                    payload,
+                    places_in(payload, chunk),
+                    chunk,
+                    model=self.model,
+                    priced=self.observed.final,
+                    around=lambda new: with_data(event, new),
+                )
+            if usage and not keeps_usage:
+                payload = without_usage(payload, usage)
+            return with_data(event, self._renamed(payload) if renames else payload)
+        except MalformedJson:
+            return event
+
+    def _renamed(self, payload: bytes) -> bytes:
+        """Put in the caller's model name.
+
+        Searching for its position would cost more than everything else done to an event.
+        """
+        if not self._head or not payload.startswith(self._head):
+            place = locate(payload)["model"]
+            self._head = payload[: place.end]
+            self._new_head = payload[: place.start] + _encode(self.model)
+        return self._new_head + payload[len(self._head) :]
+
+    def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
+        if self.wants_running_usage:
+            return True
+        return self.wants_usage and (is_final or not has_usage or not self.asked_running_usage)
+
+
+def chat_stream(
+    *,
+    model: str,
+    wants_usage: bool,
+    wants_running_usage: bool,
+    asked_running_usage: bool,
+    choices: int = 1,
+    collects_text: bool = False,
+) -> ChatStream:
+    """Return a new chat stream.
+
+    `asked_running_usage`: the upstream was asked for usage on every chunk.
+    """
+    return ChatStream(
+        model=model,
+        wants_usage=wants_usage,
+        wants_running_usage=wants_running_usage,
+        asked_running_usage=asked_running_usage,
+        observed=Observed(collects_text=collects_text),
+        choices=choices,
+        _splitter=EventSplitter(),
+    )
+
+
+def _note_chunk(observed: Observed, chunk: Chunk) -> None:
+    """Record everything in a chunk except its usage."""
+    observed.upstream_id = chunk.id or observed.upstream_id
+    observed.service_tier = chunk.service_tier or observed.service_tier
+    observed.is_error = observed.is_error or is_there(chunk.error)
+    for choice in chunk.choices or ():
+        if observed.final is not None and _has_token(choice):
+            observed.final = None  # content after it: the figure did not cover the whole answer
+        observed.finish_reason = choice.finish_reason or observed.finish_reason
+        observed.has_content = observed.has_content or _has_token(choice)
+        if observed.collects_text:
+            _collect(observed, choice)
+    if (
+        chunk.choices and observed.has_content
+    ):  # content is not read again: that costs as much as all else
+        observed.pieces += 1
+    if chunk.metrics is not ABSENT:
+        observed.engine_queue_s = engine_queue_s(chunk.metrics)
+    if chunk.x_groq is not ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
+        observed.note_final(usage)  # sent whether or not it was asked for
+
+
+def _has_token(choice: AnswerChoice) -> bool:
+    """Return True if a chunk contains a token: the first one has only the role."""
+    return (is_there(choice.text) and bytes(choice.text) != b'""') or _holds_text(choice.delta)
+
+
+def _holds_text(message: msgspec.Raw) -> bool:
+    if not is_there(message):
+        return False
+    if not is_quick(message):
+        return True  # too long to be only a role
+    try:
+        return any(value for name, value in decode_delta(message).items() if name != "role")
+    except UNREADABLE:
+        return True  # an unknown shape, but it contains something
+
+
+def _collect(observed: Observed, choice: AnswerChoice) -> None:
+    """Keep the parts that a tokenizer would count: every text of the delta, tool calls included."""
+    whole = next(
+        (one for one in (choice.delta, choice.message, choice.text) if is_there(one)), None
+    )
+    if whole is None:
+        return
+    if not is_quick(whole):
+        observed.note_unread(memoryview(whole).nbytes)
+        return
+    try:
+        if whole is choice.text:
+            said: list[Any] = [msgspec.json.decode(whole)]
+        else:
+            said = [value for name, value in decode_delta(whole).items() if name != "role"]
+    except UNREADABLE:
+        observed.note_unread(memoryview(whole).nbytes)
+        return
+    for text in _texts(said):
+        observed.note_text(text, choice=number_of(choice.index))
+
+
+def _texts(said: list[Any]) -> list[str]:
+    """Return the strings in a delta's members: content, reasoning, and the names and arguments
+    of tool calls.
+    """
+    found: list[str] = []
+    for value in said:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, list):
+            calls = [call.get("function") for call in value if isinstance(call, dict)]
+            found += [
+                part
+                for call in calls
+                if isinstance(call, dict)
+                for part in call.values()
+                if type(part) is str
+            ]
+    return found

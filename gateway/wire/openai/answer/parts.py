@@ -1,0 +1,71 @@
+"""Splices into an answer: the caller's model name and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import MemberPlace
+from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.members import cut, locate, locate_one, replace
+from gateway.wire.openai.answer.shapes import ABSENT, Chunk, ResponseBody
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+
+_MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
+_FIRST, _NEXT = _COST + b":", b"," + _COST + b":"
+_encode = msgspec.json.Encoder().encode
+
+
+def places_in(body: bytes, answer: Chunk | ResponseBody) -> dict[str, MemberPlace]:
+    """Return the positions of the two replaceable members, as far as they are present.
+
+    Raises `MalformedJson` if one occurs twice.
+    """
+    found = {}
+    if answer.model is not None:
+        found["model"] = locate_one(body, _MODEL, _encode(answer.model))
+    if answer.usage is not ABSENT:
+        found["usage"] = locate_one(body, _USAGE, bytes(answer.usage))
+    return found
+
+
+def spliced(
+    body: bytes,
+    places: dict[str, MemberPlace],
+    answer: Chunk | ResponseBody,
+    *,
+    model: str,
+    priced: TokenUsage | None,
+    around: Callable[[bytes], bytes] | None = None,
+) -> AnswerPart:
+    """Return `body` with the caller's model name, and room for the cost of `priced`.
+
+    `around` puts the result into its event.
+    """
+    shift = 0
+    if answer.model is not None and answer.model != model:
+        place = places["model"]
+        longer = len(body)
+        body = replace(body, [(place, _MODEL, _encode(model))])
+        if "usage" in places and place.start < places["usage"].start:
+            shift = len(body) - longer
+    usage = bytes(answer.usage)
+    # Otherwise it is not a usage, and the priced one came in another member.
+    if priced is None or not usage.startswith(b"{") or len(usage) > MAX_USAGE_BYTES:
+        return body if around is None else around(body)
+    start = places["usage"].start + shift
+    own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
+    if own is not None:
+        return UnpricedPart(priced, body, start + own.start, start + own.end, b"", around)
+    inner = usage[:-1].rstrip()
+    end = start + len(inner)
+    return UnpricedPart(priced, body, end, end, _FIRST if inner == b"{" else _NEXT, around)
+
+
+def without_usage(payload: bytes, usage: bytes) -> bytes:
+    last = b',"usage":' + usage + b"}"
+    if payload.endswith(last):  # where vLLM and OpenAI write it: the event need not be walked
+        return payload[: -len(last)] + b"}"
+    return cut(payload, locate_one(payload, _USAGE, usage))

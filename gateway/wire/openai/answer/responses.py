@@ -1,0 +1,192 @@
+"""Answers of `/v1/responses` on their way back, whole and streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.members import locate, locate_one, replace, require_utf8
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.parts import places_in, spliced
+from gateway.wire.openai.answer.shapes import (
+    UNREADABLE,
+    ResponseBody,
+    ResponseEvent,
+    decode_event,
+    is_there,
+    note_unread_event,
+    number_of,
+    response_of,
+    usage_in,
+    usage_of,
+    without_halves_of_pairs,
+)
+from gateway.wire.openai.bounds import MAX_DECODED_BYTES, is_quick
+from gateway.wire.openai.error import error_event, read_error
+from gateway.wire.openai.usage import stated_geo, usage_from_wire, with_tool_calls
+from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
+from gateway.wire.surrogates import hidden
+
+_RESPONSE = b'"response"'
+_UNFINISHED = frozenset({"queued", "in_progress"})
+_FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+def rewrite_response(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
+    """Return a whole `/v1/responses` object for the caller. Undecodable bodies pass unchanged."""
+    try:
+        return _rewritten_response(body, observed, model=model)
+    except UNREADABLE:
+        return without_halves_of_pairs(
+            body, lambda text: _rewritten_response(text, observed, model=model)
+        )
+
+
+def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
+    require_utf8(body)
+    response = response_of(body)
+    places = locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response)
+    observed.is_unfinished = response.status in _UNFINISHED
+    _note_response(observed, response, is_last=not observed.is_unfinished)
+    observed.is_error = is_there(response.error)
+    if observed.final is None:
+        observed.collects_text = True
+        _collect_output(observed, response.output)
+    observed.has_content = observed.has_content or bytes(response.output) not in (
+        b"",
+        b"null",
+        b"[]",
+    )
+    if (
+        observed.has_content and observed.final is None and not observed.output_bytes
+    ):  # items without any known text
+        observed.note_unread(len(bytes(response.output)))
+    observed.is_done = not observed.is_error
+    return spliced(body, places, response, model=model, priced=observed.final)
+
+
+def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
+    """Keep the parts of a response's items that a tokenizer would count: each text, name and
+    argument.
+    """
+    if not is_quick(output):
+        observed.note_unread(memoryview(output).nbytes)
+        return
+    try:
+        items = msgspec.json.decode(output) if is_there(output) else []
+    except UNREADABLE:
+        return
+    for place, item in enumerate(items if isinstance(items, list) else []):
+        if not isinstance(item, dict):
+            continue
+        parts = [
+            item,
+            *(part for name in ("content", "summary") for part in _objects(item.get(name))),
+        ]
+        for part in parts:
+            for name in ("text", "refusal", "name", "arguments", "input"):
+                if isinstance(part.get(name), str):
+                    observed.note_text(part[name], choice=place)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+@dataclass(slots=True, kw_only=True)
+class ResponseStream:
+    """A `/v1/responses` stream for the caller."""
+
+    content_type: ClassVar[str] = EVENT_STREAM
+    model: str
+    observed: Observed
+    _splitter: EventSplitter
+
+    def feed(self, data: bytes) -> Sequence[AnswerPart]:
+        """Return the complete events in `data`, rewritten. Raises `EventTooLarge`."""
+        return [self._event(event) for event in self._splitter.feed(data)]
+
+    def end(self) -> Sequence[AnswerPart]:
+        """Return the last event of a body that has ended, if only the event's blank line is
+        missing.
+        """
+        event = last_event(self._splitter.end(), self.observed)
+        return [self._event(event)] if event else []
+
+    def _event(self, event: bytes) -> AnswerPart:
+        payload = data_of(event)
+        if payload is None or payload == DONE:
+            return event
+        try:
+            decoded = decode_event(payload)
+            self._note_delta(decoded)
+            is_bare = decoded.type is None and is_there(decoded.error)
+            self.observed.is_error = (
+                self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
+            )
+            if is_bare:  # another dialect's: official clients reject an event without a type
+                if (usage := usage_in(payload)) is not None:
+                    self.observed.note_final(usage)
+                return error_event("upstream_error", read_error(payload).message, is_responses=True)
+            if not bytes(decoded.response):
+                return event
+            return changed(self._rewritten(payload, decoded), lambda new: with_data(event, new))
+        except UNREADABLE:
+            shown = hidden(event)
+            if shown is not None:
+                return changed(self._event(shown.text), shown.restored)
+            note_unread_event(self.observed, payload)
+            return event
+
+    def _note_delta(self, decoded: ResponseEvent) -> None:
+        if ".delta" not in (decoded.type or ""):
+            return
+        self.observed.final = None  # as in a chat: content after it makes it a running figure
+        self.observed.has_content = True
+        self.observed.pieces += 1
+        if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
+            self.observed.note_text(
+                msgspec.json.decode(decoded.delta), choice=number_of(decoded.output_index)
+            )
+
+    def _rewritten(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
+        body = bytes(decoded.response)
+        response = response_of(body)
+        is_last = decoded.type in _FINAL_RESPONSE_EVENTS
+        _note_response(self.observed, response, is_last=is_last)
+        self.observed.is_done = self.observed.is_done or is_last
+        place = locate_one(payload, _RESPONSE, body)
+        return spliced(
+            body,
+            locate(body),
+            response,
+            model=self.model,
+            priced=self.observed.final if is_last else None,
+            around=lambda new: replace(payload, [(place, _RESPONSE, new)]),
+        )
+
+
+def response_stream(*, model: str, collects_text: bool = False) -> ResponseStream:
+    """Return a new `/v1/responses` stream."""
+    return ResponseStream(
+        model=model,
+        observed=Observed(collects_text=collects_text),
+        _splitter=EventSplitter(),
+    )
+
+
+def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool) -> None:
+    observed.upstream_id = response.id or observed.upstream_id
+    observed.service_tier = response.service_tier or observed.service_tier
+    observed.finish_reason = response.status or observed.finish_reason
+    if not is_last:
+        if is_there(response.usage):
+            observed.note_running(response.usage, usage_from_wire)
+    elif (usage := usage_of(response)) is not None:
+        observed.note_final(with_tool_calls(usage, response.output))
+        observed.stated_geo = stated_geo(response.usage)

@@ -1,0 +1,184 @@
+"""The members of OpenAI answers that are read, and decoders that no answer can break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.members import MalformedJson
+from gateway.wire.observed import Observed
+from gateway.wire.openai.bounds import SMALL_BYTES, decode_few
+from gateway.wire.openai.usage import usage_from_wire
+from gateway.wire.surrogates import hidden
+
+Known = TypeVar("Known", bound=msgspec.Struct)
+MAX_INDEX_DIGITS = 10
+ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` accepts only null
+
+# Whatever bytes an upstream sends, reading them returns a value or nothing.
+UNREADABLE = (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError)
+
+
+class AnswerChoice(msgspec.Struct):
+    index: msgspec.Raw = ABSENT
+    finish_reason: str | None = None
+    message: msgspec.Raw = ABSENT
+    delta: msgspec.Raw = ABSENT
+    text: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT  # Moonshot's streams put it here
+
+
+class Chunk(msgspec.Struct):
+    """The relevant members of a chat or completions chunk, or of a whole answer."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[AnswerChoice] | None = None
+    usage: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+    service_tier: str | None = None
+    x_groq: msgspec.Raw = ABSENT
+    data: msgspec.Raw = ABSENT  # embeddings
+    metrics: msgspec.Raw = ABSENT
+
+
+class UsageBody(msgspec.Struct):
+    usage: msgspec.Raw = ABSENT
+
+
+class ResponseBody(msgspec.Struct):
+    """A response object of `/v1/responses`."""
+
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    output: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+    service_tier: str | None = None
+
+
+class ResponseEvent(msgspec.Struct):
+    """One event of a `/v1/responses` stream."""
+
+    type: str | None = None
+    response: msgspec.Raw = ABSENT
+    delta: msgspec.Raw = ABSENT
+    output_index: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+
+
+def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Return the same struct with every member as undecoded bytes."""
+    fields: list[tuple[str, Any, Any]] = [
+        (name, msgspec.Raw, ABSENT) for name in kind.__struct_fields__
+    ]
+    return msgspec.defstruct(f"Raw{kind.__name__}", fields)
+
+
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
+decode_usage = msgspec.json.Decoder(UsageBody).decode
+_decode_response = msgspec.json.Decoder(ResponseBody).decode
+_decode_text = msgspec.json.Decoder(str | None).decode
+_RawChoice, _RawChunk, _RawResponse = (
+    _undecoded(AnswerChoice),
+    _undecoded(Chunk),
+    _undecoded(ResponseBody),
+)
+_decode_raw_chunk = msgspec.json.Decoder(_RawChunk).decode
+_decode_raw_response = msgspec.json.Decoder(_RawResponse).decode
+decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
+decode_event = msgspec.json.Decoder(ResponseEvent).decode
+
+
+def chunk_of(payload: bytes) -> Chunk:
+    """Decode a chunk or a whole answer.
+
+    Raises `msgspec.DecodeError`, also if there are more choices than any request asks for.
+
+    A member that is only recorded may have an unexpected type. It is then left out, and the usage
+    beside it is still read.
+    """
+    if len(payload) < SMALL_BYTES:
+        try:
+            return _decode_chunk(payload)
+        except msgspec.ValidationError:
+            pass
+    raw: Any = _decode_raw_chunk(payload)
+    chunk = _with_texts(Chunk(), raw)
+    if is_there(raw.choices):
+        chunk.choices = [
+            _with_texts(AnswerChoice(), choice) for choice in decode_few(raw.choices, _RawChoice)
+        ]
+    return chunk
+
+
+def response_of(body: bytes) -> ResponseBody:
+    """Decode a response object like `chunk_of`."""
+    try:
+        return _decode_response(body)
+    except msgspec.ValidationError:
+        return _with_texts(ResponseBody(), _decode_raw_response(body))
+
+
+def _with_texts(known: Known, raw: Any) -> Known:
+    """Copy the members of `raw`: undecoded ones as bytes, the others if they are texts."""
+    for name in known.__struct_fields__:
+        value = getattr(raw, name)
+        if isinstance(getattr(known, name), msgspec.Raw):
+            setattr(known, name, value)
+        elif is_there(value) and name != "choices":
+            with suppress(*UNREADABLE):
+                setattr(known, name, _decode_text(value))
+    return known
+
+
+def is_there(raw: msgspec.Raw) -> bool:
+    """Return True if a member was sent with a value other than null."""
+    return raw is not ABSENT and bytes(raw) != b"null"
+
+
+def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
+    return usage_from_wire(answer.usage) if is_there(answer.usage) else None
+
+
+def usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that an answer reports, if any.
+
+    An error may report it too: an upstream that reports work is believed.
+    """
+    try:
+        return usage_of(decode_usage(body))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def note_unread_event(observed: Observed, payload: bytes) -> None:
+    """Count an event that passes on unread; its usage may still be readable."""
+    observed.note_unread(len(payload))
+    if (usage := usage_in(payload)) is not None:
+        observed.note_final(usage)
+
+
+def number_of(index: msgspec.Raw) -> int:
+    """Return a choice's index; 0 if it is not a number."""
+    digits = bytes(index)
+    return int(digits) if len(digits) < MAX_INDEX_DIGITS and digits.isdigit() else 0
+
+
+def without_halves_of_pairs(body: bytes, rewrite: Callable[[bytes], AnswerPart]) -> AnswerPart:
+    """Rewrite a body that is unreadable only because of half a surrogate pair; any other stays
+    unchanged.
+    """
+    shown = hidden(body)
+    if shown is None:
+        return body
+    try:
+        return changed(rewrite(shown.text), shown.restored)
+    except UNREADABLE:
+        return body

@@ -1,0 +1,68 @@
+"""Complete answers of every operation on their way back, readable or not."""
+
+from __future__ import annotations
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.request.request import RequestBody
+from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
+from gateway.wire.inflate import inflated
+from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.chat import rewrite_chat
+from gateway.wire.openai.answer.responses import rewrite_response
+from gateway.wire.openai.answer.shapes import usage_in
+from gateway.wire.openai.answer.vectors import TooManyVectors, without_vectors
+from gateway.wire.openai.request.read import is_empty_input
+
+MAX_PARSED_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
+LARGE_BYTES = 2**20  # reading a smaller answer takes a few milliseconds, vectors included
+
+
+def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
+    """Return a complete answer for the caller; record its metadata in `observed`.
+
+    An answer of an unknown shape passes unchanged. Raises `UnreadableAnswer` if it is no JSON
+    object, or has more vectors than any request asks for.
+    """
+    facts = read.facts
+    if facts.operation is Operation.EMBEDDINGS:
+        return _rewrite_embeddings(read, body, observed)
+    if facts.operation is Operation.RESPONSES:
+        part = rewrite_response(body, observed, model=facts.model)
+    else:
+        part = rewrite_chat(body, observed, model=facts.model)
+    if not observed.is_done and not observed.is_error:
+        observed.note_unread(len(inflated(body)))
+        _note_unknown(body, observed)
+    return part
+
+
+def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
+    """Rewrite an embeddings answer; of a large one, all but its vectors."""
+    try:
+        short = without_vectors(body) if len(body) >= LARGE_BYTES else None
+    except TooManyVectors:
+        raise UnreadableAnswer("no answer to as many inputs as were sent") from None
+    text = body if short is None else short.text
+    if len(text) > MAX_PARSED_BYTES:
+        return body  # its vectors have an unknown form; the estimate uses only the input
+    part = rewrite_chat(text, observed, model=read.facts.model, is_empty=is_empty_input(read))
+    if not observed.is_done and not observed.is_error:
+        _note_unknown(text, observed)
+    return part if short is None else changed(part, short.restored)
+
+
+def _note_unknown(body: bytes, observed: Observed) -> None:
+    """Record the usage of an answer of an unknown shape.
+
+    Raises `UnreadableAnswer` for a proxy's page or half an answer with status 200.
+    """
+    text = inflated(body)
+    if text is not body and (usage := usage_in(text)) is not None:
+        observed.note_final(usage)
+    try:
+        require_object(body)
+    except MalformedJson:
+        raise UnreadableAnswer("no JSON") from None
+    if (usage := usage_in(body)) is not None:
+        observed.note_final(usage)

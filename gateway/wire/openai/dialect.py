@@ -1,0 +1,28 @@
+"""The dialect of OpenAI's clients: chat completions, completions, responses and embeddings."""
+
+from __future__ import annotations
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.request.request import RequestBody
+from gateway.errors import InvalidRequest
+from gateway.wire.openai import error
+from gateway.wire.openai.request.read import read_request
+
+
+class OpenAIDialect:
+    """Reads the requests of OpenAI's clients and writes their errors."""
+
+    def read_request(self, operation: Operation, body: bytes) -> RequestBody:
+        """Parse a request. Raises `InvalidRequest` with the field and the fix."""
+        read = read_request(operation, body)
+        if operation is Operation.CHAT and "messages" not in read.members:
+            raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
+        return read
+
+    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+        """Return the body of an error answer."""
+        return error.error_body(code, message, param=param)
+
+    def error_event(self, operation: Operation, code: str, message: str) -> bytes:
+        """Return the event that ends a stream after its start."""
+        return error.error_event(code, message, is_responses=operation is Operation.RESPONSES)
