@@ -210,7 +210,7 @@ class Stage:
         )
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
-        refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
+        refusals = Refusals(RefusalStore(database).write, clock, journal_id=worker)
         admission = Admission(
             budget_leases=budget_leases,
             limiter=limiter,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -44,15 +44,9 @@ _SAID_IN = (
 )
 
 
-class Tokenizer(Protocol):
-    """Counts the tokens of texts; called in the counting thread, so it must release the
-    interpreter's lock.
-    """
-
-    def __call__(self, texts: Sequence[str]) -> int:
-        """Return the tokens of all texts together."""
-
-
+# Counts the tokens of all texts together, in the counting thread: it must release the interpreter's
+# lock.
+Tokenizer = Callable[[Sequence[str]], int]
 LoadTokenizer = Callable[[str], Tokenizer]
 
 

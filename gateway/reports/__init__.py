@@ -39,7 +39,6 @@ from gateway.reports.questions.past_requests import Past, recent_traffic
 from gateway.reports.questions.residency import (
     RefusedRequests,
     ResidencyMonth,
-    Sent,
     residency_month,
 )
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
@@ -99,7 +98,6 @@ __all__ = [
     "ReportKind",
     "Reports",
     "ResidencyMonth",
-    "Sent",
     "Spender",
     "arithmetic",
     "ask",

@@ -48,7 +48,7 @@ def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
     claims = Claims(
         ClaimTable(database), clock, secret=claim_secret(context.peppers[-1]), journal_id=worker
     )
-    refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
+    refusals = Refusals(RefusalStore(database).write, clock, journal_id=worker)
     admission = Admission(
         budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
     )

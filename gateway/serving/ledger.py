@@ -10,7 +10,6 @@ from socket import gethostname
 from gateway.domain.ledger.health import LedgerHealth
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.ledger.health import ledger_health
 from gateway.services.ledger.months import AHEAD
 from gateway.services.ledger.watch import LedgerWatch
 from gateway.services.ledger.writer import CommittedBatch, EventWriter, write_left
@@ -37,7 +36,18 @@ class LedgerParts:
 
     def health(self) -> LedgerHealth:
         """Return the ledger's health, from memory."""
-        return ledger_health(self.own, self.writer, self.meter)
+        journal, writer, meter = self.own.stats(), self.writer, self.meter
+        return LedgerHealth(
+            journal_used_bytes=journal.used_bytes,
+            journal_max_bytes=journal.max_bytes,
+            oldest_unsettled_s=journal.oldest_intent_age_s,
+            writer_lag_s=writer.lag_s if meter.waiting_events else None,
+            waiting_events=meter.waiting_events,
+            is_full=self.own.is_full,
+            is_gone=self.own.is_gone,
+            journal_room_bytes=journal.room_bytes,
+            failing_since_s=writer.failing_s,
+        )
 
 
 def open_journal(context: ProcessContext) -> OwnJournal:

@@ -63,7 +63,7 @@ def build_parts(context: ProcessContext) -> Worker:
         dispatch=dispatch,
         shedding=_shedding(context, ledger),
         refresher=_refresher(context, own.journal_id),
-        reads=OwnReads(allowances.limiter),
+        reads=OwnReads(allowances.limiter.admit_read),
         shared=build_shared_jobs(context),
         supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
     )

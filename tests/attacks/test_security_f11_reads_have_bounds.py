@@ -41,7 +41,7 @@ async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
         admission.wait(60)
         return "red"
 
-    reads = OwnReads(Unlimited(), patience_s=30)
+    reads = OwnReads(Unlimited().admit_read, patience_s=30)
     flood = [asyncio.create_task(reads.read("red", (), hang)) for _ in range(40)]
     await soon(lambda: len(began) == AT_ONCE_PER_TEAM, "the first reads of red")
     assert await reads.read("blue", (), lambda: "blue") == "blue"
@@ -56,7 +56,7 @@ async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> 
     earlier would admit too many.
     """
     admission, ended = threading.Event(), list[bool]()
-    reads = OwnReads(Unlimited(), patience_s=0.05)
+    reads = OwnReads(Unlimited().admit_read, patience_s=0.05)
     for _ in range(AT_ONCE_PER_TEAM):
         with pytest.raises(Unavailable, match="did not answer within"):
             await reads.read("red", (), lambda: ended.append(admission.wait(60)))

@@ -11,8 +11,7 @@ from sqlalchemy import text
 from gateway import reports
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.domain.routing.replay import Alike
-from gateway.reports.questions.past_requests import PastSpend
+from gateway.domain.routing.replay import Alike, PastSpend
 from gateway.reports.report import Dataset
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

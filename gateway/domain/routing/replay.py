@@ -140,6 +140,23 @@ class PastRequest(NamedTuple):
         )
 
 
+class PastSpeed(NamedTuple):
+    """A deployment's answer times: medians, None if nothing was measured."""
+
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+class PastSpend(NamedTuple):
+    """A key's spending within a quarter of an hour; unknown costs count at their hold."""
+
+    team: str
+    project: str | None
+    key_id: str
+    slot_s: int
+    nusd: int
+
+
 class Pace(NamedTuple):
     """A deployment's speed in the replayed past."""
 

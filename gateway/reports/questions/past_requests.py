@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gateway.domain.money import nusd_from_usd
 from gateway.domain.policy.policy import Operation
-from gateway.domain.routing.replay import Alike, PastRequest
+from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 
@@ -58,23 +58,6 @@ SELECT account, CAST(extract(epoch FROM starts_at) AS bigint) AS starts_s, sum(a
   amount_usd
 FROM finance.budget_grants GROUP BY 1, 2
 """
-
-
-class PastSpeed(NamedTuple):
-    """A deployment's answer times: medians, None if nothing was measured."""
-
-    ttft_s: float | None
-    tpot_s: float | None
-
-
-class PastSpend(NamedTuple):
-    """A key's spending within a quarter of an hour; unknown costs count at their hold."""
-
-    team: str
-    project: str | None
-    key_id: str
-    slot_s: int
-    nusd: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 
+from gateway.domain.residency.sent import SentAttempts
 from gateway.reports.sources.connection import ReadSnapshot
 
 # Real events by the day they were received. Adjustments change only money and move no data.
@@ -43,30 +44,6 @@ _UNTIL = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """Attempts that agree in every field that residency depends on.
-
-    Places are region names as recorded.
-    """
-
-    day: date
-    policy_version: int
-    policy_sha256: str
-    data_class: str
-    data_tags: frozenset[str]
-    class_source: str
-    gateway_region: str
-    deployment: str
-    region: str
-    host: str
-    at_rest: str
-    telemetry: str
-    attempts: int
-    requests: int
-    contradicted: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRequests:
     """Requests that residency rules kept from being sent anywhere."""
 
@@ -83,7 +60,7 @@ class ResidencyMonth:
     `until` is the recording time of its newest event; None without events.
     """
 
-    sent: Sequence[Sent]
+    sent: Sequence[SentAttempts]
     refused: Sequence[RefusedRequests]
     until: datetime | None
 
@@ -96,7 +73,7 @@ def residency_month(
     bounds = {"team": team, "first": first, "next": next_first}
     return ResidencyMonth(
         sent=[
-            Sent(
+            SentAttempts(
                 **{
                     **row,
                     "data_tags": frozenset(row["data_tags"]),

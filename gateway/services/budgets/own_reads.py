@@ -5,35 +5,30 @@ deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.errors import Unavailable
 from gateway.services.budgets.limiter import LimitGrant
 
 T = TypeVar("T")
+Admit = Callable[[Sequence[LimitedBy]], Awaitable[LimitGrant]]
 
 PATIENCE_S = 3.0  # seconds that a caller waits; `reports.open` ends the read itself after as long
 THREADS = 8  # one per connection of the reports' pool
 AT_ONCE_PER_TEAM = 2
 
 
-class TeamLimiter(Protocol):
-    """Admits reads under the team's limits; `services.budgets.limiter.TeamLimiter` implements
-    it.
+class OwnReads:
+    """A thread pool for reads, so that slow or numerous reads delay no other job of this worker.
+
+    `admit` counts a read under its team's limits, or raises `RateLimited`.
     """
 
-    async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
-        """Count one request. Raises `RateLimited`."""
-
-
-class OwnReads:
-    """A thread pool for reads, so that slow or numerous reads delay no other job of this worker."""
-
-    def __init__(self, limiter: TeamLimiter, *, patience_s: float = PATIENCE_S) -> None:
-        self._limiter, self._patience_s = limiter, patience_s
+    def __init__(self, admit: Admit, *, patience_s: float = PATIENCE_S) -> None:
+        self._admit, self._patience_s = admit, patience_s
         self._threads = ThreadPoolExecutor(THREADS, "own-reads")
         self._teams: dict[str, asyncio.Semaphore] = {}
 
@@ -42,7 +37,7 @@ class OwnReads:
 
         Raises `RateLimited`, `Unavailable` if it takes too long, and any error of `work`.
         """
-        (await self._limiter.admit_read(limited)).settle(None)
+        (await self._admit(limited)).settle(None)
         places = self._teams.setdefault(team, asyncio.Semaphore(AT_ONCE_PER_TEAM))
         try:
             async with asyncio.timeout(self._patience_s):

@@ -37,13 +37,6 @@ class SampleStore(Protocol):
         """Delete old samples."""
 
 
-class SamplingLeadership(Protocol):
-    """Elects the one worker that samples for all."""
-
-    def is_mine(self) -> bool:
-        """Return True if this worker is the leader. Raises `DatabaseUnavailable`."""
-
-
 class EngineWatch:
     """Samples the engines of the current policy version; `policy` returns None before the first.
 
@@ -57,12 +50,12 @@ class EngineWatch:
         policy: Callable[[], PolicyVersion | None],
         look_at: Callable[[Deployment], EngineSample],
         store: SampleStore,
-        leadership: SamplingLeadership,
+        is_leader: Callable[[], bool],
         clock: Clock,
         after_round: Callable[[datetime], None] = lambda now: None,
     ) -> None:
         self._policy, self._look_at, self._store = policy, look_at, store
-        self._leadership, self._clock, self._after_round = leadership, clock, after_round
+        self._is_leader, self._clock, self._after_round = is_leader, clock, after_round
         self._forgot_at: datetime | None = None
 
     async def run(self) -> None:
@@ -78,7 +71,7 @@ class EngineWatch:
         if policy is None:
             return
         try:
-            if not await asyncio.to_thread(self._leadership.is_mine):
+            if not await asyncio.to_thread(self._is_leader):
                 return
             await self._round(policy)
         except OperatorError as problem:

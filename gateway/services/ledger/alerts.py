@@ -8,7 +8,7 @@ loses nothing. An alert may then arrive twice, with the same id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -65,25 +65,12 @@ class AlertStore(Protocol):
         """Return the number of alerts that are neither delivered nor given up."""
 
 
-class AlertReceiver(Protocol):
-    """The receiver of posted alerts; `providers.webhook.Webhook` implements it."""
-
-    async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
-        """Deliver one alert within seconds. Raises `NotDelivered`."""
-
-
-class AlertLeadership(Protocol):
-    """Elects the one worker that does this for all."""
-
-    def is_mine(self) -> bool:
-        """Return True if this worker is the leader. Raises `DatabaseUnavailable`."""
-
-
 class BudgetAlerts:
     """Raises, announces and delivers budget alerts.
 
-    `policy` returns the current version, None before the first; `draw` returns a number from 0 to
-    1.
+    `deliver` sends one alert within seconds, or raises `NotDelivered`. `is_leader` returns True in
+    the one worker that does this for all, or raises `DatabaseUnavailable`. `policy` returns the
+    current version, None before the first; `draw` returns a number from 0 to 1.
 
     `on_raised` is called with each alert, `on_given_up` with each that is no longer tried.
     `on_waiting` is called with the number of alerts to deliver: 0 in workers that do not lead and
@@ -94,17 +81,17 @@ class BudgetAlerts:
         self,
         *,
         store: AlertStore,
-        receiver: AlertReceiver,
+        deliver: Callable[[BudgetAlert, Alerts], Awaitable[None]],
         policy: Callable[[], PolicyVersion | None],
-        leadership: AlertLeadership,
+        is_leader: Callable[[], bool],
         clock: Clock,
         draw: Callable[[], float],
         on_raised: Callable[[BudgetAlert], None],
         on_given_up: Callable[[], None],
         on_waiting: Callable[[int], None],
     ) -> None:
-        self._store, self._receiver, self._policy = store, receiver, policy
-        self._leadership, self._clock, self._draw = leadership, clock, draw
+        self._store, self._deliver_one, self._policy = store, deliver, policy
+        self._is_leader, self._clock, self._draw = is_leader, clock, draw
         self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
         self._announced: list[UUID] = []  # logged, but perhaps not recorded in Postgres yet
         self._unwritten: Delivery | None = None  # the last delivery try, likewise
@@ -121,7 +108,7 @@ class BudgetAlerts:
         """
         try:
             await self._write()
-            if not await asyncio.to_thread(self._leadership.is_mine):
+            if not await asyncio.to_thread(self._is_leader):
                 self._on_waiting(0)
                 return False
             await self._raise()
@@ -192,7 +179,7 @@ class BudgetAlerts:
             return self._given_up(alert)
         tries = alert.tries + 1
         try:
-            await self._receiver.send(alert, alerts)
+            await self._deliver_one(alert, alerts)
         except NotDelivered as problem:
             now = self._clock.now()
             pause_s = retry_pause_s(tries, draw=self._draw())

@@ -8,41 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Protocol
 
 from gateway.domain.places.facts import Fact
 from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion
 from gateway.domain.residency.rules import denials, rules_for
+from gateway.domain.residency.sent import SentAttempts
 from gateway.errors import InvalidRequest
-
-
-class SentAttempts(Protocol):
-    """Attempts that agree in everything that residency depends on;
-    `reports.questions.residency.Sent` is one.
-    """
-
-    @property
-    def day(self) -> date: ...
-    @property
-    def policy_version(self) -> int: ...
-    @property
-    def policy_sha256(self) -> str: ...
-    @property
-    def data_class(self) -> str: ...
-    @property
-    def data_tags(self) -> frozenset[str]: ...
-    @property
-    def gateway_region(self) -> str: ...
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def attempts(self) -> int: ...
-    @property
-    def contradicted(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

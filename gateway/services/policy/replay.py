@@ -21,6 +21,8 @@ from gateway.domain.routing.replay import (
     Ordering,
     Pace,
     PastRequest,
+    PastSpeed,
+    PastSpend,
     Place,
     Refusal,
     cost_after_nusd,
@@ -29,30 +31,6 @@ from gateway.domain.routing.replay import (
     ordering_of,
 )
 from gateway.services.policy.past_prices import PastPrices
-
-
-class Speed(Protocol):
-    """The medians of a deployment's answer times, None if nothing was measured."""
-
-    @property
-    def ttft_s(self) -> float | None: ...
-    @property
-    def tpot_s(self) -> float | None: ...
-
-
-class Spent(Protocol):
-    """The spending of a key within a quarter of an hour."""
-
-    @property
-    def team(self) -> str: ...
-    @property
-    def project(self) -> str | None: ...
-    @property
-    def key_id(self) -> str: ...
-    @property
-    def slot_s(self) -> int: ...
-    @property
-    def nusd(self) -> int: ...
 
 
 class PastSource(Protocol):
@@ -66,10 +44,10 @@ class PastSource(Protocol):
     def requests(self) -> Iterator[Sequence[PastRequest]]:
         """Yield every attempt in time order."""
 
-    def speeds(self) -> Mapping[str, Speed]:
+    def speeds(self) -> Mapping[str, PastSpeed]:
         """Return each deployment's answer times."""
 
-    def spent_before(self, first: datetime) -> Iterable[Spent]:
+    def spent_before(self, first: datetime) -> Iterable[PastSpend]:
         """Yield the spending from `first` until this past begins."""
 
     def grants(self) -> Mapping[tuple[str, int], int]:
@@ -131,7 +109,7 @@ class RouteTally:
         found = {way: moved.requests for way, moved in self.ways.items() if way.before != way.after}
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
-    def latency(self, speeds: Mapping[str, Speed]) -> Latency:
+    def latency(self, speeds: Mapping[str, PastSpeed]) -> Latency:
         """Return the latency before and after: each deployment's medians, weighted by its
         requests.
         """
@@ -166,7 +144,7 @@ class Replay:
     tallies: tuple[RouteTally, ...]
     regions_before: Mapping[str, int]
     regions_after: Mapping[str, int]
-    speeds: Mapping[str, Speed]
+    speeds: Mapping[str, PastSpeed]
     earlier_attempts: int
     earlier_cost_nusd: int
 
@@ -357,7 +335,7 @@ class _Run:
         )
 
 
-def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
+def _paces(speeds: Mapping[str, PastSpeed]) -> dict[str, Pace]:
     """Return the past medians. They cannot show that a 95th-percentile bound was missed at some
     moment.
     """
@@ -368,12 +346,12 @@ def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
     }
 
 
-def _mean_ttft_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
+def _mean_ttft_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None:
     measured = [(None if speed is None else speed.ttft_s, moved.requests) for speed, moved in ways]
     return _mean(measured)
 
 
-def _mean_tpot_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
+def _mean_tpot_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None:
     measured = [
         (None if speed is None else speed.tpot_s, moved.later_tokens) for speed, moved in ways
     ]

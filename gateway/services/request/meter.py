@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -15,27 +15,17 @@ from gateway.domain.ledger.intent import Intent
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.residency.stated import Contradiction
+from gateway.services.deployments.ejections import Ejections
 from gateway.services.ports import EventJournal
-from gateway.wire.observed import Observed
+
+if TYPE_CHECKING:
+    from gateway.services.request.attempt import Attempt
 
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # seconds; a stream that dies young should not be unknown
 MOST_RECENT = 4_000  # about 6 MB; a reader gets older unwritten events as `pending`
 
 log = structlog.get_logger()
-
-
-class Contradicted(Protocol):
-    """Ejects deployments."""
-
-    def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Eject one deployment. Never awaits."""
-
-
-class LiveAttempt(Protocol):
-    """An attempt in flight."""
-
-    observed: Observed
 
 
 class Meter:
@@ -50,10 +40,10 @@ class Meter:
         journal: EventJournal,
         *,
         on_settled: Sequence[Callable[[UsageEvent], None]],
-        ejections: Contradicted,
+        ejections: Ejections,
     ) -> None:
         self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
-        self._live: dict[Key, LiveAttempt] = {}
+        self._live: dict[Key, Attempt] = {}
         self._recent: dict[
             Key, bytes
         ] = {}  # documents take a third of the memory of events, and are quick to drop
@@ -65,7 +55,7 @@ class Meter:
         """Return the number of settled events not yet in Postgres."""
         return self._settled - self._written
 
-    def intend(self, intent: Intent, live: LiveAttempt) -> Awaitable[None]:
+    def intend(self, intent: Intent, live: Attempt) -> Awaitable[None]:
         """Write an intent; resolves when it is durable.
 
         Raises `JournalFull` if there is no room; then it is not written.
@@ -152,7 +142,7 @@ class Meter:
             )
 
 
-def _usage_of(live: LiveAttempt, key: Key) -> TokenUsage | None:
+def _usage_of(live: Attempt, key: Key) -> TokenUsage | None:
     try:
         return live.observed.usage
     except Exception:  # as above: the other streams are noted without this one

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -28,28 +27,23 @@ KEPT = timedelta(
 MOST_KINDS = 10_000
 
 
-class RefusalNotes(Protocol):
-    """Stores counts; `storage.budgets.refusals.RefusalStore` implements it. Called in a thread."""
-
-    def write(self, journal_id: UUID, counts: Mapping[Refused, int]) -> None:
-        """Set the counts so far. Raises `DatabaseUnavailable`."""
-
-
 class Refusals:
     """One worker's counts.
 
-    Refusals in the last two seconds before a crash are not counted.
+    `store` sets a journal's counts so far. It is called in a thread and raises
+    `DatabaseUnavailable`. Refusals in the last two seconds before a crash are not counted.
     """
 
     def __init__(
-        self, store: RefusalNotes, clock: Clock, *, journal_id: UUID, every_s: float = WRITE_EVERY_S
+        self,
+        store: Callable[[UUID, Mapping[Refused, int]], None],
+        clock: Clock,
+        *,
+        journal_id: UUID,
+        every_s: float = WRITE_EVERY_S,
     ) -> None:
-        self._store, self._clock, self._journal_id, self._every_s = (
-            store,
-            clock,
-            journal_id,
-            every_s,
-        )
+        self._store, self._clock = store, clock
+        self._journal_id, self._every_s = journal_id, every_s
         self._counts: Counter[Refused] = Counter()
         self._changed: set[Refused] = set()
 
@@ -78,7 +72,7 @@ class Refusals:
         if not changed:
             return
         try:
-            await asyncio.to_thread(self._store.write, self._journal_id, changed)
+            await asyncio.to_thread(self._store, self._journal_id, changed)
         except DatabaseUnavailable as away:
             log.warning("refusals_not_written", problem=away.message)
         else:

@@ -124,7 +124,7 @@ class Stand:
             receiver=Webhook(self.clock.now),
             draw=lambda: 1.0,
             clock=self.clock,
-            leadership=Leadership(database, "budget_alerts"),
+            is_leader=Leadership(database, "budget_alerts").is_mine,
             policy=lambda: factories.version(factories.policy(alerts=alerts)),
             on_raised=self.metrics.count_budget_alert,
             on_given_up=self.metrics.given_up_budget_alerts.inc,

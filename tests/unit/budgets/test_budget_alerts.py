@@ -330,8 +330,8 @@ class World:
         """The job, as a new process has it."""
         return BudgetAlerts(
             store=self.store,
-            receiver=self.receiver,
-            leadership=self.leadership,
+            deliver=self.receiver.send,
+            is_leader=self.leadership.is_mine,
             clock=self.clock,
             draw=lambda: 1.0,
             policy=lambda: factories.version(factories.policy(alerts=self.alerts)),

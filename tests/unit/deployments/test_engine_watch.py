@@ -74,7 +74,7 @@ class World:
             policy=lambda: self.policy,
             look_at=self._look_at,
             store=self.store,
-            leadership=self.leadership,
+            is_leader=self.leadership.is_mine,
             clock=self.clock,
             after_round=self.after.append,
         )

@@ -86,7 +86,7 @@ class World:
         endpoints = PlainEndpoints(
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
-            reads=OwnReads(Unlimited()),
+            reads=OwnReads(Unlimited().admit_read),
             clock=clock,
             standing=lambda limited: (),
             allows_demo_keys=False,

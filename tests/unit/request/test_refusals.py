@@ -44,7 +44,7 @@ def test_they_are_counted_by_hour_and_rule() -> None:
 
     async def story() -> None:
         store, clock, journal = FakeRefusals(), FakeClock(), uuid4()
-        refusals = Refusals(store, clock, journal_id=journal)
+        refusals = Refusals(store.write, clock, journal_id=journal)
         for _ in range(3):
             refusals.note(refused_decision(), "residency_denied")
         await refusals.write()
@@ -61,7 +61,7 @@ def test_nothing_is_lost_while_postgres_is_away() -> None:
 
     async def story() -> None:
         store, clock, journal = FakeRefusals(is_away=True), FakeClock(), uuid4()
-        refusals = Refusals(store, clock, journal_id=journal)
+        refusals = Refusals(store.write, clock, journal_id=journal)
         refusals.note(refused_decision(), "residency_denied")
         await refusals.write()
         clock.advance(4 * 3600)
@@ -85,7 +85,7 @@ def test_a_stop_in_the_middle_of_a_write_loses_no_count() -> None:
 
     async def story() -> None:
         store, journal = FakeRefusals(is_away=True), uuid4()
-        refusals = Refusals(store, FakeClock(), journal_id=journal)
+        refusals = Refusals(store.write, FakeClock(), journal_id=journal)
         refusals.note(refused_decision(), "residency_denied")
         writing = asyncio.create_task(refusals.write())
         await asyncio.sleep(0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.policy.policy import Policy, Route
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.routing.replay import Alike, PastRequest, Place
+from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend, Place
 from gateway.services.policy.past_prices import PastPrices
 from gateway.services.policy.plan import Hurt, Surroundings, plan
 from gateway.services.policy.plan_messages import notes, sentence
@@ -21,26 +21,13 @@ from tests.unit.ledger.test_replay import NOON_MS, OLD, PLACE, alike, past
 NEW = factories.price("2", "7")
 
 
-class Speed(NamedTuple):
-    ttft_s: float | None
-    tpot_s: float | None
-
-
-class Spent(NamedTuple):
-    team: str
-    project: str | None
-    key_id: str
-    slot_s: int
-    nusd: int
-
-
 @dataclass
 class FakePast:
     """The past, in memory."""
 
     made: Sequence[PastRequest]
-    spent: Sequence[Spent] = ()
-    speed: Mapping[str, Speed] = field(default_factory=dict)
+    spent: Sequence[PastSpend] = ()
+    speed: Mapping[str, PastSpeed] = field(default_factory=dict)
     granted: Mapping[tuple[str, int], int] = field(default_factory=dict)
     since: datetime = datetime(2026, 11, 20, 6, tzinfo=UTC)
     until: datetime = datetime(2026, 11, 22, tzinfo=UTC)
@@ -49,10 +36,10 @@ class FakePast:
         yield self.made[:2]
         yield self.made[2:]
 
-    def speeds(self) -> Mapping[str, Speed]:
+    def speeds(self) -> Mapping[str, PastSpeed]:
         return self.speed
 
-    def spent_before(self, first: datetime) -> Iterable[Spent]:
+    def spent_before(self, first: datetime) -> Iterable[PastSpend]:
         return (
             one for one in self.spent if first.timestamp() <= one.slot_s < self.since.timestamp()
         )
@@ -123,7 +110,7 @@ def test_requests_of_one_kind_go_by_their_own_tokens() -> None:
         past(of, input_tokens=10, output_tokens=900),
         past(of, input_tokens=9001, output_tokens=10),
     ]
-    source = FakePast(made, speed={"one": Speed(0.2, 0.01), "two": Speed(None, None)})
+    source = FakePast(made, speed={"one": PastSpeed(0.2, 0.01), "two": PastSpeed(None, None)})
     found = played(
         document, source, m_1=factories.price("1", "100"), m_2=factories.price("10", "1")
     )
@@ -187,7 +174,7 @@ def test_budgets_are_walked_in_time_and_begin_again() -> None:
 def test_what_was_spent_of_a_running_period_counts() -> None:
     """A replay that begins in the middle of a day would else find its budget whole."""
     dawn = int(datetime(2026, 11, 20, 3, tzinfo=UTC).timestamp())
-    spent = [Spent("payments", None, "k", dawn, HOLD), Spent("gone", None, "k", dawn, HOLD)]
+    spent = [PastSpend("payments", None, "k", dawn, HOLD), PastSpend("gone", None, "k", dawn, HOLD)]
     (tally,) = played(budgeted(2 * HOLD - 1), FakePast([past()], spent)).tallies
     assert tally.blocked.total() == 1
     (tally,) = played(budgeted(2 * HOLD), FakePast([past()], spent)).tallies
@@ -203,11 +190,11 @@ def test_an_unknown_cost_takes_its_hold_from_the_budget() -> None:
 
 def test_latency_is_weighed_by_what_goes_where() -> None:
     """A median of an unused deployment has no meaning, and is not invented."""
-    fast = {"one": Speed(1.0, 0.02), "two": Speed(0.5, 0.01)}
+    fast = {"one": PastSpeed(1.0, 0.02), "two": PastSpeed(0.5, 0.01)}
     found = played(two(), FakePast([past(), past()], speed=fast))
     assert found.tallies[0].latency(fast) == (1.0, 0.5, 0.02, 0.01)
-    (tally,) = played(two(), FakePast([past()], speed={"one": Speed(1.0, None)})).tallies
-    assert tally.latency({"one": Speed(1.0, None)}) == (1.0, None, None, None)
+    (tally,) = played(two(), FakePast([past()], speed={"one": PastSpeed(1.0, None)})).tallies
+    assert tally.latency({"one": PastSpeed(1.0, None)}) == (1.0, None, None, None)
 
 
 def test_a_price_that_changes_inside_an_hour_is_looked_up_by_the_minute() -> None:
