@@ -44,6 +44,7 @@ from gateway.api.server import tune_collector
 from gateway.api.slots import RequestSlots
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.request.end_user import end_user_key
 from gateway.main import SystemClock
 from gateway.providers.registry import build_providers
@@ -96,16 +97,18 @@ REQUEST = (
 ).encode() + BODY
 
 
-class Stored:
-    """The policy as if it had been applied."""
-
-    version, sha256, is_demo = 1, "0" * 64, False
-
-    def __init__(self, *, has_budgets: bool) -> None:
-        ports = {"plain": 9}
-        self.document = (
-            policy_of(ports, team_fields=BUDGETS) + CENTRE if has_budgets else policy_of(ports)
-        )
+def stored_policy(*, has_budgets: bool) -> StoredPolicy:
+    """Return the policy as if it had been applied."""
+    document = policy_of({"plain": 9}, team_fields=BUDGETS) + CENTRE if has_budgets else None
+    return StoredPolicy(
+        version=1,
+        sha256="0" * 64,
+        document=document or policy_of({"plain": 9}),
+        author="",
+        message="",
+        is_demo=False,
+        applied_at=datetime.now(UTC),
+    )
 
 
 class Lender(BudgetLeaseTable):
@@ -327,7 +330,7 @@ def instructions(*, has_budgets: bool) -> float:
 
 
 def _snapshot(*, has_budgets: bool) -> Snapshot:
-    version = version_of(Stored(has_budgets=has_budgets))
+    version = version_of(stored_policy(has_budgets=has_budgets))
     key_id = key_id_of(KEY)
     assert key_id is not None
     record = KeyRecord(

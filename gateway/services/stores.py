@@ -1,4 +1,4 @@
-"""The bundle of stores that the command line asks.
+"""The stores of the gateway as the services and the command line see them, and their bundle.
 
 `main` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable` if Postgres
 does not answer.
@@ -12,22 +12,23 @@ from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
+from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
+from gateway.domain.ledger.dead_letter import DeadLetter
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.ledger.written import Written
 from gateway.domain.logins import As, CreatedLogins
 from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.repricing import Adjustment, PricedEvent
 from gateway.domain.residency.ejection import Ejection
-from gateway.services.ledger.dead_letters import Documents, Letters
-from gateway.services.policy.apply import Book, PolicyShelf, PriceShelf
-from gateway.services.policy.price_book import RepriceLedger
 
 
 class DatabaseAdministration(Protocol):
@@ -116,7 +117,7 @@ class ApiKeys(Protocol):
         """Return one key, revoked or not. Raises `NothingFound`."""
 
 
-class PolicyHistory(PolicyShelf, Protocol):
+class PolicyHistory(Protocol):
     """All versions of the policy document."""
 
     def author(self, operator: str) -> str:
@@ -131,20 +132,50 @@ class PolicyHistory(PolicyShelf, Protocol):
     def history(self) -> list[StoredPolicy]:
         """Return every version, newest first."""
 
+    def apply(
+        self,
+        document: str,
+        *,
+        sha256: str,
+        author: str,
+        message: str,
+        is_demo: bool,
+        expected_version: int | None,
+        budgets: Sequence[BudgetRule],
+    ) -> int:
+        """Make a document the current one, with all its declared budgets, and return its
+        version.
+        """
 
-class BookOfDeployments(Book, Protocol):
-    """The stored prices of some deployments."""
+
+class Book(Protocol):
+    """The stored prices of some deployments, as they were read."""
 
     @property
     def book(self) -> PriceBook:
         """All their entries."""
 
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """Return the price that `price add` set for a deployment at a moment."""
 
-class PriceEntries(PriceShelf, Protocol):
+    def has_listed(self, deployment: Deployment) -> bool:
+        """Return True if the model's list price was imported; it then replaces the bundled list."""
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """Return the imported list price of its model at a moment."""
+
+
+class PriceEntries(Protocol):
     """The price book and the record of the prices in force."""
 
-    def book(self, deployments: Iterable[Deployment]) -> BookOfDeployments:
+    def book(self, deployments: Iterable[Deployment]) -> Book:
         """Return the part of the book that these deployments need."""
+
+    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
+        """Import list prices for models that the book does not have yet."""
+
+    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
+        """Write the prices that are not in force yet, from `at` on."""
 
     def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
         """Return all overrides, and the imported prices of these models of the list."""
@@ -204,11 +235,24 @@ class BudgetGrants(Protocol):
         """Return the leases of one account's period, the largest first."""
 
 
-class EventBooking(Documents, Protocol):
+class EventBooking(Protocol):
     """The writing side of the ledger."""
 
     def write(self, events: Sequence[UsageEvent]) -> int:
         """Write events exactly once; return the number of new ones."""
+
+    def book_letter(self, letter: DeadLetter) -> Written:
+        """Book a dead letter's document once, from the money leased for it."""
+
+
+class DeadLetterQueue(Protocol):
+    """The stored dead letters."""
+
+    def waiting(self) -> list[DeadLetter]:
+        """Return the unresolved letters, oldest first."""
+
+    def close(self, letter_id: UUID, *, resolution: str) -> bool:
+        """Record a letter's resolution; return False if it already had one."""
 
 
 class Resolutions(Protocol):
@@ -220,6 +264,26 @@ class Resolutions(Protocol):
         """Book the cost of an unknown attempt: nothing, its hold, or nano-dollars.
 
         Raises `NothingFound` or `BadUsage`; then nothing was booked.
+        """
+
+
+class RepriceLedger(Protocol):
+    """The ledger's side of repricing."""
+
+    def state(self, month: date) -> str | None:
+        """Return a month's state, None if it has no events yet."""
+
+    def events(
+        self, month: date, *, route: str | None, deployment: str | None
+    ) -> Iterator[PricedEvent]:
+        """Yield the month's events without demo data."""
+
+    def post(
+        self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
+    ) -> int:
+        """Write adjustments in one transaction, each once; return the number of new ones.
+
+        Raises if the month is closed.
         """
 
 
@@ -282,7 +346,7 @@ class Stores:
     price_list: PriceList
     budgets: BudgetGrants
     ledger: EventBooking
-    letters: Letters
+    letters: DeadLetterQueue
     resolutions: Resolutions
     repricing: RepriceLedger
     journals: JournalRegister

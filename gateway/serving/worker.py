@@ -101,7 +101,7 @@ def _snapshots(context: ProcessContext) -> StoredSnapshots:
         keys=stores.keys,
         ejections=EjectionStore(stores.database),
         prices=stores.prices,
-        changes=ChangeFeed(stores.database),
+        wait_for_change=ChangeFeed(stores.database).wait,
         peppers={one.pepper_id: one for one in peppers},
         builtin=builtin_price,
         clock=context.clock,

@@ -4,35 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from gateway.domain.ledger.dead_letter import DeadLetter
-from gateway.domain.ledger.written import Written
+from gateway.services.stores import DeadLetterQueue, EventBooking
 
 BOOKED, KNOWN = "booked when it was tried again", "was in the ledger already"
-
-
-class Letters(Protocol):
-    """The stored dead letters; `storage.ledger.dead_letters.DeadLetters` implements it."""
-
-    def waiting(self) -> list[DeadLetter]:
-        """Return the unresolved letters, oldest first.
-
-        Raises `DatabaseUnavailable`.
-        """
-
-    def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Record a letter's resolution; return False if it already had one. Raises
-        `DatabaseUnavailable`.
-        """
-
-
-class Documents(Protocol):
-    """Books event documents; `storage.ledger.ledger.Ledger` implements it."""
-
-    def book_letter(self, letter: DeadLetter) -> Written:
-        """Book its document once, from the money leased for it. Raises `DatabaseUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +20,9 @@ class Retried:
     resolution: str | None
 
 
-def retry(letters: Letters, ledger: Documents, *, only: UUID | None = None) -> Iterator[Retried]:
+def retry(
+    letters: DeadLetterQueue, ledger: EventBooking, *, only: UUID | None = None
+) -> Iterator[Retried]:
     """Try to book every waiting letter, or only one.
 
     An interrupted run can be repeated: nothing is booked twice.

@@ -3,79 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
-from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
+from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import standard_price
 from gateway.errors import NothingFound
+from gateway.services.stores import Book, PolicyHistory, PriceEntries
 from gateway.wire.policy import parse
-
-
-class StoredDocument(Protocol):
-    """An applied document as it is stored."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def document(self) -> str: ...
-    @property
-    def is_demo(self) -> bool: ...
-
-
-class PolicyShelf(Protocol):
-    """The store of all applied documents; `storage.policy.policies.PolicyStore` implements it."""
-
-    def current(self) -> StoredDocument | None:
-        """Return the current document."""
-
-    def apply(
-        self,
-        document: str,
-        *,
-        sha256: str,
-        author: str,
-        message: str,
-        is_demo: bool,
-        expected_version: int | None,
-        budgets: Sequence[BudgetRule],
-    ) -> int:
-        """Make a document the current one, with all its declared budgets, and return its
-        version.
-        """
-
-
-class Book(Protocol):
-    """Stored prices, as they were read; `storage.policy.prices.StoredBook` implements it."""
-
-    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the price that `price add` set for a deployment at a moment."""
-
-    def has_listed(self, deployment: Deployment) -> bool:
-        """Return True if the model's list price was imported; it then replaces the bundled list."""
-
-    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the imported list price of its model at a moment."""
-
-
-class PriceShelf(Protocol):
-    """The store of dated prices; `storage.policy.prices.PriceStore` implements it."""
-
-    def book(self, deployments: Iterable[Deployment]) -> Book:
-        """Return the stored prices of these deployments."""
-
-    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
-        """Import list prices for models that the book does not have yet."""
-
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
-        """Write the prices that are not in force yet, from `at` on."""
 
 
 class BuiltinPrices(Protocol):
@@ -99,8 +39,8 @@ class Applied:
 def apply_policy(
     document: str,
     *,
-    policies: PolicyShelf,
-    prices: PriceShelf,
+    policies: PolicyHistory,
+    prices: PriceEntries,
     builtin: BuiltinPrices,
     author: str,
     message: str,
@@ -138,7 +78,7 @@ def document_sha256(document: str) -> str:
     return sha256(document.encode()).hexdigest()
 
 
-def version_of(stored: StoredDocument) -> PolicyVersion:
+def version_of(stored: StoredPolicy) -> PolicyVersion:
     """Return the stored document, parsed.
 
     Raises `PolicyRejected` if this Tollgate is stricter than the one that wrote it.
@@ -148,7 +88,7 @@ def version_of(stored: StoredDocument) -> PolicyVersion:
     )
 
 
-def require_current(policies: PolicyShelf) -> PolicyVersion:
+def require_current(policies: PolicyHistory) -> PolicyVersion:
     """Return the policy in force. Raises `NothingFound` if none was applied yet."""
     stored = policies.current()
     if stored is None:

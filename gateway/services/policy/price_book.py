@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from functools import cached_property
-from typing import Protocol
 
 from gateway.domain.policy.policy import Policy
 from gateway.domain.policy.price_book import (
@@ -22,7 +21,8 @@ from gateway.domain.policy.price_book import (
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
 from gateway.domain.pricing.repricing import Adjustment, PricedEvent, refuse_unless_open
 from gateway.errors import NothingFound
-from gateway.services.policy.apply import Book, BuiltinPrices, price_of
+from gateway.services.policy.apply import BuiltinPrices, price_of
+from gateway.services.stores import Book, RepriceLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,26 +85,6 @@ class Difference:
     events: int
     was_nusd: int
     becomes_nusd: int
-
-
-class RepriceLedger(Protocol):
-    """The ledger's side of repricing; `storage.ledger.repricing.RepriceStore` implements it."""
-
-    def state(self, month: date) -> str | None:
-        """Return a month's state, None if it has no events yet."""
-
-    def events(
-        self, month: date, *, route: str | None, deployment: str | None
-    ) -> Iterator[PricedEvent]:
-        """Yield the month's events without demo data."""
-
-    def post(
-        self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
-    ) -> int:
-        """Write adjustments in one transaction, each once; return the number of new ones.
-
-        Raises if the month is closed.
-        """
 
 
 PolicyOf = Callable[[int], Policy | None]

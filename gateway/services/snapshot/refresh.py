@@ -19,8 +19,8 @@ from gateway.services.snapshot.snapshot import (
     Snapshot,
     SnapshotHolder,
     SnapshotShelf,
-    SnapshotSource,
 )
+from gateway.services.snapshot.source import StoredSnapshots
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Refresher:
 
     def __init__(
         self,
-        source: SnapshotSource,
+        source: StoredSnapshots,
         holder: SnapshotHolder,
         *,
         every_s: float,

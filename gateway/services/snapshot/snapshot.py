@@ -109,28 +109,6 @@ class Snapshot:
         return project
 
 
-class SnapshotSource(Protocol):
-    """Loads changes from the database; runs in threads."""
-
-    def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Return the snapshot now, None if no policy was applied yet.
-
-        Raises `DatabaseUnavailable`.
-        """
-
-    def rebuilt(self, last: LastSnapshot) -> Snapshot:
-        """Return the stored snapshot.
-
-        Raises `PolicyRejected` if this Tollgate can no longer read it.
-        """
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return True as soon as something changed, False after the timeout.
-
-        Raises `DatabaseUnavailable`.
-        """
-
-
 class SnapshotShelf(Protocol):
     """Keeps the last good snapshot across restarts; runs in threads.
 

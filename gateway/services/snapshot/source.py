@@ -4,53 +4,20 @@ stored snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from gateway.domain.policy.api_keys import KeyRecord, Pepper
+from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.last_snapshot import LastSnapshot
 from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
 from gateway.errors import PolicyRejected
-from gateway.services.policy.apply import (
-    BuiltinPrices,
-    PriceShelf,
-    StoredDocument,
-    prices_of,
-    version_of,
-)
+from gateway.services.policy.apply import BuiltinPrices, prices_of, version_of
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import Snapshot
+from gateway.services.stores import ApiKeys, EjectionRegister, PolicyHistory, PriceEntries
 from gateway.wire.policy import parse
-
-
-class PolicySource(Protocol):
-    """The stored policies."""
-
-    def current(self) -> StoredDocument | None:
-        """Return the version in force."""
-
-
-class KeySource(Protocol):
-    """The stored keys."""
-
-    def live(self) -> Sequence[KeyRecord]:
-        """Return the keys that are not revoked."""
-
-
-class EjectionSource(Protocol):
-    """The stored ejections."""
-
-    def stated(self) -> Mapping[str, str]:
-        """Return each ejected deployment's place as its upstream reported it."""
-
-
-class Changes(Protocol):
-    """Notifications of changes."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return True if something changed within the time."""
 
 
 def _nothing_to_check() -> None:
@@ -59,17 +26,17 @@ def _nothing_to_check() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSnapshots:
-    """A `SnapshotSource` over the stores. Returns the same snapshot while nothing changed.
+    """Snapshots from the stores; the same one while nothing changed. Runs in threads.
 
-    `check` runs before the first snapshot is read. It raises `BadUsage` if the keys cannot belong
-    to this gateway.
+    `wait_for_change` returns True if something changed within so many seconds. `check` runs before
+    the first snapshot is read. It raises `BadUsage` if the keys cannot belong to this gateway.
     """
 
-    policies: PolicySource
-    keys: KeySource
-    ejections: EjectionSource
-    prices: PriceShelf
-    changes: Changes
+    policies: PolicyHistory
+    keys: ApiKeys
+    ejections: EjectionRegister
+    prices: PriceEntries
+    wait_for_change: Callable[[float], bool]
     peppers: Mapping[str, Pepper]
     builtin: BuiltinPrices
     clock: Clock
@@ -122,7 +89,7 @@ class StoredSnapshots:
 
     def wait(self, timeout_s: float) -> bool:
         """Return True as soon as something changed, False after the timeout."""
-        return self.changes.wait(timeout_s)
+        return self.wait_for_change(timeout_s)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
         """Return the current prices. They change by date or time of day alone, so each load
@@ -136,9 +103,7 @@ class StoredSnapshots:
         return prices
 
 
-def _policy(
-    stored: StoredDocument, before: Snapshot | None
-) -> tuple[PolicyVersion, str, str | None]:
+def _policy(stored: StoredPolicy, before: Snapshot | None) -> tuple[PolicyVersion, str, str | None]:
     """Return the policy, its document, and the reason why it is not the newest one.
 
     If a newer Tollgate applied a policy that this one cannot read, the one before stays in force.

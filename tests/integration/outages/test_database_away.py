@@ -67,7 +67,7 @@ class Replica:
             keys=KeyStore(database),
             ejections=EjectionStore(database),
             prices=PriceStore(database),
-            changes=ChangeFeed(database),
+            wait_for_change=ChangeFeed(database).wait,
             peppers={PEPPER.pepper_id: PEPPER},
             builtin=builtin_price,
             clock=self.clock,

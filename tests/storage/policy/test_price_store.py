@@ -656,7 +656,7 @@ def test_a_future_price_takes_effect_at_its_moment_on_every_replica(
             keys=NoKeys(),
             ejections=EjectionStore(one),
             prices=PriceStore(one),
-            changes=Silence(),
+            wait_for_change=Silence().wait,
             peppers={},
             builtin=builtin_price,
             clock=clock,

@@ -74,7 +74,7 @@ def source(stores: Stores, **changes: Callable[[], None]) -> StoredSnapshots:
         keys=stores,
         ejections=stores,
         prices=stores,
-        changes=stores,
+        wait_for_change=stores.wait,
         peppers={PEPPER.pepper_id: PEPPER},
         builtin=no_price,
         clock=FakeClock(),
