@@ -9,32 +9,17 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from gateway import __version__
-from gateway.cli import (
-    budget,
-    dashboard,
-    database,
-    journal,
-    key,
-    month,
-    reconcile,
-    report,
-    serve,
-    team,
-)
-from gateway.cli.audit import commands as audit
-from gateway.cli.checks import doctor
-from gateway.cli.policy import commands as policy
-from gateway.cli.price import commands as price
 from gateway.cli.terminal.heartbeat import heartbeat
-from gateway.cli.up import demo
 from gateway.errors import (
     BadUsage,
     DatabaseUnavailable,
@@ -78,8 +63,79 @@ Ask:
 """  # noqa: E501
 
 
-class ErrorBoundary(TyperGroup):
-    """Turns errors into a message with the next step, and an exit code."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command or a group of commands, imported when it is used: `module` has its `app`."""
+
+    module: str
+    summary: str
+    is_group: bool = True
+
+    def load(self) -> Any:
+        """Import the module and return its command."""
+        make = typer.main.get_group if self.is_group else typer.main.get_command
+        return make(import_module(self.module).app)
+
+
+# In the order of the help.
+COMMANDS = {
+    "up": Command("gateway.cli.up.commands", "Start everything on this machine.", is_group=False),
+    "serve": Command("gateway.cli.serve", "Run the gateway.", is_group=False),
+    "dashboard": Command(
+        "gateway.cli.dashboard", "Show finance's reports in the browser.", is_group=False
+    ),
+    "doctor": Command(
+        "gateway.cli.checks.doctor",
+        "Find problems on this machine and their remedies.",
+        is_group=False,
+    ),
+    "demo-data": Command(
+        "gateway.cli.up.demo", "Write generated usage to look at.", is_group=False
+    ),
+    "db": Command("gateway.cli.database", "Create, update and check the database."),
+    "policy": Command(
+        "gateway.cli.policy.commands",
+        "The policy: teams, routes, deployments, rules and prices.",
+    ),
+    "team": Command("gateway.cli.team", "Teams of the current policy."),
+    "key": Command("gateway.cli.key", "Create, rotate, pause, revoke and list API keys."),
+    "budget": Command("gateway.cli.budget", "See budgets, and grant more."),
+    "price": Command("gateway.cli.price.commands", "Prices: past, present and future."),
+    "report": Command("gateway.cli.report", "Answer one finance question: tollgate report NAME."),
+    "month": Command("gateway.cli.month", "Look at a month's books."),
+    "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
+    "journal": Command("gateway.cli.journal", "The gateways' journals."),
+    "audit": Command("gateway.cli.audit.commands", "The audit log: read it, and check it."),
+}
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands by name; each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        return COMMANDS[name].load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Root(TyperGroup):
+    """The `tollgate` command. It imports only the command that runs, and reports its errors.
+
+    Errors become a message with the next step, and an exit code.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("MutableMapping[str, Any]", LazyCommands())
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; report its error."""
@@ -129,7 +185,7 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
     """Build the command line over the composition root's parts."""
     app = typer.Typer(
         name="tollgate",
-        cls=ErrorBoundary,
+        cls=Root,
         help=TOUR,
         no_args_is_help=True,
         add_completion=False,
@@ -149,28 +205,6 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
     ) -> None:
         ctx.obj = toolbox
 
-    if find_spec("gateway.cli.up.commands"):
-        from gateway.cli.up import commands as up
-
-        up.register(app, toolbox)
-    for commands in (serve, dashboard):
-        commands.register(app)
-    for group in (
-        database,
-        policy,
-        team,
-        key,
-        budget,
-        price,
-        report,
-        month,
-        reconcile,
-        journal,
-        audit,
-    ):
-        app.add_typer(group.app)
-    for commands in (doctor, demo):
-        commands.register(app)
     return app
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway import reports
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -25,6 +26,7 @@ from gateway.domain.budgets.messages import moment_text
 from gateway.domain.budgets.names import find_budget
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage
+from gateway.reports import NO_BUDGET
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -105,8 +107,6 @@ def list_budgets(
     flight reserved the held part of it. A budget resets in its own time zone; JSON and CSV have the
     moment in UTC.
     """
-    from gateway.reports import NO_BUDGET
-
     toolbox: Toolbox = ctx.obj
     with toolbox.open_reports() as reports:
         found = reports.budgets(toolbox.now(), has_past=has_past)
@@ -253,8 +253,6 @@ def _both(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
     """Yield the stores, and reports on the same database: a read replica would not have the
     grant yet.
     """
-    from gateway import reports
-
     with toolbox.open_stores() as stores, reports.open(stores.url) as opened:
         yield stores, opened
 

@@ -37,16 +37,14 @@ SECRETS = (
 )  # Streamlit looks in the home and in the working directory
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "dashboard",
-        short_help="Show finance's reports in the browser.",
-        epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate "
-        "dashboard",
-    )(dashboard)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+@app.command(
+    "dashboard",
+    short_help="Show finance's reports in the browser.",
+    epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate dashboard",
+)
 def dashboard(
     ctx: typer.Context,
     insecure_local: Annotated[

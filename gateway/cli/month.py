@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
+from gateway.reports.question import month_start
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -39,8 +40,6 @@ def status(
     events, GPU hours without a bill, silent journals. Days and months are UTC; demo data are left
     out.
     """
-    from gateway.reports.question import month_start
-
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month) if month else toolbox.now().date().replace(day=1)
     with toolbox.open_reports() as reports:

@@ -10,12 +10,13 @@ import typer
 
 from gateway.cli.ids import letter_id_of, request_id_of
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
+from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
+from gateway.services.ledger.dead_letters import retry as book
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.domain.ledger.resolution import StatedCost
 
 LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
@@ -138,8 +139,6 @@ def retry(
     Their cost is charged to the budgets of their arrival; one of a closed month is posted to the
     next open month. The gateway's login writes the events; yours records the resolution.
     """
-    from gateway.services.ledger.dead_letters import retry as book
-
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
     with toolbox.open_stores() as stores, toolbox.open_booking() as booking:
@@ -197,8 +196,6 @@ def _no_letter(letter_id: UUID) -> NothingFound:
 
 def _cost(text: str) -> StatedCost | int:
     """Return the entered cost, in nano-dollars if it is an amount. Raises `BadUsage`."""
-    from gateway.domain.ledger.resolution import StatedCost
-
     if text in tuple(StatedCost):
         return StatedCost(text)
     try:

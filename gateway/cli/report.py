@@ -27,6 +27,16 @@ from gateway.cli.terminal.output import (
 )
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage, NothingFound
+from gateway.reports import (
+    REPORTS,
+    ColumnKind,
+    Dimension,
+    arithmetic,
+    ask,
+    csv_lines,
+    json_pieces,
+    receipt_to_json,
+)
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -106,8 +116,6 @@ def run_report(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Answer the question called NAME. Money is in USD; days and months are UTC."""
-    from gateway.reports import REPORTS, ask
-
     toolbox: Toolbox = ctx.obj
     if name not in REPORTS:
         near = get_close_matches(name, REPORTS, n=1)
@@ -138,8 +146,6 @@ def run_report(
 @app.command("list", short_help="List the reports.", epilog="\b\nExample:\n  tollgate report list")
 def list_reports(format: FormatOption = Format.TABLE) -> None:
     """List the reports, the question each answers, and its default split."""
-    from gateway.reports import REPORTS
-
     rows = [
         (kind.name, kind.question, None if kind.by is None else list(kind.by))
         for kind in REPORTS.values()
@@ -162,8 +168,6 @@ def show_receipt(
     """Print one request's receipt: every attempt, every line with its arithmetic, and the
     reasons for its deployment.
     """
-    from gateway.reports import receipt_to_json
-
     toolbox: Toolbox = ctx.obj
     with toolbox.open_reports() as reports:
         receipt = find_receipt(reports, request_id_of(request_id))
@@ -182,8 +186,6 @@ def _require_known(reports: Reports, question: Question) -> None:
 
     Raises `NothingFound` with the known names.
     """
-    from gateway.reports import Dimension, ask
-
     for dimension, wanted in question.where:
         if wanted is None or dimension in (Dimension.DAY, Dimension.TAG):
             continue
@@ -199,8 +201,6 @@ def _require_known(reports: Reports, question: Question) -> None:
 
 def _write_export(export: Export, format: Format) -> None:
     """Write row by row, with progress now and then: a month may have millions of rows."""
-    from gateway.reports import csv_lines, json_pieces
-
     is_json = format is Format.JSON
     said_s = monotonic()
     for number, piece in enumerate(json_pieces(export) if is_json else csv_lines(export)):
@@ -224,8 +224,6 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
 
 
 def _report_text(report: Report) -> str:
-    from gateway.reports import ColumnKind
-
     numeric = {
         ColumnKind.COUNT,
         ColumnKind.MONEY,
@@ -319,8 +317,6 @@ def _lines(receipt: Receipt) -> Table:
 
 
 def _receipt_text(receipt: Receipt) -> str:
-    from gateway.reports import arithmetic
-
     text = [
         f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
         f"Team {receipt.team}, cost centre {receipt.cost_centre}, project "

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.toolbox import ServeOptions
+
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "serve",
-        short_help="Run the gateway.",
-        epilog="\b\nExamples:\n  tollgate serve\n  tollgate serve --host 0.0.0.0 --port 80",
-    )(serve)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+@app.command(
+    "serve",
+    short_help="Run the gateway.",
+    epilog="\b\nExamples:\n  tollgate serve\n  tollgate serve --host 0.0.0.0 --port 80",
+)
 def serve(
     ctx: typer.Context,
     host: Annotated[
@@ -40,7 +41,5 @@ def serve(
     It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). Later
     changes of policy or keys apply within seconds, without a restart.
     """
-    from gateway.cli.toolbox import ServeOptions
-
     toolbox: Toolbox = ctx.obj
     toolbox.serve(ServeOptions(host=host, port=port, allow_demo_keys=allow_demo_keys))

@@ -1,4 +1,4 @@
-"""`main`'s toolbox for the commands: plain values of the settings, and openers of the concrete
+"""The toolbox of the commands: plain values of the settings, and openers of the concrete
 parts.
 """
 

@@ -1,6 +1,6 @@
 """The stores of the gateway as the services and the command line see them, and their bundle.
 
-`main` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable` if Postgres
+`gateway.openers` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable` if Postgres
 does not answer.
 """
 

@@ -1,5 +1,4 @@
-"""One serving process, assembled from its sides: the part of the composition root with slow
-imports.
+"""One serving process, assembled from its sides.
 
-`main` imports it only for serving. It and `main` alone name concrete adapters.
+`main` imports it only for serving. It and `gateway.openers` alone name concrete adapters.
 """

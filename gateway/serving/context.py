@@ -11,27 +11,12 @@ from gateway.api.edge import Drain
 from gateway.domain.ids import RANDOM_BYTES, uuid7
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import PolicyVersion
+from gateway.openers import ServingStores
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.settings import Settings
-from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.policy.keys import KeyStore
-from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.policy.prices import PriceStore
-from gateway.storage.postgres.database import Database
 from gateway.telemetry.metrics import Metrics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingStores:
-    """An open database in the gateway's role, and the stores of a serving process."""
-
-    database: Database
-    keys: KeyStore
-    policies: PolicyStore
-    prices: PriceStore
-    ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

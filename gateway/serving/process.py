@@ -11,11 +11,12 @@ from socket import socket
 from gateway.api.edge import Drain
 from gateway.api.server import serve_until_stopped
 from gateway.domain.policy.api_keys import Pepper
+from gateway.openers import ServingStores
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import Loop
-from gateway.serving.context import ProcessContext, ServingStores, request_ids
+from gateway.serving.context import ProcessContext, request_ids
 from gateway.serving.edge import build_connections, build_edge, show_in_metrics
 from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings

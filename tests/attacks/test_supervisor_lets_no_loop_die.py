@@ -20,9 +20,10 @@ from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import RequestSlots
 from gateway.main import SystemClock
+from gateway.openers import ServingStores
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
-from gateway.serving.context import ProcessContext, ServingStores, request_ids
+from gateway.serving.context import ProcessContext, request_ids
 from gateway.serving.edge import _plain_endpoints
 from gateway.serving.process import LOOPS, WRITER, start_loops, stop
 from gateway.serving.worker import Worker, build_parts

@@ -38,15 +38,14 @@ _OWN_LOGINS = (
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "doctor",
-        short_help="Find problems on this machine and their remedies.",
-        epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json",
-    )(doctor)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+@app.command(
+    "doctor",
+    short_help="Find problems on this machine and their remedies.",
+    epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json",
+)
 def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and
     this machine.

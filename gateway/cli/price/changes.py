@@ -14,7 +14,7 @@ from gateway.cli.price.terms import PriceTerms, moment_of, month_of, rates_of
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy.policy import Deployment, Policy
-from gateway.domain.policy.price_book import Dated, ModelKey, PriceBook, PriceOrigin
+from gateway.domain.policy.price_book import Dated, ModelKey, NewEntry, PriceBook, PriceOrigin
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import require_current, version_of
 from gateway.services.policy.price_book import (
@@ -137,8 +137,6 @@ def add(
     input of at least that many tokens, '/priority' for answers from that service tier: a tier needs
     all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
-    from gateway.domain.policy.price_book import NewEntry
-
     toolbox: Toolbox = ctx.obj
     named = {
         "input": input_usd,
@@ -190,8 +188,6 @@ def sync(
     from its date. One that the list changed in place holds from now on, because its true date is
     unknown. Nothing is edited.
     """
-    from gateway.domain.policy.price_book import NewEntry
-
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         keys = (

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli import preflight
+from gateway.cli.key import record_of
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.cli.up import demo_policy
 from gateway.cli.up.children import Children
 from gateway.cli.up.demo_policy import Demo
 from gateway.cli.up.readiness import wait_for
+from gateway.cli.up.tour import Tour
+from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.errors import BadUsage
+from gateway.services.policy.apply import apply_policy
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
-    from gateway.cli.up.tour import Tour
     from gateway.services.stores import Stores
 
 TINY = "The tiny model's answers mean nothing. "
@@ -46,50 +49,52 @@ class UpOptions:
     with_demo_data: bool
 
 
-def register(app: typer.Typer, toolbox: Toolbox) -> None:
-    """Add the command."""
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-    @app.command(
-        short_help="Start everything on this machine.",
-        epilog="\b\nExamples:\n  tollgate up\n  tollgate up --engine-url http://127.0.0.1:8000\n"
-        "  TOLLGATE_PORT=9090 tollgate up --no-demo-data",
+
+@app.command(
+    "up",
+    short_help="Start everything on this machine.",
+    epilog="\b\nExamples:\n  tollgate up\n  tollgate up --engine-url http://127.0.0.1:8000\n"
+    "  TOLLGATE_PORT=9090 tollgate up --no-demo-data",
+)
+def up(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Serve this model (folder or hub name) instead of the tiny one."),
+    ] = None,
+    engine_url: Annotated[
+        str | None,
+        typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000"),
+    ] = None,
+    engine_key: Annotated[
+        str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")
+    ] = None,
+    allow_external: Annotated[
+        bool,
+        typer.Option(
+            "--allow-external", help="Let the demo route fall back to OpenAI (costs money)."
+        ),
+    ] = False,
+    no_demo_data: Annotated[
+        bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")
+    ] = False,
+) -> None:
+    """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
+
+    It checks this machine first, and downloads or makes nothing if there is an obstacle. The
+    first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two
+    cores); later ones take under a minute. Ctrl-C ends everything it started.
+    """
+    options = UpOptions(
+        model=model,
+        engine_url=engine_url,
+        engine_key=engine_key,
+        allow_external=allow_external,
+        with_demo_data=not no_demo_data,
     )
-    def up(
-        model: Annotated[
-            str | None,
-            typer.Option(help="Serve this model (folder or hub name) instead of the tiny one."),
-        ] = None,
-        engine_url: Annotated[
-            str | None,
-            typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000"),
-        ] = None,
-        engine_key: Annotated[
-            str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")
-        ] = None,
-        allow_external: Annotated[
-            bool,
-            typer.Option(
-                "--allow-external", help="Let the demo route fall back to OpenAI (costs money)."
-            ),
-        ] = False,
-        no_demo_data: Annotated[
-            bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")
-        ] = False,
-    ) -> None:
-        """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
-
-        It checks this machine first, and downloads or makes nothing if there is an obstacle. The
-        first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two
-        cores); later ones take under a minute. Ctrl-C ends everything it started.
-        """
-        options = UpOptions(
-            model=model,
-            engine_url=engine_url,
-            engine_key=engine_key,
-            allow_external=allow_external,
-            with_demo_data=not no_demo_data,
-        )
-        run(toolbox, options)
+    run(ctx.obj, options)
 
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
@@ -177,8 +182,6 @@ def _bring_up(
     up_file: Path,
     url: str,
 ) -> None:
-    from gateway.cli.up.tour import Tour
-
     options = toolbox.options
     if chosen.engine_url is not None:
         _warn_of_own_policy(stores, chosen.engine_url)
@@ -238,9 +241,6 @@ def _prepare_database(toolbox: Toolbox, stores: Stores) -> None:
 
 def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
     """Return the demo team's key: the same at every start, a new one if it was revoked or lost."""
-    from gateway.cli.key import record_of
-    from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
-
     file = toolbox.options.home / "demo-key"
     key = file.read_text().strip() if file.exists() else ""
     if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
@@ -351,8 +351,6 @@ def _apply_demo_policy(
     """Apply the demo policy and return its version; None if an operator's own policy is in force
     and stays.
     """
-    from gateway.services.policy.apply import apply_policy
-
     current = stores.policies.current()
     if current is not None and not current.is_demo:
         print(

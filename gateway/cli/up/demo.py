@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
+from gateway.services.demo_data import DEPLOYMENTS, demo_events, demo_prices
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,15 +27,14 @@ BATCH = 1000
 PROGRESS_EVERY_S = 2.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "demo-data",
-        short_help="Write generated usage to look at.",
-        epilog="\b\nExample:\n  tollgate demo-data --small && tollgate report spend --demo",
-    )(demo_data)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+@app.command(
+    "demo-data",
+    short_help="Write generated usage to look at.",
+    epilog="\b\nExample:\n  tollgate demo-data --small && tollgate report spend --demo",
+)
 def demo_data(
     ctx: typer.Context,
     small: Annotated[
@@ -48,8 +48,6 @@ def demo_data(
 
     Running it again adds the days since, and nothing twice.
     """
-    from gateway.services.demo_data import demo_events, demo_prices
-
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
     prices = demo_prices(_listed_prices(toolbox.machine.price_list(), now))
@@ -77,8 +75,6 @@ def _say_progress(text: str, said_s: float) -> float:
 
 def _listed_prices(price_list: PriceList, now: datetime) -> dict[str, Price]:
     """Return the built-in list's prices of the demo's external deployments."""
-    from gateway.services.demo_data import DEPLOYMENTS
-
     listed = {
         name: price_list.builtin_price(
             provider=deployment.provider, model=deployment.model, base_url="", at=now

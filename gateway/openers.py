@@ -1,0 +1,246 @@
+"""Opens what the settings name: the database, its stores, the reports, and the toolbox of commands.
+
+With `gateway.serving` it is the composition root: only these name adapters. `main` imports it when
+the first part is needed, because its imports take longer than `tollgate --help`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from uuid import UUID
+
+from gateway import reports
+from gateway.cli.operator import operator_name
+from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
+from gateway.domain.ledger.journals import LocalJournal
+from gateway.domain.logins import As
+from gateway.providers.credentials import resolve
+from gateway.reports import Reports
+from gateway.services.ports import Clock
+from gateway.services.stores import Stores
+from gateway.settings import Settings
+from gateway.storage.administration import Administration
+from gateway.storage.budgets.budgets import BudgetStore
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.journal import journals_on
+from gateway.storage.ledger.adjustments import ResolutionStore
+from gateway.storage.ledger.dead_letters import DeadLetters
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.repricing import RepriceStore
+from gateway.storage.policy import pepper, price_list
+from gateway.storage.policy.audit import AuditLog
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres import logins
+from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
+from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
+from gateway.storage.postgres.logins import renewed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingStores:
+    """An open database in the gateway's role, and the stores of a serving process."""
+
+    database: Database
+    keys: KeyStore
+    policies: PolicyStore
+    prices: PriceStore
+    ledger: Ledger
+
+
+def toolbox_of(
+    settings: Settings, *, clock: Clock, serve: Callable[[Settings, bool], None]
+) -> Toolbox:
+    """Return the commands' dependencies. `serve` takes the settings and whether demo keys work."""
+    options = Options(
+        home=settings.home_path,
+        database_url=settings.database_url,
+        gateway_database_url=settings.gateway_database_url,
+        admin_database_url=settings.admin_database_url,
+        reports_database_url=settings.reports_database_url,
+        pepper_path=settings.pepper_path,
+        journal_path=settings.journal_path,
+        engine_home=settings.engine_home_path,
+        host=settings.host,
+        port=settings.port,
+        metrics_host=settings.metrics_host,
+        metrics_port=settings.metrics_port,
+        dashboard_host=settings.dashboard_host,
+        dashboard_hosts=settings.dashboard_hosts,
+        dashboard_port=settings.dashboard_port,
+        engine_port=settings.engine_port,
+        region=settings.region,
+    )
+
+    return Toolbox(
+        options=options,
+        machine=_machine(settings),
+        open_stores=lambda: open_administration(settings),
+        open_as_owner=lambda: open_stores(settings),
+        open_booking=lambda: open_booking(settings),
+        open_reports=lambda: open_reports(settings),
+        open_address=lambda purpose: address_as(settings, purpose),
+        serve=lambda asked: serve(_with_address(settings, asked), asked.allow_demo_keys),
+        now=clock.now,
+        random_bytes=secrets.token_bytes,
+    )
+
+
+def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
+    """Let the address on the command line override the settings."""
+    given = {"host": asked.host, "port": asked.port}
+    return settings.model_copy(
+        update={name: value for name, value in given.items() if value is not None}
+    )
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """Yield the database's address; the embedded database runs while this is open."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    postgres = EmbeddedPostgres(settings.home_path)
+    try:
+        yield postgres.start()
+    finally:
+        postgres.stop()
+
+
+@contextmanager
+def address_as(settings: Settings, purpose: As) -> Iterator[str]:
+    """Yield the address for one purpose: from the settings, else `db upgrade`'s login, else the
+    owner's.
+    """
+    given = {
+        As.GATEWAY: settings.gateway_database_url,
+        As.REPORTS: settings.reports_database_url,
+        As.ADMIN: settings.admin_database_url,
+    }[purpose]
+    if given is not None:
+        yield given
+        return
+    with database_url(settings) as url:
+        yield logins.address_as(url, purpose, settings.home_path)
+
+
+@contextmanager
+def open_stores(settings: Settings) -> Iterator[Stores]:
+    """Open the stores with the login of the database's own URL: the owner, for migrations."""
+    with (
+        database_url(settings) as url,
+        _stores(settings, url, Database(url, operator=operator_name())) as stores,
+    ):
+        yield stores
+
+
+@contextmanager
+def open_administration(settings: Settings) -> Iterator[Stores]:
+    """Open the stores in the administration role, if the login may use it."""
+    with address_as(settings, As.ADMIN) as url:
+        database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
+        with _stores(settings, url, database) as stores:
+            yield stores
+
+
+@contextmanager
+def open_booking(settings: Settings) -> Iterator[Stores]:
+    """Open the stores in the gateway's role, if the login may use it, for commands that write
+    events.
+    """
+    with address_as(settings, As.GATEWAY) as url:
+        database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
+        with _stores(settings, url, database) as stores:
+            yield stores
+
+
+@contextmanager
+def open_serving(settings: Settings) -> Iterator[ServingStores]:
+    """Open the stores in the gateway's role, with a limit on each transaction's wait for
+    Postgres.
+    """
+    home = settings.home_path
+    with address_as(settings, As.GATEWAY) as url:
+        database = Database(
+            url,
+            role="tollgate_gateway",
+            limit_s=SERVING_LIMIT_S,
+            renew=lambda: renewed(url, As.GATEWAY, home),
+        )
+        try:
+            yield ServingStores(
+                database=database,
+                keys=KeyStore(database),
+                policies=PolicyStore(database),
+                prices=PriceStore(database),
+                ledger=Ledger(database),
+            )
+        finally:
+            database.close()
+
+
+@contextmanager
+def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
+    try:
+        yield Stores(
+            url=url,
+            database=Administration(database, url=url, home=settings.home_path),
+            keys=KeyStore(database),
+            policies=PolicyStore(database),
+            prices=PriceStore(database),
+            price_list=price_list,
+            budgets=BudgetStore(database),
+            ledger=Ledger(database),
+            letters=DeadLetters(database),
+            resolutions=ResolutionStore(database),
+            repricing=RepriceStore(database),
+            journals=JournalTable(database),
+            ejections=EjectionStore(database),
+            audit=AuditLog(database),
+        )
+    finally:
+        database.close()
+
+
+def _machine(settings: Settings) -> Machine:
+    """Return the parts of this machine that commands need, without a database."""
+
+    def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
+        return journals_on(settings.journal_path, on_odd=on_odd)
+
+    def user_of(address: str) -> str | None:
+        user = parse_url(address).get("user")
+        return None if user is None else str(user)
+
+    def owner() -> str | None:
+        return ROLE if settings.database_url is None else user_of(settings.database_url)
+
+    return Machine(
+        price_list=lambda: price_list,
+        peppers=lambda: pepper.load(settings.pepper_path),
+        create_pepper=lambda: pepper.create(settings.pepper_path),
+        journals=journals,
+        database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
+        secret_of=resolve,
+        user_of=user_of,
+        owner=owner,
+    )
+
+
+@contextmanager
+def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
+    """Open the reports in the read-only role."""
+    with address_as(settings, As.REPORTS) as url:
+        opened = reports.open(
+            url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path)
+        )
+        try:
+            yield opened
+        finally:
+            opened.close()

@@ -1,0 +1,35 @@
+"""The start of a serving process: address, secrets, stores, then the process itself."""
+
+from __future__ import annotations
+
+import uvloop
+
+from gateway.api.allocator import tune_allocator
+from gateway.api.server import bind
+from gateway.openers import open_reports, open_serving
+from gateway.services.budgets.own_reads import PATIENCE_S
+from gateway.services.ports import Clock
+from gateway.serving import process
+from gateway.settings import Settings
+from gateway.storage.policy import pepper
+from gateway.telemetry import logs
+
+
+def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
+    """Run the gateway until it is asked to stop."""
+    tune_allocator()
+    logs.configure(settings.log_level)
+    peppers = pepper.load(settings.pepper_path)
+    listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
+    with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
+        uvloop.run(
+            process.serve(
+                settings,
+                listener,
+                stores=stores,
+                reports=opened,
+                peppers=peppers,
+                clock=clock,
+                allows_demo_keys=allows_demo_keys,
+            )
+        )
