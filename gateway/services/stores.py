@@ -1,7 +1,7 @@
 """The stores of the gateway as the services and the command line see them, and their bundle.
 
-`gateway.openers` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable` if Postgres
-does not answer.
+`gateway.openers` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable`
+if Postgres does not answer.
 """
 
 from __future__ import annotations

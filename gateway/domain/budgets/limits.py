@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -49,19 +49,6 @@ class Limits:
 NO_LIMITS = Limits()
 
 LimitedBy: TypeAlias = tuple[str, Limits]  # the name under which the limits are counted
-
-
-class HasLimits(Protocol):
-    """A team with its limits."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def project_limits(self) -> Mapping[str, Limits]: ...
-    @property
-    def key_limits(self) -> Mapping[str, Limits]: ...
 
 
 class LimitUnit(StrEnum):
@@ -116,24 +103,13 @@ class LimitAnswer(Struct, frozen=True, kw_only=True):
     is_repeat: bool = False
 
 
-def limits_of(team: HasLimits, *, project: str | None, key_id: str) -> tuple[LimitedBy, ...]:
-    """Return the limits of a team's request: the team's, its project's and its key's; empty
-    without limits.
-    """
-    found = [
-        (team.name, team.limits),
-        (f"{team.name}/project:{project}", _own(team.project_limits, project)),
-        (f"{team.name}/key:{key_id}", _own(team.key_limits, key_id)),
-    ]
-    return tuple((limit_id, limits) for limit_id, limits in found if limits.is_limited)
-
-
 def limits_of_deployment(name: str, limits: Limits) -> tuple[LimitedBy, ...]:
     """Return the limits of an attempt at one deployment."""
     return ((f"deployment:{name}", limits),) if limits.is_limited else ()
 
 
-def _own(limits: Mapping[str, Limits], owner: str | None) -> Limits:
+def limits_of_owner(limits: Mapping[str, Limits], owner: str | None) -> Limits:
+    """Return the limits of a project or key: its own, or those of each unnamed one (`*`)."""
     if owner is None:
         return NO_LIMITS
     return limits.get(owner, limits.get(EACH, NO_LIMITS))

@@ -14,7 +14,7 @@ from functools import cached_property
 from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, accounts_of
-from gateway.domain.budgets.limits import NO_LIMITS, Limits
+from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_of_owner
 from gateway.domain.places.facts import Facts, Known, facts_of, known_of
 from gateway.domain.places.known_hosts import Statement
 from gateway.domain.places.regions import ANY, RegionTree
@@ -284,6 +284,17 @@ class Team:
         hard budget.
         """
         return any(rule.scope is BudgetScope.PROJECT and rule.is_hard for rule in self.budgets)
+
+    def limits_for(self, *, project: str | None, key_id: str) -> tuple[LimitedBy, ...]:
+        """Return the limits of a request: the team's, its project's and its key's; empty without
+        limits.
+        """
+        found = [
+            (self.name, self.limits),
+            (f"{self.name}/project:{project}", limits_of_owner(self.project_limits, project)),
+            (f"{self.name}/key:{key_id}", limits_of_owner(self.key_limits, key_id)),
+        ]
+        return tuple((limit_id, limits) for limit_id, limits in found if limits.is_limited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Protocol
 
 from gateway.domain.budgets.budgets import EACH, Account
-from gateway.domain.budgets.limits import LimitedBy, limits_of
+from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.checks import Check, Status
 from gateway.domain.policy.api_keys import KeyRecord, Pepper
 from gateway.domain.policy.last_snapshot import LastSnapshot
@@ -85,7 +85,7 @@ class Snapshot:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
             counted = self._counted(team, project)
-            limits = limits_of(team, project=counted, key_id=key_id)
+            limits = team.limits_for(project=counted, key_id=key_id)
             accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id)
             found = self.terms[place] = RequestTerms(
                 accounts=accounts,

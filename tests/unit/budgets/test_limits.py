@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,25 +11,19 @@ from gateway.domain.budgets.limits import (
     WINDOW_S,
     Limits,
     SlidingCounts,
-    limits_of,
     limits_of_deployment,
 )
+from tests import factories
 
 TEN, TWENTY, THIRTY = (Limits(requests_per_minute=figure) for figure in (10, 20, 30))
 
 
-@dataclass(frozen=True)
-class Team:
-    name: str = "payments"
-    limits: Limits = NO_LIMITS
-    project_limits: dict[str, Limits] = field(default_factory=dict)
-    key_limits: dict[str, Limits] = field(default_factory=dict)
-
-
 def test_a_request_is_under_the_limits_of_its_team_project_and_key() -> None:
     """Each is counted by itself: leaving one out would let that many more through."""
-    team = Team(limits=TEN, project_limits={"checkout": TWENTY}, key_limits={"k1": THIRTY})
-    assert limits_of(team, project="checkout", key_id="k1") == (
+    team = factories.team(
+        limits=TEN, project_limits={"checkout": TWENTY}, key_limits={"k1": THIRTY}
+    )
+    assert team.limits_for(project="checkout", key_id="k1") == (
         ("payments", TEN),
         ("payments/project:checkout", TWENTY),
         ("payments/key:k1", THIRTY),
@@ -42,18 +34,18 @@ def test_each_project_and_key_without_a_limit_of_its_own_has_the_one_for_each() 
     """`*` is for each by itself: one count for all of them would let one project starve the
     others.
     """
-    team = Team(project_limits={"*": TEN, "search": NO_LIMITS}, key_limits={"*": TWENTY})
-    assert limits_of(team, project="checkout", key_id="k1") == (
+    team = factories.team(project_limits={"*": TEN, "search": NO_LIMITS}, key_limits={"*": TWENTY})
+    assert team.limits_for(project="checkout", key_id="k1") == (
         ("payments/project:checkout", TEN),
         ("payments/key:k1", TWENTY),
     )
-    assert limits_of(team, project="search", key_id="k2") == (("payments/key:k2", TWENTY),)
-    assert limits_of(team, project=None, key_id="k2") == (("payments/key:k2", TWENTY),)
+    assert team.limits_for(project="search", key_id="k2") == (("payments/key:k2", TWENTY),)
+    assert team.limits_for(project=None, key_id="k2") == (("payments/key:k2", TWENTY),)
 
 
 def test_a_team_without_limits_has_nothing_to_ask() -> None:
     """Then the request path skips limits altogether."""
-    assert limits_of(Team(), project="checkout", key_id="k1") == ()
+    assert factories.team().limits_for(project="checkout", key_id="k1") == ()
     assert limits_of_deployment("qwen-eu", NO_LIMITS) == ()
     assert limits_of_deployment("qwen-eu", TEN) == (("deployment:qwen-eu", TEN),)
 
