@@ -22,7 +22,8 @@ from gateway.domain.policy.policy import (
 )
 from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey, PriceBook, PriceOrigin
 from gateway.domain.pricing.pricing import Price, Rate
-from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.pricing.settlement import Evidence, Settlement, settle
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot, SnapshotHolder
 from gateway.wire.openai.request.read import read_request
@@ -236,3 +237,12 @@ def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> 
 def request_id(at: datetime = NOW, *, random: int = 0) -> UUID:
     """A request id of a moment."""
     return uuid7(int(at.timestamp() * 1000), random.to_bytes(10, "big"))
+
+
+def settled(final: TokenUsage | None = None, **known: Any) -> Settlement:
+    """Settle a served attempt; `known` are members of its evidence and arguments of `settle`."""
+    members = {"final": final, "was_served": True} | {
+        name: value for name, value in known.items() if name in Evidence.__struct_fields__
+    }
+    rest = {name: value for name, value in known.items() if name not in members}
+    return settle(Evidence(**members), **{"price": price(), "held_nusd": 100_000} | rest)

@@ -19,7 +19,7 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.pricing.selfhost import GpuRate, standard_price
-from gateway.domain.pricing.settlement import Settlement, settle
+from gateway.domain.pricing.settlement import Evidence, Settlement, settle
 from gateway.domain.pricing.tokens import TokenUsage
 
 POLICY_VERSION = 1
@@ -414,13 +414,13 @@ class _Draft:
         )
         whole, part = self.usage, self._part_of_usage()
         if outcome in (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE):
-            return settle(None, was_served=False, price=price, held_nusd=bound)
+            return settle(Evidence(was_served=False), price=price, held_nusd=bound)
         # it may have processed the prompt; that cannot be known
         if outcome is Outcome.UPSTREAM_TIMEOUT:
-            return settle(None, was_served=True, price=price, held_nusd=bound)
+            return settle(Evidence(was_served=True), price=price, held_nusd=bound)
         if outcome is Outcome.OK:
-            return settle(whole, was_served=True, price=price, held_nusd=bound)
-        return settle(None, running=part, was_served=True, price=price, held_nusd=bound)
+            return settle(Evidence(final=whole, was_served=True), price=price, held_nusd=bound)
+        return settle(Evidence(running=part, was_served=True), price=price, held_nusd=bound)
 
     def _part_of_usage(self) -> TokenUsage:
         """Return the visible part of an interrupted answer.

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.settlement import settle
+from gateway.domain.pricing.settlement import Evidence, settle
 from gateway.domain.pricing.tokens import TokenUsage
 
 
@@ -27,12 +27,9 @@ def recovered(
     if running is None:
         return intent
     found = settle(
-        None,
-        running=running,
-        was_served=True,
+        Evidence(running=running, was_served=True, writes_output=writes_output),
         price=price,
         held_nusd=intent.held_nusd,
-        writes_output=writes_output,
     )
     if found.cost_nusd is None or found.cost_nusd > intent.held_nusd:
         return replace(intent, reported=running, is_suspect=found.is_suspect)

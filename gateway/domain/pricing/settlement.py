@@ -23,6 +23,42 @@ class Counted(Struct, frozen=True, kw_only=True, gc=False):
     is_exact: bool
 
 
+class Evidence(Struct, frozen=True, kw_only=True, gc=False):
+    """The evidence about the usage of one attempt, and the figures that it allows.
+
+    `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
+    `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
+    minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
+    no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
+    zero. `has_prompt` is False if the request has no prompt.
+    """
+
+    final: TokenUsage | None = None
+    running: TokenUsage | None = None
+    counted: Counted | None = None
+    was_served: bool
+    writes_output: bool = True
+    least_output_tokens: int = 0
+    has_prompt: bool = True
+
+    def is_whole(self, usage: TokenUsage) -> bool:
+        """Return True if both sides are there."""
+        has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
+        return has_input and (usage.output_tokens is not None or not self.writes_output)
+
+    def can_become(self, usage: TokenUsage) -> bool:
+        """Return True if it contradicts neither itself nor the seen answer; a side may still be
+        missing.
+        """
+        return usage.is_plausible and (
+            usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens
+        )
+
+    def can_be(self, usage: TokenUsage) -> bool:
+        """Return True if it can be the whole truth."""
+        return self.is_whole(usage) and self.can_become(usage)
+
+
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """The true cost of an attempt, or its hold if the true cost is unknown.
 
@@ -40,60 +76,54 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def settle(
-    final: TokenUsage | None,
+    evidence: Evidence,
     *,
-    running: TokenUsage | None = None,
-    counted: Counted | None = None,
-    was_served: bool,
     price: Price,
     held_nusd: int,
-    writes_output: bool = True,
-    least_output_tokens: int = 0,
     service_tier: str | None = None,
     sent_output_tokens: int | None = None,
-    has_prompt: bool = True,
 ) -> Settlement:
     """Return the settlement of one attempt.
-
-    `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
-    `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
-    minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
-    no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
-    zero.
 
     An impossible final figure (it contradicts itself, or the seen answer) is not charged. Our own
     figure is charged if there is one, else the attempt is held; `reported` keeps the upstream's
     figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens, unless the
-    request has none (`has_prompt` False). A cost above the hold is charged, because the provider
-    will bill it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the
-    upstream, and is flagged there. Tokens that the price or the service tier does not cover are
-    held and flagged, never charged as another kind.
+    request has none. A cost above the hold is charged, because the provider will bill it, and
+    flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream, and is
+    flagged there. Tokens that the price or the service tier does not cover are held and flagged,
+    never charged as another kind.
     """
-    if final is None and running is None and not was_served:
+    final, running, counted = evidence.final, evidence.running, evidence.counted
+    if final is None and running is None and not evidence.was_served:
         return _NOTHING
-    seen = _Seen(writes_output, least_output_tokens, has_prompt)
     bill = _Bill(price, service_tier, held_nusd)
-    if final is not None and seen.can_be(final) and _follows(final, running):
+    if final is not None and evidence.can_be(final) and _follows(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
-    if running is not None and seen.can_be(running):
+    if running is not None and evidence.can_be(running):
         return bill.charge(
             running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
         )
-    said = final or running
-    is_suspect = final is not None or (running is not None and not seen.can_become(running))
+    reported = final or running
+    is_suspect = final is not None or (running is not None and not evidence.can_become(running))
     if counted is not None:
         known = _input_side(final) or _input_side(running)
         usage = _joined(known, counted.usage)
-        if known is None and said is not None and said.lacks_prompt and seen.can_become(said):
-            usage = replace(said, input_tokens=counted.usage.input_tokens)
+        if (
+            known is None
+            and reported is not None
+            and reported.lacks_prompt
+            and evidence.can_become(reported)
+        ):
+            usage = replace(reported, input_tokens=counted.usage.input_tokens)
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
             # An upstream that writes more than the maximum cannot bill it, but could fill a budget.
             usage, is_suspect = _stopped(usage, sent_output_tokens), True
-            seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens), has_prompt)
-        if seen.can_be(usage):
+            least = min(evidence.least_output_tokens, sent_output_tokens)
+            evidence = replace(evidence, least_output_tokens=least)
+        if evidence.can_be(usage):
             source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
-            return bill.charge(usage, source, reported=said, is_suspect=is_suspect)
-    return bill.hold(TokenUsage(), reported=said, is_suspect=is_suspect)
+            return bill.charge(usage, source, reported=reported, is_suspect=is_suspect)
+    return bill.hold(TokenUsage(), reported=reported, is_suspect=is_suspect)
 
 
 def unknown_settlement(held_nusd: int) -> Settlement:
@@ -117,31 +147,6 @@ _NOTHING = Settlement(
     held_nusd=None,
     is_suspect=False,
 )
-
-
-class _Seen(Struct, frozen=True, gc=False):
-    """The evidence about usage in the answer itself."""
-
-    writes_output: bool
-    least_output_tokens: int
-    has_prompt: bool
-
-    def is_whole(self, usage: TokenUsage) -> bool:
-        """Return True if both sides are there."""
-        has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
-        return has_input and (usage.output_tokens is not None or not self.writes_output)
-
-    def can_become(self, usage: TokenUsage) -> bool:
-        """Return True if it contradicts neither itself nor the seen answer; a side may still be
-        missing.
-        """
-        return usage.is_plausible and (
-            usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens
-        )
-
-    def can_be(self, usage: TokenUsage) -> bool:
-        """Return True if it can be the whole truth."""
-        return self.is_whole(usage) and self.can_become(usage)
 
 
 class _Bill(Struct, frozen=True, gc=False):
@@ -210,15 +215,15 @@ def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
     )
 
 
-def _input_side(said: TokenUsage | None) -> TokenUsage | None:
+def _input_side(reported: TokenUsage | None) -> TokenUsage | None:
     """Return the figure if its input is credible."""
     is_there = (
-        said is not None
-        and said.is_plausible
-        and said.input_tokens is not None
-        and not said.lacks_prompt
+        reported is not None
+        and reported.is_plausible
+        and reported.input_tokens is not None
+        and not reported.lacks_prompt
     )
-    return said if is_there else None
+    return reported if is_there else None
 
 
 def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:

@@ -21,7 +21,13 @@ from gateway.domain.money import plain_usd
 from gateway.domain.policy.policy import Operation
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.settlement import Counted, Settlement, settle, unknown_settlement
+from gateway.domain.pricing.settlement import (
+    Counted,
+    Evidence,
+    Settlement,
+    settle,
+    unknown_settlement,
+)
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request
@@ -252,20 +258,23 @@ class Attempt(Struct, kw_only=True):
     def _settlement(
         self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None
     ) -> Settlement:
-        return settle(
-            final,
+        evidence = Evidence(
+            final=final,
             running=self.observed.running,
             counted=counted,
             was_served=was_served,
-            price=self._price,
-            held_nusd=self.bound.nusd,
             writes_output=self._writes_output,
             least_output_tokens=self.observed.least_output_tokens,
-            service_tier=self.service_tier,
-            sent_output_tokens=self.bound.sent_output_tokens,
             has_prompt=final is None
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
+        )
+        return settle(
+            evidence,
+            price=self._price,
+            held_nusd=self.bound.nusd,
+            service_tier=self.service_tier,
+            sent_output_tokens=self.bound.sent_output_tokens,
         )
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:

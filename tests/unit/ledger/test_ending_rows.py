@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway.domain.ledger.recovery import recovered
 from gateway.domain.ledger.usage_event import Outcome
-from gateway.domain.pricing.settlement import settle
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.endings import ENDINGS, HELD_NUSD, Ending
-from tests.factories import price
+from tests.factories import price, settled
 from tests.storage.factories import event
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "outcomes.md"
@@ -27,13 +25,7 @@ def test_every_ending_has_its_row(ending: Ending) -> None:
     if ending.outcome is Outcome.INTERRUPTED:
         settle_recovered(ending)
         return
-    known: dict[str, Any] = {
-        "final": None,
-        "was_served": True,
-        "price": price(),
-        "held_nusd": HELD_NUSD,
-    }
-    found = settle(**known | dict(ending.known))
+    found = settled(**{"held_nusd": HELD_NUSD} | dict(ending.known))
     assert (found.source, found.reported is not None, found.is_suspect) == (
         ending.source,
         ending.keeps_reported,

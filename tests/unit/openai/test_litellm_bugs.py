@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.settlement import settle
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.answers import chat_stream
-from tests.factories import price, request_id
+from tests.factories import price, request_id, settled
 from tests.storage.factories import event
 
 VLLM = (Path(__file__).parents[2] / "golden" / "vllm" / "chat-stream" / "upstream.sse").read_bytes()
@@ -38,11 +37,9 @@ def test_litellm_37558_an_aborted_stream_is_not_free(sent: bytes, says_running: 
     )
     stream.feed(b"\n\n".join(sent.split(b"\n\n")[:3]) + b"\n\n")
     assert stream.observed.has_content
-    found = settle(
+    found = settled(
         stream.observed.final,
         running=stream.observed.running,
-        was_served=True,
-        price=price(),
         held_nusd=99_000_000,
         least_output_tokens=stream.observed.least_output_tokens,
     )
@@ -89,5 +86,5 @@ def test_litellm_37992_an_explicit_zero_is_not_a_missing_figure() -> None:
     """
     priced: Price = price("1", "4", cached="0.1")
     usage = TokenUsage(input_tokens=100, cached_input_tokens=0, output_tokens=0)
-    found = settle(usage, was_served=True, price=priced, held_nusd=10**9)
+    found = settled(usage, price=priced, held_nusd=10**9)
     assert (found.source, found.cost_nusd, found.usage) == (UsageSource.PROVIDER, 100_000, usage)

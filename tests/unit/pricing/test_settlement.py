@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.pricing import MOST_NUSD
-from gateway.domain.pricing.settlement import Counted, Settlement, settle
+from gateway.domain.pricing.settlement import Counted, Settlement
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSource
-from tests.factories import price
+from tests.factories import price, settled
 
 HELD_NUSD = 100_000
 USAGE = TokenUsage(input_tokens=10, output_tokens=5)  # 30,000 nano-dollars at the factory's price
@@ -33,8 +33,7 @@ CONTRADICTIONS = [
 
 
 def charged(final: TokenUsage | None, **known: Any) -> Settlement:
-    defaults: dict[str, Any] = {"was_served": True, "price": price(), "held_nusd": HELD_NUSD}
-    return settle(final, **defaults | known)
+    return settled(final, **{"held_nusd": HELD_NUSD} | known)
 
 
 def summary(

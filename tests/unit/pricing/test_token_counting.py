@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.policy.policy import Operation
-from gateway.domain.pricing.settlement import Counted, settle
+from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.request.request import RequestBody
 from gateway.domain.request.token_estimate import estimate, tokens_in
@@ -25,7 +25,7 @@ from gateway.providers.token_counting import (
     load_tokenizer,
 )
 from gateway.wire.observed import MAX_TEXT_CHARS, Observed
-from tests.factories import facts, price, read
+from tests.factories import facts, read, settled
 
 
 def by_words(path: str) -> Tokenizer:
@@ -138,8 +138,8 @@ async def test_what_an_image_costs_is_not_guessed() -> None:
         for model in ("m-1", "m-unnamed"):
             found = await made.count(model, chat(**MEDIA), observed("one two"))
             assert found.usage.input_tokens is None
-            settled = settle(None, counted=found, was_served=True, price=price(), held_nusd=99)
-            assert settled.source is UsageSource.UNKNOWN
+            settlement = settled(counted=found, held_nusd=99)
+            assert settlement.source is UsageSource.UNKNOWN
 
 
 @pytest.mark.parametrize("model", ["m-unnamed", "m-broken"])
@@ -151,8 +151,8 @@ async def test_without_a_tokenizer_it_is_an_estimate(model: str) -> None:
     assert found == Counted(
         usage=TokenUsage(input_tokens=tokens_in(len(body.body)), output_tokens=2), is_exact=False
     )
-    settled = settle(None, counted=found, was_served=True, price=price(), held_nusd=10**9)
-    assert settled.source is UsageSource.ESTIMATED
+    settlement = settled(counted=found, held_nusd=10**9)
+    assert settlement.source is UsageSource.ESTIMATED
 
 
 @pytest.mark.parametrize("model", ["m-1", "m-unnamed"])
@@ -163,8 +163,8 @@ async def test_nothing_seen_is_nothing_counted(model: str) -> None:
     async with counter() as made:
         found = await made.count(model, chat(), observed())
     assert found.usage.output_tokens is None
-    settled = settle(None, counted=found, was_served=True, price=price(), held_nusd=99)
-    assert settled.source is UsageSource.UNKNOWN
+    settlement = settled(counted=found, held_nusd=99)
+    assert settlement.source is UsageSource.UNKNOWN
 
 
 async def test_the_event_loop_is_never_held() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.policy.policy import Operation
-from gateway.domain.pricing.settlement import Counted, Settlement, settle
+from gateway.domain.pricing.settlement import Counted, Settlement
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.providers.registry import build_providers
 from gateway.wire.dialect import UpstreamRequest
@@ -19,7 +19,6 @@ from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter
 from tests import factories
 from tests.answers import PricedStream
-from tests.factories import price
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TRANSCRIPTS = [
@@ -94,12 +93,10 @@ def rest_of(passed_on: bytes) -> bytes:
 
 
 def settled(observed: Observed, counted: Counted | None = None) -> Settlement:
-    return settle(
+    return factories.settled(
         observed.final,
         running=observed.running,
         counted=counted,
-        was_served=True,
-        price=price(),
         held_nusd=HELD_NUSD,
         least_output_tokens=observed.least_output_tokens,
         service_tier=observed.service_tier,
