@@ -5,7 +5,7 @@ only its own notes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
@@ -15,7 +15,6 @@ from gateway.domain.ledger.intent import Intent
 from gateway.domain.ledger.usage_event import Key, Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.services.request.meter import Meter
-from gateway.wire.observed import Observed
 from tests import factories
 from tests.attacks.settling import DONE, ask, policy
 from tests.fakes import FakeJournal, FakeTransport, FakeUpstreamAnswer
@@ -63,13 +62,9 @@ def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
     assert not [line for line in gateway.log_lines() if line["event"] == "request_failed"]
 
 
-@dataclass
-class _Broken:
-    """An attempt in flight whose usage cannot be read."""
-
-    @property
-    def observed(self) -> Observed:
-        raise RuntimeError("odd")
+def _broken() -> TokenUsage | None:
+    """The usage of an attempt in flight that cannot be read."""
+    raise RuntimeError("odd")
 
 
 @dataclass
@@ -82,24 +77,15 @@ class _RefusesLongNumbers(FakeJournal):
         super().note_progress(running)
 
 
-@dataclass
-class _Live:
-    observed: Observed = field(default_factory=Observed)
-
-
 def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
     """The loop died, and after a `kill -9` healthy streams were unknown at their holds."""
     on = Stage(FakeTransport([]), journal=_RefusesLongNumbers())
-    good, odd = _Live(), _Live()
-    good.observed.final, odd.observed.final = (
-        TokenUsage(input_tokens=10, output_tokens=3),
-        TokenUsage(input_tokens=10**30),
-    )
+    good, odd = TokenUsage(input_tokens=10, output_tokens=3), TokenUsage(input_tokens=10**30)
     keys: list[Key] = [(uuid4(), 1) for _ in range(3)]
-    on.meter._live.update(zip(keys, (_Broken(), odd, good), strict=True))
+    on.meter._live.update(zip(keys, (_broken, lambda: odd, lambda: good), strict=True))
     with capture_logs() as lines:
         on.meter._note_progress()
-    assert on.journal.progress == [{keys[2]: good.observed.final}]
+    assert on.journal.progress == [{keys[2]: good}]
     assert [line["event"] for line in lines] == ["usage_not_readable", "progress_not_noted"]
 
 

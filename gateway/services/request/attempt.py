@@ -107,6 +107,10 @@ class Attempt(Struct, kw_only=True):
                 self.max_gap_s = gap_s
         self.last_token_s = self.slot.heard_s = now_s
 
+    def running_usage(self) -> TokenUsage | None:
+        """Return the last usage that the upstream reported so far."""
+        return self.observed.usage
+
     def cost_text(self, usage: TokenUsage) -> str | None:
         """Return the cost for the answer if `usage` is its last: plain dollars, None if unknown."""
         settlement = self._settlement(usage, was_served=True)
@@ -138,7 +142,7 @@ class Attempt(Struct, kw_only=True):
             event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output
         )
         try:
-            return self.meter.intend(intent, self)
+            return self.meter.intend(intent, self.running_usage)
         except BaseException:
             self._end(None)
             raise

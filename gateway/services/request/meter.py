@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -18,12 +17,11 @@ from gateway.domain.residency.stated import Contradiction
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.ports import EventJournal
 
-if TYPE_CHECKING:
-    from gateway.services.request.attempt import Attempt
-
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # seconds; a stream that dies young should not be unknown
 MOST_RECENT = 4_000  # about 6 MB; a reader gets older unwritten events as `pending`
+
+RunningUsage = Callable[[], TokenUsage | None]  # the last usage of a live attempt
 
 log = structlog.get_logger()
 
@@ -43,7 +41,7 @@ class Meter:
         ejections: Ejections,
     ) -> None:
         self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
-        self._live: dict[Key, Attempt] = {}
+        self._live: dict[Key, RunningUsage] = {}
         self._recent: dict[
             Key, bytes
         ] = {}  # documents take a third of the memory of events, and are quick to drop
@@ -55,13 +53,13 @@ class Meter:
         """Return the number of settled events not yet in Postgres."""
         return self._settled - self._written
 
-    def intend(self, intent: Intent, live: Attempt) -> Awaitable[None]:
-        """Write an intent; resolves when it is durable.
+    def intend(self, intent: Intent, running: RunningUsage) -> Awaitable[None]:
+        """Write an intent; resolves when it is durable. Progress records ask `running`.
 
         Raises `JournalFull` if there is no room; then it is not written.
         """
         durable = self._journal.intend(intent)
-        self._live[intent.event.key] = live
+        self._live[intent.event.key] = running
         return durable
 
     def settle(self, event: UsageEvent) -> None:
@@ -128,8 +126,8 @@ class Meter:
             self._soon = None
         running = {
             key: usage
-            for key, live in self._live.items()
-            if (usage := _usage_of(live, key)) is not None
+            for key, running_usage in self._live.items()
+            if (usage := _usage_of(running_usage, key)) is not None
         }
         if not running:
             return
@@ -142,9 +140,9 @@ class Meter:
             )
 
 
-def _usage_of(live: Attempt, key: Key) -> TokenUsage | None:
+def _usage_of(running: RunningUsage, key: Key) -> TokenUsage | None:
     try:
-        return live.observed.usage
+        return running()
     except Exception:  # as above: the other streams are noted without this one
         log.exception("usage_not_readable", request_id=str(key[0]), attempt=key[1])
         return None
