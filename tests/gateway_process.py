@@ -39,6 +39,7 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
+from gateway.wire.policy import parse
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.postgres import drop_database
 from tests.waiting import eventually
@@ -128,7 +129,7 @@ class Gateway:
         """Make a document the current policy, as `tollgate policy apply` does."""
         with self._database() as database:
             return apply_policy(
-                policy,
+                parse(policy),
                 policies=PolicyStore(database),
                 prices=PriceStore(database),
                 builtin=builtin_price,

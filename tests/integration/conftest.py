@@ -15,6 +15,7 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
+from gateway.wire.policy import parse
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
 from tests.integration.policy import shared, small
@@ -76,7 +77,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 def key_store(database: Database) -> KeyStore:
     """Return the key store of a database that has a policy but no keys."""
     apply_policy(
-        small("http://127.0.0.1:9"),
+        parse(small("http://127.0.0.1:9")),
         policies=PolicyStore(database),
         prices=PriceStore(database),
         builtin=builtin_price,

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from gateway.domain.policy.known_members import KNOWN_MEMBERS
 from gateway.domain.policy.request_fields import FEATURES
 from gateway.wire.policy import parse
-from gateway.wire.policy.readers import Field
-from gateway.wire.policy.schema import BLOCKS
+from gateway.wire.policy.document import BLOCKS
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(
     encoding="utf-8"
 )
 
 
-def row(field: Field) -> str:
-    default = "**required**" if field.is_required else field.default_text
-    return f"| `{field.name}` | {default} | {field.meaning} | `{field.example}` |"
+def row(name: str, field: FieldInfo) -> str:
+    shown = "**required**"
+    if not field.is_required():
+        shown = cast(dict[str, str], field.json_schema_extra)["x-default"]
+    return f"| `{name}` | {shown} | {field.description} | `{(field.examples or [''])[0]}` |"
 
 
 @pytest.mark.parametrize("heading", BLOCKS)
@@ -31,7 +34,7 @@ def test_every_field_is_documented(heading: str) -> None:
     """
     section = REFERENCE.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
     documented = [line for line in section.splitlines() if line.startswith("| `")]
-    assert documented == [row(field) for field in BLOCKS[heading].fields]
+    assert documented == [row(*field) for field in BLOCKS[heading].model_fields.items()]
 
 
 def example() -> str:

@@ -123,7 +123,7 @@ def listed(*, provider: str, model: str, base_url: str, at: datetime) -> Price |
 
 def put(document: str, shelf: Shelf, book: Book, *, is_demo: bool = False) -> tuple[int, bool]:
     applied = apply_policy(
-        document,
+        parse(document),
         policies=shelf,
         prices=book,
         builtin=listed,

@@ -13,7 +13,7 @@ from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_pl
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy
-from gateway.wire.policy import parse
+from gateway.wire.policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -44,22 +44,19 @@ def apply(
     With JSON or CSV output, for scripts, it does not ask.
     """
     toolbox: Toolbox = ctx.obj
-    document = read_document(file)
-    parsed = parse(document)
+    parsed = parse(read_document(file))
     with toolbox.open_stores() as stores:
         current = stores.policies.current()
         for finding in parsed.notes:
             note(str(finding))
-        plan = make_plan(
-            toolbox, stores, document, parsed.policy, current=current, past=past, demo=demo
-        )
+        plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
             confirm(file, "Apply?")
         _put_in_force(
             toolbox,
             stores,
-            document,
+            parsed,
             current=current,
             message=message,
             waits=not no_wait,
@@ -90,10 +87,8 @@ def rollback(
     with toolbox.open_stores() as stores:
         current = require_version(stores.policies, None)
         wanted = _wanted(stores, current, version)
-        policy = parse(wanted.document).policy
-        plan = make_plan(
-            toolbox, stores, wanted.document, policy, current=current, past=past, demo=demo
-        )
+        parsed = parse(wanted.document)
+        plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
         note(
             f"Back to version {wanted.version}, applied by {wanted.author} at "
             f"{wanted.applied_at:%Y-%m-%d %H:%M} UTC."
@@ -105,7 +100,7 @@ def rollback(
         _put_in_force(
             toolbox,
             stores,
-            wanted.document,
+            parsed,
             current=current,
             message=why,
             waits=not no_wait,
@@ -131,7 +126,7 @@ def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> Store
 def _put_in_force(
     toolbox: Toolbox,
     stores: Stores,
-    document: str,
+    parsed: ParsedPolicy,
     *,
     current: StoredPolicy | None,
     message: str,
@@ -141,7 +136,7 @@ def _put_in_force(
 ) -> None:
 
     applied = apply_policy(
-        document,
+        parsed,
         policies=stores.policies,
         prices=stores.prices,
         builtin=stores.price_list.builtin_price,

@@ -30,7 +30,7 @@ from gateway.errors import BadUsage, Finding, PolicyRejected
 from gateway.services.policy.apply import prices_of, require_current, version_of
 from gateway.services.policy.explain import basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
-from gateway.wire.policy import effective, parse, to_yaml
+from gateway.wire.policy import effective, json_schema, parse, to_yaml
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -104,6 +104,22 @@ app.command(
     epilog="\b\nExamples:\n  tollgate policy test cases.yaml\n  tollgate policy test "
     "cases.yaml --policy policy.yaml",
 )(run_cases)
+
+
+@app.command(
+    "schema",
+    short_help="Print the document's JSON Schema, for editors.",
+    epilog="\b\nExamples:\n  tollgate policy schema > policy.schema.json\n"
+    "  # yaml-language-server: $schema=policy.schema.json     first line of policy.yaml",
+)
+def show_schema() -> None:
+    """Print the JSON Schema (2020-12) of a policy document. Needs no database.
+
+    Editors complete and check a document by it (VS Code with the YAML extension, Neovim,
+    JetBrains): name the file in the document's first line, as below. It accepts each document that
+    `validate` accepts; only `validate` knows the rules between fields.
+    """
+    print_json(json_schema())
 
 
 @app.command(

@@ -35,7 +35,7 @@ from gateway.services.policy.plan import Hurt, Plan, Surroundings
 from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
 from gateway.services.policy.replay import Replay, RouteTally, replay
-from gateway.wire.policy import parse
+from gateway.wire.policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import SecretOf, Toolbox
@@ -73,11 +73,10 @@ def plan(
     latency and refusals. CSV has the replay's rows, or the changes without one.
     """
     toolbox: Toolbox = ctx.obj
-    document = read_document(file)
-    policy = parse(document).policy
+    parsed = parse(read_document(file))
     with toolbox.open_stores() as stores:
         current = stores.policies.current()
-        made = make_plan(toolbox, stores, document, policy, current=current, past=past, demo=demo)
+        made = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
     if format is Format.JSON:
         print_json(_as_record(made))
     elif format is Format.CSV:
@@ -96,8 +95,7 @@ def plan(
 def make_plan(
     toolbox: Toolbox,
     stores: Stores,
-    document: str,
-    policy: Policy,
+    parsed: ParsedPolicy,
     *,
     current: StoredPolicy | None,
     past: str | None = None,
@@ -107,14 +105,14 @@ def make_plan(
     that time.
     """
 
-    now = toolbox.now()
+    now, policy = toolbox.now(), parsed.policy
     known = readable(current)
     before = (
         None
         if current is None or known is None
         else _version(current.version, current.document, known)
     )
-    after = _version(1 if current is None else current.version + 1, document, policy)
+    after = _version(1 if current is None else current.version + 1, parsed.text, policy)
     book = stores.prices.book(policy.deployments.values())
     place = Place(gateway_region=toolbox.options.region, day=now.date())
     with toolbox.open_reports() as reports:

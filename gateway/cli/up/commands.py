@@ -27,6 +27,7 @@ from gateway.cli.up.tour import Tour
 from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import apply_policy
+from gateway.wire.policy import parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
@@ -376,7 +377,7 @@ def _apply_demo_policy(
         )
     )
     applied = apply_policy(
-        text,
+        parse(text),
         policies=stores.policies,
         prices=stores.prices,
         builtin=stores.price_list.builtin_price,

@@ -15,7 +15,7 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import standard_price
 from gateway.errors import NothingFound
 from gateway.services.stores import Book, PolicyHistory, PriceEntries
-from gateway.wire.policy import parse
+from gateway.wire.policy import ParsedPolicy, parse
 
 
 class BuiltinPrices(Protocol):
@@ -37,7 +37,7 @@ class Applied:
 
 
 def apply_policy(
-    document: str,
+    parsed: ParsedPolicy,
     *,
     policies: PolicyHistory,
     prices: PriceEntries,
@@ -48,17 +48,16 @@ def apply_policy(
     is_demo: bool = False,
     expected_version: int | None = None,
 ) -> Applied:
-    """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
+    """Make a document the current policy and date its prices from now.
 
     An identical document makes no new version, but its prices are brought up to date. So repeating
     an apply repairs one that was interrupted between its two transactions.
     """
-    policy = parse(document).policy
-    digest = document_sha256(document)
+    policy, digest = parsed.policy, document_sha256(parsed.text)
     current = policies.current()
     is_new = current is None or current.sha256 != digest or current.is_demo != is_demo
     version = policies.apply(
-        document,
+        parsed.text,
         sha256=digest,
         author=author,
         message=message,

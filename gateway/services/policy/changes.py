@@ -9,7 +9,7 @@ from typing import Any
 from gateway.domain.budgets.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.policy.policy import Policy
 from gateway.wire.policy import effective
-from gateway.wire.policy.allowances import budget_to_wire
+from gateway.wire.policy.teams import BudgetBlock
 
 _ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they are added or removed
 _TAKEN_APART = (
@@ -83,7 +83,7 @@ def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _budget(rule: BudgetRule) -> dict[str, Any]:
-    fields = {name: value for name, value in budget_to_wire(rule).items() if name != "name"}
+    fields = BudgetBlock.of_rule(rule).model_dump(exclude={"name"}, exclude_none=True)
     return {"of": _whose(rule), **fields}
 
 

@@ -1,8 +1,9 @@
 """The policy document: YAML text in, a `Policy` with notes out, and back with every default written
 out.
 
-All errors are reported at once, each with its line, its field and the fix. `schema` lists the
-fields, `checks` the rules between them, `notes` the facts that are worth knowing.
+All errors are reported at once, each with its line, its field and the fix. `document` and the
+modules that it names declare the fields, `checks` has the rules between them, `notes` the facts
+that are worth knowing.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ import yaml
 
 from gateway.domain.policy.policy import Policy
 from gateway.errors import Finding
-from gateway.wire.policy.build import from_wire, to_wire
 from gateway.wire.policy.checks import check
-from gateway.wire.policy.findings import Findings, Wrong, in_order
+from gateway.wire.policy.document import PolicyDocument, json_schema
+from gateway.wire.policy.findings import Findings, in_order
 from gateway.wire.policy.nodes import read_document
 from gateway.wire.policy.notes import take_notes
-from gateway.wire.policy.schema import DOCUMENT
 
-__all__ = ["ParsedPolicy", "effective", "parse", "to_yaml"]
+__all__ = ["ParsedPolicy", "effective", "json_schema", "parse", "to_yaml"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPolicy:
-    """A valid policy and the notes about it, in the order of the document."""
+    """A document's text, its policy, and the notes about it, in the order of the document."""
 
+    text: str
     policy: Policy
     notes: tuple[Finding, ...]
 
@@ -36,23 +37,19 @@ class ParsedPolicy:
 def parse(text: str) -> ParsedPolicy:
     """Parse a policy document. Raises `PolicyRejected` with every error found, and only that."""
     findings = Findings()
-    root = read_document(text)
-    try:
-        document = DOCUMENT(root, findings)
-    except Wrong as wrong:
-        findings.error(wrong.spot, wrong.message)
-        raise findings.rejected() from None
-    check(document, findings)
-    if findings.errors:
+    document = PolicyDocument.read(read_document(text), findings)
+    if document is not None:
+        check(document, findings)
+    if document is None or findings.errors:
         raise findings.rejected()
-    policy = from_wire(document)
+    policy = document.policy()
     take_notes(document, policy, findings)
-    return ParsedPolicy(policy=policy, notes=in_order(findings.notes))
+    return ParsedPolicy(text=text, policy=policy, notes=in_order(findings.notes))
 
 
 def effective(policy: Policy) -> dict[str, Any]:
     """Return the policy as a document with every default written out."""
-    return to_wire(policy)
+    return PolicyDocument.of_policy(policy).model_dump(exclude_none=True)
 
 
 def to_yaml(policy: Policy) -> str:

@@ -5,14 +5,17 @@ denial.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from gateway.domain.policy.policy import Operation
 from gateway.errors import CasesRejected, PolicyRejected
-from gateway.wire.policy.findings import Findings, Wrong
-from gateway.wire.policy.names import LABELS, model_name, name
+from gateway.wire.policy.blocks import Block, Items, optional, required
+from gateway.wire.policy.deployments import Capabilities
+from gateway.wire.policy.findings import Findings
 from gateway.wire.policy.nodes import read_document
-from gateway.wire.policy.readers import Block, Entry, Field, Listed, entries, list_of, one_of
-from gateway.wire.policy.schema import CAPABILITIES
+from gateway.wire.policy.scalars import Label, ModelName, Name, Names, member_of, one_of
 
 # The denials that a case may expect instead of deployments, with the error code that the caller
 # would get.
@@ -43,115 +46,71 @@ class Case:
     denied: str | None = None
 
 
-_CASE = Block(
-    name="case",
-    fields=(
-        Field(name="team", read=name, is_required=True, meaning="Who asks.", example="payments"),
-        Field(
-            name="route",
-            read=model_name,
-            is_required=True,
-            meaning="The requested route.",
-            example="assistant",
-        ),
-        Field(
-            name="class",
-            read=one_of(LABELS),
-            meaning="The class it raises its own to.",
-            example="restricted",
-        ),
-        Field(
-            name="data_tags", read=list_of(name), meaning="The data tags it adds.", example="[phi]"
-        ),
-        Field(
-            name="operation", read=one_of(tuple(Operation)), meaning="The endpoint.", example="chat"
-        ),
-        Field(
-            name="needs",
-            read=list_of(one_of(CAPABILITIES)),
-            meaning="The needed capabilities.",
-            example="[tools]",
-        ),
-        Field(
-            name="expect",
-            read=list_of(name),
-            meaning="The deployments, in their order.",
-            example="[qwen-eu]",
-        ),
-        Field(
-            name="denied",
-            read=one_of(tuple(DENIALS)),
-            meaning="Why it is refused.",
-            example="residency",
-        ),
-    ),
-)
-_DOCUMENT = Block(
-    name="document",
-    fields=(
-        Field(
-            name="cases",
-            read=list_of(_CASE),
-            is_required=True,
-            meaning="The expected result.",
-            example="[{team: payments, route: assistant, expect: [qwen-eu]}]",
-        ),
-    ),
-)
+class CaseBlock(Block):
+    """One expectation."""
+
+    title: ClassVar[str] = "case"
+    team: Name = required("Who asks.", "payments")
+    route: ModelName = required("The requested route.", "assistant")
+    data_class: Label | None = Field(None, alias="class", description="The class it raises to.")
+    data_tags: Names | None = optional("The data tags it adds.", "[phi]")
+    operation: Annotated[Operation, member_of(Operation)] = optional(
+        "The endpoint.", "chat", Operation.CHAT
+    )
+    needs: Capabilities | None = optional("The needed capabilities.", "[tools]")
+    expect: Names | None = optional("The deployments, in their order.", "[qwen-eu]")
+    denied: Annotated[str, one_of(tuple(DENIALS))] | None = optional(
+        "Why it is refused.", "residency"
+    )
+
+    def case(self) -> Case:
+        """Return the expectation."""
+        return Case(
+            line=self.spot.line,
+            team=self.team,
+            route=self.route,
+            data_class=self.data_class,
+            data_tags=frozenset(self.data_tags or ()),
+            needs=frozenset(self.needs or ()),
+            operation=self.operation,
+            expect=tuple(self.expect or ()),
+            denied=self.denied,
+        )
+
+
+class CasesDocument(Block):
+    """A file of cases."""
+
+    title: ClassVar[str] = "document"
+    cases: Annotated[list[CaseBlock], Items()] = required(
+        "The expected result.", "[{team: payments, route: assistant, expect: [qwen-eu]}]"
+    )
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:
     """Parse a file of cases. Raises `CasesRejected` with every error found."""
     findings = Findings()
     try:
-        document = _DOCUMENT(read_document(text), findings)
-        listed = document.of("cases", Listed)
-        for entry in entries(listed):
-            _check(entry, findings)
-        if listed is not None and not listed and not findings.errors:
-            findings.error(document.place("cases"), "is empty: there is nothing to test")
-    except Wrong as wrong:
-        findings.error(wrong.spot, wrong.message)
+        document = CasesDocument.read(read_document(text), findings)
     except PolicyRejected as rejected:
         raise CasesRejected(rejected.findings) from None
-    if findings.errors:
+    if document is not None:
+        for case in document.blocks_of("cases"):
+            _check(case, findings)
+        if document.of("cases") == [] and not findings.errors:
+            findings.error(document.place("cases"), "is empty: there is nothing to test")
+    if document is None or findings.errors:
         raise CasesRejected(findings.rejected().findings)
-    return tuple(_case(entry) for entry in entries(listed))
+    return tuple(case.case() for case in document.cases)
 
 
-def _check(entry: Entry, findings: Findings) -> None:
+def _check(case: CaseBlock, findings: Findings) -> None:
     """Add a finding unless exactly one of the two is expected."""
-    given = [name for name in ("expect", "denied") if name in entry.spots]
-    if len(given) != 1:
+    if case.has("expect") == case.has("denied"):
         findings.error(
-            entry.spot, "write either expect: [deployments in their order] or denied: residency"
+            case.spot, "write either expect: [deployments in their order] or denied: residency"
         )
-    listed = entry.of("expect", Listed)
-    if listed is not None and not listed:
+    if case.of("expect") == []:
         findings.error(
-            entry.place("expect"), f"is empty; write denied: and one of {', '.join(DENIALS)}"
+            case.place("expect"), f"is empty; write denied: and one of {', '.join(DENIALS)}"
         )
-
-
-def _case(entry: Entry) -> Case:
-    values = entry.values
-    return Case(
-        line=entry.spot.line,
-        team=values["team"],
-        route=values["route"],
-        data_class=values["class"],
-        data_tags=_names(entry, "data_tags"),
-        needs=_names(entry, "needs"),
-        operation=Operation(values["operation"] or Operation.CHAT),
-        expect=tuple(_listed(entry, "expect")),
-        denied=values["denied"],
-    )
-
-
-def _names(entry: Entry, field: str) -> frozenset[str]:
-    return frozenset(_listed(entry, field))
-
-
-def _listed(entry: Entry, field: str) -> tuple[str, ...]:
-    listed = entry.of(field, Listed)
-    return () if listed is None else listed.items

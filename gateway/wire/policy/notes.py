@@ -8,22 +8,26 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import EACH, BudgetRule, BudgetScope
-from gateway.domain.money import nusd_from_usd, plain_usd
+from gateway.domain.money import plain_usd
 from gateway.domain.places.known_hosts import known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Operation, Policy, ResidencyRule, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.residency.rules import denials, rules_for
-from gateway.wire.policy.allowances import Declared, declared_budgets
+from gateway.wire.policy.blocks import placed
+from gateway.wire.policy.deployments import DeploymentBlock
+from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy.findings import Findings, shown
-from gateway.wire.policy.readers import Entry, Listed, entries
+from gateway.wire.policy.regions import rules_in
+from gateway.wire.policy.routes import RouteBlock
+from gateway.wire.policy.teams import Declared, TeamBlock, declared_budgets
 
 SHOWN_NAMES = 10
 _VERSIONED = re.compile(r"/v\d+[a-z0-9]*/?$")
 
 
-def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
+def take_notes(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     """Add notes on a valid policy."""
     _note_regions(document, findings)
     _note_classes(document, policy, findings)
@@ -37,22 +41,20 @@ def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
     _note_unlimited(document, policy, findings)
 
 
-def _note_regions(document: Entry, findings: Findings) -> None:
-    regions = document.of("regions", Entry)
-    for parent, children in regions.values.items() if regions is not None else ():
-        for spot, child in children:
+def _note_regions(document: PolicyDocument, findings: Findings) -> None:
+    for parent, (place, children) in document.entries_of("regions").items():
+        for spot, child in placed(place, children):
             if child in KNOWN and parent in KNOWN:
                 findings.note(
                     spot, f"changes nothing: '{child}' lies in '{parent}' as everybody knows"
                 )
 
 
-def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
-    classes = document.of("classes", Entry)
-    assert classes is not None, "a valid document has classes"
+def _note_classes(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
+    classes = document.entries_of("classes")
     ordered = sorted(policy.classes.items())
     for data_class, rule in ordered:
-        spot = classes.place(data_class.label)
+        spot, _ = classes[data_class.label]
         if not rule.regions and not rule.is_shadow:
             findings.note(spot, "lists no region: every request of this class is denied")
         for lower, lower_rule in ordered:
@@ -83,22 +85,15 @@ def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
     )
 
 
-def _note_shadows(document: Entry, findings: Findings) -> None:
-    blocks = [document.of("classes", Entry), document.of("data_tags", Entry)]
-    rules = [rule for block in blocks if block is not None for rule in block.values.values()]
-    rules += [
-        own
-        for team in entries(document.of("teams", Listed))
-        if (own := team.of("residency", Entry))
-    ]
-    for rule in rules:
-        if rule.values["mode"] == "shadow":
+def _note_shadows(document: PolicyDocument, findings: Findings) -> None:
+    for rule in rules_in(document):
+        if rule.mode == "shadow":
             findings.note(
                 rule.place("mode"), "denies nothing; its denials are only counted and shown"
             )
 
 
-def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> None:
+def _note_caveat(entry: DeploymentBlock, deployment: Deployment, findings: Findings) -> None:
     """Add the provider's caveat, unless the deployment names its own source: then its author has
     checked.
     """
@@ -108,7 +103,7 @@ def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> No
         findings.note(entry.place("region"), known.caveat)
 
 
-def _note_address(entry: Entry, deployment: Deployment, findings: Findings) -> None:
+def _note_address(entry: DeploymentBlock, deployment: Deployment, findings: Findings) -> None:
     """Note an address without a version: engines and OpenAI serve under one, others may serve at
     their root.
     """
@@ -123,10 +118,10 @@ def _note_address(entry: Entry, deployment: Deployment, findings: Findings) -> N
         )
 
 
-def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> None:
+def _note_deployments(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     used = {name for route in policy.routes.values() for name in route.deployments}
-    for entry in entries(document.of("deployments", Listed)):
-        deployment = policy.deployments[entry.values["name"]]
+    for entry in document.blocks_of("deployments"):
+        deployment = policy.deployments[entry.name]
         if deployment.name not in used:
             findings.note(entry.place("name"), f"no route uses deployment '{deployment.name}'")
         _note_caveat(entry, deployment, findings)
@@ -159,15 +154,15 @@ def _prices_images(price: Price) -> bool:
     return any(rate.kind is TokenKind.IMAGE_INPUT for rate in price.rates)
 
 
-def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
+def _note_routes(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     used = {name for team in policy.teams.values() for name in team.routes}
     used |= {route.degrade_to for route in policy.routes.values() if route.degrade_to is not None}
     earlier: list[tuple[str, str]] = []
-    for entry in entries(document.of("routes", Listed)):
-        name = entry.values["name"]
+    for entry in document.blocks_of("routes"):
+        name = entry.name
         if name not in used:
             findings.note(entry.place("name"), f"no team may use route '{name}'")
-        for spot, alias in entry.of("aliases", Listed) or ():
+        for spot, alias in entry.items_of("aliases"):
             # Exact aliases take precedence over patterns, so only a pattern can hide a pattern.
             hider = next((e for e in earlier if "*" in alias and fnmatchcase(alias, e[0])), None)
             if hider:
@@ -179,11 +174,11 @@ def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
         _note_unbounded(entry, policy, findings)
 
 
-def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
+def _note_unbounded(entry: RouteBlock, policy: Policy, findings: Findings) -> None:
     """Note unbounded answers: a hard budget first holds an upper bound of the cost, and there is
     none.
     """
-    route = policy.routes[entry.values["name"]]
+    route = policy.routes[entry.name]
     teams = [
         team
         for team in policy.teams.values()
@@ -193,7 +188,7 @@ def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
         return
     unbounded = [
         (spot, name)
-        for spot, name in entry.of("deployments", Listed) or ()
+        for spot, name in entry.items_of("deployments")
         if not _bounds_answers(policy.deployments[name])
     ]
     if unbounded:
@@ -226,15 +221,15 @@ def _shared(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
     return centre.budgets if centre is not None else ()
 
 
-def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
-    for entry in entries(document.of("teams", Listed)):
-        team = policy.teams[entry.values["name"]]
+def _note_teams(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
+    for entry in document.blocks_of("teams"):
+        team = policy.teams[entry.name]
         if not team.routes:
             findings.note(
                 entry.place("routes"), f"team '{team.name}' may call nothing: it lists no route"
             )
         rules = rules_for(policy, team, data_class=team.data_class)
-        for spot, name in entry.of("routes", Listed) or ():
+        for spot, name in entry.items_of("routes"):
             behind = [
                 policy.deployments[deployment] for deployment in policy.routes[name].deployments
             ]
@@ -246,10 +241,10 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
                     f"({', '.join(f'{d.name} in {d.region}' for d in behind)})",
                 )
         for listed in ("projects", "keys"):
-            for owner in entries(entry.of(listed, Listed)):
-                if listed == "projects" and team.declares_projects and owner.values["name"] != EACH:
+            for owner in entry.blocks_of(listed):
+                if listed == "projects" and team.declares_projects and owner.name != EACH:
                     continue  # a request may name it
-                if not owner.values["budgets"] and owner.values["limits"] is None:
+                if not owner.budgets and owner.limits is None:
                     findings.note(
                         owner.spot, "has neither budgets nor limits, so it changes nothing"
                     )
@@ -272,10 +267,10 @@ def _denied_everywhere(
     return any(not denial.is_shadow and denial.field != "gateway_regions" for denial in found)
 
 
-def _note_cost_centres(document: Entry, policy: Policy, findings: Findings) -> None:
+def _note_cost_centres(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     used = {team.cost_centre for team in policy.teams.values()}
-    for entry in entries(document.of("cost_centres", Listed)):
-        name = entry.values["name"]
+    for entry in document.blocks_of("cost_centres"):
+        name = entry.name
         if name not in used:
             findings.note(
                 entry.place("name"),
@@ -283,9 +278,9 @@ def _note_cost_centres(document: Entry, policy: Policy, findings: Findings) -> N
             )
 
 
-def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
+def _note_budgets(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     declared = list(declared_budgets(document))
-    alerting = [budget.entry for budget in declared if budget.entry.values["alert_at"]]
+    alerting = [budget.block for budget in declared if budget.block.alert_at]
     if alerting and policy.alerts is None:
         findings.note(
             alerting[0].place("alert_at"),
@@ -293,17 +288,17 @@ def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
         )
     for budget in declared:
         _note_larger(budget, policy, findings)
-    for entry in entries(document.of("teams", Listed)):
+    for entry in document.blocks_of("teams"):
         _note_dodged(entry, policy, findings)
 
 
-def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
+def _note_dodged(entry: TeamBlock, policy: Policy, findings: Findings) -> None:
     """Note project budgets that callers can avoid.
 
     Callers choose the project by a header, so a project's budget alone does not bound a team's
     spend.
     """
-    team = policy.teams[entry.values["name"]]
+    team = policy.teams[entry.name]
     of_projects = [rule for rule in team.budgets if rule.scope is BudgetScope.PROJECT]
     has_hard = any(rule.is_hard for rule in of_projects)
     of_team = [
@@ -326,34 +321,31 @@ def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
     if budget.scope not in (BudgetScope.PROJECT, BudgetScope.KEY):
         return
     assert budget.team is not None, "a valid project or key has a team"
-    values = budget.entry.values
-    limit_nusd = nusd_from_usd(values["limit_usd"])
+    limit_nusd, period = budget.block.limit_usd, budget.block.period
     for rule in policy.teams[budget.team].budgets:
-        is_of_whole = (
-            rule.scope is BudgetScope.TEAM and rule.is_hard and rule.period == values["period"]
-        )
+        is_of_whole = rule.scope is BudgetScope.TEAM and rule.is_hard and rule.period == period
         if is_of_whole and rule.limit_nusd < limit_nusd:
             findings.note(
-                budget.entry.place("limit_usd"),
+                budget.block.place("limit_usd"),
                 f"is larger than the whole team's, {rule.rule_id} of {plain_usd(rule.limit_nusd)} "
                 "USD: that one is used up first",
             )
 
 
-def _note_empty_limits(document: Entry, findings: Findings) -> None:
-    blocks = [*entries(document.of("deployments", Listed))]
-    for team in entries(document.of("teams", Listed)):
-        blocks += [team, *entries(team.of("projects", Listed)), *entries(team.of("keys", Listed))]
+def _note_empty_limits(document: PolicyDocument, findings: Findings) -> None:
+    blocks = [*document.blocks_of("deployments")]
+    for team in document.blocks_of("teams"):
+        blocks += [team, *team.blocks_of("projects"), *team.blocks_of("keys")]
     for block in blocks:
-        limits = block.of("limits", Entry)
-        if limits is not None and not limits.spots:
+        limits = block.of("limits")
+        if limits is not None and limits.is_empty:
             findings.note(
                 block.place("limits"),
                 "limits nothing; write for example {requests_per_minute: 600}, or remove it",
             )
 
 
-def _note_unlimited(document: Entry, policy: Policy, findings: Findings) -> None:
+def _note_unlimited(document: PolicyDocument, policy: Policy, findings: Findings) -> None:
     names = [team.name for team in policy.teams.values() if not _has_any(team, policy)]
     if names:
         findings.note(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.places.facts import host_of
 from gateway.domain.places.known_hosts import KnownPlace, known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
+from gateway.wire.policy.blocks import Block, placed
+from gateway.wire.policy.deployments import DeploymentBlock
+from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy.findings import Findings, Spot, nearest, suggestion
-from gateway.wire.policy.readers import Entry, Listed, entries
+from gateway.wire.policy.places import RuleBlock
 
 MAX_REGION_DEPTH = 20
 _BUILT_IN = RegionTree({})
@@ -37,14 +40,17 @@ class Regions:
         return f"; did you mean '{near}'?" if near else suggestion(region, named)
 
 
-def check_regions(declared: Entry | None, findings: Findings) -> Regions:
+def check_regions(document: PolicyDocument, findings: Findings) -> Regions:
     """Check that the declared regions and the built-in ones are consistent."""
-    if declared is None:
-        return Regions(frozenset(), RegionTree({}))
+    declared = document.entries_of("regions")
     parents: dict[str, list[str]] = {}
-    placed: dict[str, Spot] = {}
-    for parent, children in declared.values.items():
-        for spot, child in children:
+    first: dict[str, Spot] = {}
+    tree: dict[str, list[str]] = {}
+    for parent, (place, children) in declared.items():
+        if children is None:
+            continue
+        tree[parent] = [child for _, child in placed(place, children)]
+        for spot, child in placed(place, children):
             if child == ANY or child in UNPLACED:
                 findings.error(
                     spot,
@@ -54,41 +60,31 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
                 findings.error(spot, f"'{child}' is already under '{parent}'; write it there once")
             else:
                 parents.setdefault(child, []).append(parent)
-                placed.setdefault(child, spot)
-    regions = Regions(
-        frozenset({*declared.spots, *parents}),
-        RegionTree(
-            {
-                parent: [child for _, child in children]
-                for parent, children in declared.values.items()
-            }
-        ),
-    )
-    _check_order(declared, parents, findings)
-    for child, spot in placed.items():
+                first.setdefault(child, spot)
+    regions = Regions(frozenset({*declared, *parents}), RegionTree(tree))
+    for parent in tree:
+        _check_order(parent, declared[parent][0], parents, findings)
+    for child, spot in first.items():
         _check_built_in(child, spot, regions.tree, findings)
     return regions
 
 
-def _check_order(declared: Entry, parents: Mapping[str, Sequence[str]], findings: Findings) -> None:
-    for parent in declared.values:
-        # Each region that this number of steps up leads to, with one path to it.
-        level: dict[str, tuple[str, ...]] = {parent: (parent,)}
-        for _ in range(MAX_REGION_DEPTH):
-            level = {
-                above: (*way, above) for one, way in level.items() for above in parents.get(one, ())
-            }
-            if parent in level or not level:
-                break
-        if parent in level:
-            way = " in ".join(level[parent])
-            findings.error(
-                declared.place(parent), f"'{parent}' is under itself ({way}); regions are a tree"
-            )
-        elif level:
-            findings.error(
-                declared.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}"
-            )
+def _check_order(
+    parent: str, spot: Spot, parents: Mapping[str, Sequence[str]], findings: Findings
+) -> None:
+    # Each region that this number of steps up leads to, with one path to it.
+    level: dict[str, tuple[str, ...]] = {parent: (parent,)}
+    for _ in range(MAX_REGION_DEPTH):
+        level = {
+            above: (*way, above) for one, way in level.items() for above in parents.get(one, ())
+        }
+        if parent in level or not level:
+            break
+    if parent in level:
+        way = " in ".join(level[parent])
+        findings.error(spot, f"'{parent}' is under itself ({way}); regions are a tree")
+    elif level:
+        findings.error(spot, f"regions are nested deeper than {MAX_REGION_DEPTH}")
 
 
 def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings) -> None:
@@ -106,28 +102,30 @@ def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings
         )
 
 
-def check_rules(document: Entry, regions: Regions, findings: Findings) -> None:
+def check_rules(document: PolicyDocument, regions: Regions, findings: Findings) -> None:
     """Check the regions that rules name: of classes, data tags and teams."""
+    for rule in rules_in(document):
+        _check_rule(rule, regions, findings)
+
+
+def rules_in(document: PolicyDocument) -> Iterator[RuleBlock]:
+    """Yield the rules of classes, data tags and teams."""
     for kind in ("classes", "data_tags"):
-        rules = document.of(kind, Entry)
-        for rule in rules.values.values() if rules is not None else ():
-            _check_rule(rule, regions, findings)
-    for team in entries(document.of("teams", Listed)):
-        own = team.of("residency", Entry)
-        if own is not None:
-            _check_rule(own, regions, findings)
+        yield from (rule for _, rule in document.entries_of(kind).values() if rule is not None)
+    own = (team.of("residency") for team in document.blocks_of("teams"))
+    yield from (rule for rule in own if rule is not None)
 
 
-def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
+def _check_rule(rule: RuleBlock, regions: Regions, findings: Findings) -> None:
     for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
-        for spot, region in rule.of(field, Listed) or ():
+        for spot, region in rule.items_of(field):
             if region in UNPLACED:
                 findings.error(
                     spot, f"'{region}' promises no place, so no rule can be bound to it; write any"
                 )
             elif region != ANY:
                 _check_named(spot, region, regions, findings, besides=(ANY,))
-    for spot, region in rule.of("deny_regions", Listed) or ():
+    for spot, region in rule.items_of("deny_regions"):
         if region == ANY or region in UNPLACED:
             findings.error(
                 spot,
@@ -138,15 +136,17 @@ def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
             _check_named(spot, region, regions, findings)
 
 
-def check_deployment_places(deployment: Entry, regions: Regions, findings: Findings) -> None:
+def check_deployment_places(
+    deployment: DeploymentBlock, regions: Regions, findings: Findings
+) -> None:
     """Check the declared places of a deployment's processing, data storage and telemetry."""
     _check_fact(deployment, "region", regions, findings)
-    block = deployment.of("residency", Entry)
+    block = deployment.of("residency")
     if block is not None:
         _check_fact(block, "at_rest", regions, findings)
         _check_fact(block, "telemetry", regions, findings)
         for field, other in (("source", "as_of"), ("as_of", "source")):
-            if field in block.spots and other not in block.spots:
+            if block.has(field) and not block.has(other):
                 findings.error(
                     block.place(field),
                     f"goes with '{other}'; a fact needs both its source and its date",
@@ -154,8 +154,8 @@ def check_deployment_places(deployment: Entry, regions: Regions, findings: Findi
     _check_against_known(deployment, block, regions, findings)
 
 
-def _check_fact(entry: Entry, field: str, regions: Regions, findings: Findings) -> None:
-    region = entry.of(field, str)
+def _check_fact(entry: Block, field: str, regions: Regions, findings: Findings) -> None:
+    region = entry.of(field)
     if region is None or region in UNPLACED:
         return
     if region == ANY:
@@ -176,13 +176,13 @@ def _check_named(
 
 
 def _check_against_known(
-    deployment: Entry, block: Entry | None, regions: Regions, findings: Findings
+    deployment: DeploymentBlock, block: Block | None, regions: Regions, findings: Findings
 ) -> None:
     """Check a deployment's region against its provider's promise.
 
     A document may promise less than its provider does; for more it must name a source and a date.
     """
-    region, base_url = deployment.of("region", str), deployment.of("base_url", str)
+    region, base_url = deployment.of("region"), deployment.of("base_url")
     if region is None or base_url is None or region in UNPLACED:
         return
     host = host_of(base_url)
@@ -191,7 +191,7 @@ def _check_against_known(
     # promise the child.
     if known is None or region in regions.tree.ancestors(known.processing):
         return
-    if block is not None and "source" in block.spots and "as_of" in block.spots:
+    if block is not None and block.has("source") and block.has("as_of"):
         return
     findings.error(
         deployment.place("region"),

@@ -40,6 +40,7 @@ from gateway.storage.policy.prices import (
     rate_from_row,
 )
 from gateway.storage.postgres.database import Database
+from gateway.wire.policy import parse
 from tests.factories import deployment, imported
 from tests.fakes import FakeClock
 from tests.policy.documents import changed
@@ -641,7 +642,7 @@ def test_a_future_price_takes_effect_at_its_moment_on_every_replica(
     clock = FakeClock()
     store = PriceStore(database)
     apply_policy(
-        document,
+        parse(document),
         policies=PolicyStore(database),
         prices=store,
         builtin=builtin_price,

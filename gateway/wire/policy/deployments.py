@@ -1,0 +1,245 @@
+"""Deployments, as blocks of a policy document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Self
+
+from gateway.domain.policy.policy import (
+    DEFAULT_OPERATIONS,
+    Deployment,
+    LatencyPrior,
+    Operation,
+    OutputLimit,
+    Timeouts,
+    default_output_limit,
+)
+from gateway.domain.policy.request_fields import FEATURES
+from gateway.wire.policy.blocks import Block, Items, optional, required
+from gateway.wire.policy.limits import LimitsBlock
+from gateway.wire.policy.places import PROVIDERS, FactsBlock
+from gateway.wire.policy.prices import GpuBlock, PriceBlock
+from gateway.wire.policy.scalars import (
+    BaseAddress,
+    Boolean,
+    Milliseconds,
+    Name,
+    Seconds,
+    SecretReference,
+    Tokens,
+    UpstreamModel,
+    integer,
+    listed,
+    member_of,
+    one_of,
+)
+
+CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
+Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()]
+Capabilities = Annotated[list[Annotated[str, one_of(CAPABILITIES)]], Items()]
+Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
+_TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
+_VERIFY = (
+    "TLS certificates are always checked and nothing turns that off; remove the field. "
+    "To trust a private CA, name its file in the gateway's SSL_CERT_FILE"
+)
+_VERIFY_NAMES = (
+    "verify",
+    "verify_tls",
+    "verify_ssl",
+    "tls_verify",
+    "ssl_verify",
+    "insecure",
+    "skip_verify",
+    "insecure_skip_verify",
+)
+
+
+class TimeoutsBlock(Block):
+    """Deadlines of one attempt, in seconds."""
+
+    title: ClassVar[str] = "timeouts block"
+    connect_s: Seconds = optional(
+        "Longest wait for a connection.", "30", _TIMEOUTS.connect_s, shown="2"
+    )
+    first_byte_s: Seconds = optional(
+        "Longest wait for the first byte of the answer.", "30", _TIMEOUTS.first_byte_s, shown="60"
+    )
+    first_token_s: Seconds = optional(
+        "Longest wait for the first content of the answer; an engine may send status and "
+        "headers long before it.",
+        "30",
+        _TIMEOUTS.first_token_s,
+        shown="60",
+    )
+    idle_s: Seconds = optional(
+        "Longest silence between two bytes of the answer.", "30", _TIMEOUTS.idle_s, shown="60"
+    )
+    total_s: Seconds = optional(
+        "Longest time for the whole answer.", "30", _TIMEOUTS.total_s, shown="600"
+    )
+
+
+class LatencyBlock(Block):
+    """The assumed latency of a deployment."""
+
+    title: ClassVar[str] = "latency block"
+    ttft_ms: Milliseconds = optional("Time to the first token.", "300", _PRIOR.ttft_s, shown="500")
+    tpot_ms: Milliseconds = optional(
+        "Time for each token after the first.", "300", _PRIOR.tpot_s, shown="20"
+    )
+
+
+class DeploymentBlock(Block):
+    """One model at one provider or engine."""
+
+    title: ClassVar[str] = "deployment"
+    refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
+    name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
+    provider: Annotated[str, one_of(PROVIDERS)] = required(
+        "The dialect to speak: `vllm`, `openai` or `openai_compatible`.", "openai"
+    )
+    base_url: BaseAddress = required(
+        "Address up to and including `/v1`. `http://` only on this machine or a private network.",
+        "https://eu.api.openai.com/v1",
+    )
+    api_key: SecretReference | None = optional(
+        "Reference to the upstream's key: `env:NAME` or `file:/absolute/path`; never the key.",
+        "env:OPENAI_API_KEY",
+        shown="none; required for `openai`",
+    )
+    model: UpstreamModel = required("The model's name at the upstream.", "gpt-5.5")
+    region: Name = required(
+        "The processing region; `global` or `unknown` if no place is promised.", "eu-de"
+    )
+    self_hosted: Boolean | None = optional(
+        "Whether you run it yourself; classes may demand that.",
+        "true",
+        shown="`true` for `vllm`, else `false`",
+    )
+    residency: FactsBlock | None = optional(
+        "Further facts about its place, with source and date.",
+        "{at_rest: eu, source: ..., as_of: 2026-11-20}",
+        shown="the bundled facts about its host",
+    )
+    gpu: GpuBlock | None = optional(
+        "Price per token from GPU hours; only for self-hosted deployments, and not with `price`.",
+        "{type: H200, ...}",
+    )
+    price: PriceBlock | None = optional(
+        "A negotiated price; wins over all others.",
+        "{input_usd_per_mtok: 0.80, output_usd_per_mtok: 3.20}",
+        shown="the price book",
+    )
+    stand_in_price: PriceBlock | None = optional(
+        "Used only while nothing else prices it; its events are flagged "
+        "`is_stand_in_price`. The fields are those of `price`.",
+        "{input_usd_per_mtok: 5, output_usd_per_mtok: 20}",
+        shown="none: without any price, requests are refused",
+    )
+    operations: Operations | None = optional(
+        f"Endpoints it serves, of {listed(Operation)}.",
+        "[chat, embeddings]",
+        shown="`[chat, completions, responses]`",
+    )
+    capabilities: Capabilities | None = optional(
+        f"The model's capabilities, from {listed(CAPABILITIES)}; requests that need another "
+        "one are not sent to it.",
+        "[tools, json_schema]",
+        shown="not declared: nothing is ruled out",
+    )
+    allows: Features | None = optional(
+        "Request features it may be sent although they store, fetch or send data elsewhere "
+        f"or steer the engine, of {listed(FEATURES)}.",
+        "[store]",
+        shown="`[]`",
+    )
+    context_window: Tokens | None = optional(
+        "Most tokens of prompt and answer together.", "32768", shown="not declared"
+    )
+    max_output_tokens: Tokens | None = optional(
+        "Most tokens of one answer.", "8192", shown="not declared"
+    )
+    output_limit: Annotated[OutputLimit, member_of(OutputLimit)] | None = optional(
+        "The member in which a chat is sent the most tokens of its answer: `max_tokens`, "
+        "`max_completion_tokens` or `both`, for a server that refuses the other one.",
+        "max_tokens",
+        shown="`both` for `vllm` and `openai_compatible` (`max_tokens` for Mistral's host), "
+        "`max_completion_tokens` for `openai`",
+    )
+    input_overhead_tokens: Annotated[int, integer(0, 1_000_000)] = optional(
+        "Tokens that the upstream's chat template may add to a prompt; part of the cost bound.",
+        "64",
+        64,
+    )
+    limits: LimitsBlock | None = optional(
+        "Its limits for all teams together; while one is full, the next deployment is tried.",
+        "{concurrent: 64}",
+    )
+    max_in_flight: Annotated[int, integer(1, 1_000_000)] | None = optional(
+        "Most attempts that one gateway process has there at the same time; while it is "
+        "full, the next deployment is tried.",
+        "64",
+        shown="half of `TOLLGATE_MAX_STREAMS`",
+    )
+    group: Name | None = optional(
+        "Deployments with the same group are replicas of one engine: a session stays at "
+        "one of them while none is much fuller than the others.",
+        "qwen",
+    )
+    latency: LatencyBlock | None = optional(
+        "Assumed latency until it was measured.", "{ttft_ms: 300, tpot_ms: 12}", shown="see below"
+    )
+    timeouts: TimeoutsBlock | None = optional(
+        "How long to wait for it.", "{total_s: 300}", shown="see below"
+    )
+
+    def deployment(self) -> Deployment:
+        """Return the deployment."""
+        named, capabilities = (self.provider, self.model), self.capabilities
+        priced, stand_in, prior = self.price, self.stand_in_price, self.latency
+        limit = self.output_limit or default_output_limit(self.provider, self.base_url)
+        others: dict[str, Any] = {
+            "residency": None if self.residency is None else self.residency.statement(),
+            "gpu": None if self.gpu is None else self.gpu.rate(),
+            "price": None if priced is None else priced.price(*named),
+            "stand_in_price": stand_in and stand_in.price(*named, is_stand_in=True),
+            "operations": frozenset(self.operations or DEFAULT_OPERATIONS),
+            "capabilities": None if capabilities is None else frozenset(capabilities),
+            "allows": frozenset(self.allows or ()),
+            "output_limit": limit,
+            "limits": LimitsBlock.limits_of(self.limits),
+            "timeouts": Timeouts() if self.timeouts is None else Timeouts(**self.timeouts.values()),
+            "prior": prior and LatencyPrior(ttft_s=prior.ttft_ms, tpot_s=prior.tpot_ms),
+            "is_self_hosted": self.is_self_hosted,
+        }
+        same = {name: value for name, value in self.values().items() if name not in others}
+        del same["self_hosted"], same["latency"]
+        return Deployment(**same | others)
+
+    @property
+    def is_self_hosted(self) -> bool:
+        """Return True if it is declared so, or by its provider."""
+        declared: bool | None = self.of("self_hosted")
+        return self.of("provider") == "vllm" if declared is None else declared
+
+    @classmethod
+    def of_deployment(cls, deployment: Deployment) -> Self:
+        """Return the block of a deployment, with every default written out."""
+        stated, gpu, prior = deployment.residency, deployment.gpu, deployment.prior
+        price, stand_in = deployment.price, deployment.stand_in_price
+        limits, capabilities = deployment.limits, deployment.capabilities
+        return cls.of_value(
+            deployment,
+            self_hosted=deployment.is_self_hosted,
+            residency=None if stated is None else FactsBlock.of_statement(stated),
+            gpu=None if gpu is None else GpuBlock.of_value(gpu),
+            price=None if price is None else PriceBlock.of_whole(price),
+            stand_in_price=None if stand_in is None else PriceBlock.of_whole(stand_in),
+            operations=sorted(deployment.operations),
+            capabilities=None if capabilities is None else sorted(capabilities),
+            allows=sorted(deployment.allows),
+            limits=LimitsBlock.of_limits(limits) if limits.is_limited else None,
+            latency=prior
+            and LatencyBlock.model_construct(ttft_ms=prior.ttft_s, tpot_ms=prior.tpot_s),
+            timeouts=TimeoutsBlock.of_value(deployment.timeouts),
+        )

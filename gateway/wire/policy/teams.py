@@ -1,0 +1,359 @@
+"""Teams and cost centres with their budgets and limits, and the alerts, as blocks of a policy
+document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Self
+
+from gateway.domain.budgets.budgets import (
+    EACH,
+    BudgetKind,
+    BudgetPeriod,
+    BudgetRule,
+    BudgetScope,
+    rule_id,
+)
+from gateway.domain.budgets.limits import Limits
+from gateway.domain.policy.policy import (
+    CostCentre,
+    DataClass,
+    EndUserRule,
+    Priority,
+    Team,
+)
+from gateway.wire.policy.blocks import Block, Items, optional, required
+from gateway.wire.policy.limits import LimitsBlock
+from gateway.wire.policy.places import RuleBlock
+from gateway.wire.policy.scalars import (
+    MOST_USD,
+    Address,
+    BudgetName,
+    KeyId,
+    Label,
+    ModelName,
+    Name,
+    Names,
+    ProjectName,
+    SecretReference,
+    TimeZone,
+    Words,
+    decimal,
+    dollars,
+    listed,
+    member_of,
+)
+
+_SHARE = decimal("a share of the limit", above="0", most="10")
+Shares = Annotated[list[Annotated[Decimal, _SHARE]], Items(is_unique=True)]
+
+
+class BudgetBlock(Block):
+    """A budget of one owner."""
+
+    title: ClassVar[str] = "budget"
+    period: Annotated[BudgetPeriod, member_of(BudgetPeriod)] = required(
+        f"How long it lasts, of {listed(BudgetPeriod)}. A week begins on Monday, `once` never "
+        "begins again.",
+        "month",
+    )
+    limit_usd: Annotated[int, dollars(above="0")] = required(
+        f"Most USD in one period, to the nano-dollar, up to {MOST_USD}.", "5000"
+    )
+    kind: Annotated[BudgetKind, member_of(BudgetKind)] = optional(
+        "`hard` refuses requests beyond it; `soft` only counts and alerts.", "soft", BudgetKind.HARD
+    )
+    alert_at: Shares | None = optional(
+        "Shares of the limit, up to 10, at which an alert is sent, once a period each.",
+        "[0.5, 0.8, 1.0]",
+        shown="`[]`",
+    )
+    overdraft_usd: Annotated[int, dollars(least="0")] = optional(
+        "The amount that each replica may spend beyond its lease while the database is "
+        "away; only for `hard`.",
+        "1",
+        0,
+    )
+    name: BudgetName | None = optional(
+        "Unique name; needed for a second budget of the same owner and period.",
+        "pilot-2026",
+        shown="its owner and period, as in `payments/month`",
+    )
+
+    @classmethod
+    def of_rule(cls, rule: BudgetRule) -> Self:
+        """Return the block of a budget; a default name is left out."""
+        default = rule_id(rule.scope, team=rule.team, owner=rule.owner, period=rule.period)
+        return cls.of_value(
+            rule,
+            limit_usd=rule.limit_nusd,
+            alert_at=list(rule.alert_at),
+            overdraft_usd=rule.overdraft_nusd,
+            name=None if rule.rule_id == default else rule.rule_id,
+        )
+
+
+Budgets = Annotated[list[BudgetBlock], Items()] | None
+
+
+class ProjectBlock(Block):
+    """A project's budgets and limits."""
+
+    title: ClassVar[str] = "project"
+    name: ProjectName = required(
+        'The project, as requests or keys name it; `"*"` is each that is not named here, '
+        "by itself.",
+        "checkout",
+    )
+    budgets: Budgets = optional(
+        "The budgets of each.", "[{period: day, limit_usd: 20}]", shown="`[]`"
+    )
+    limits: LimitsBlock | None = optional(
+        "How much each may ask at once.", "{requests_per_minute: 60}"
+    )
+
+
+class KeyBlock(Block):
+    """An API key's budgets and limits."""
+
+    title: ClassVar[str] = "key"
+    key: KeyId = required(
+        'The key\'s id, as `tollgate key list` shows it; `"*"` is each that is not named '
+        "here, by itself.",
+        "0A1b2C3d4E",
+    )
+    budgets: Budgets = optional(
+        "The budgets of each.", "[{period: day, limit_usd: 20}]", shown="`[]`"
+    )
+    limits: LimitsBlock | None = optional(
+        "How much each may ask at once.", "{requests_per_minute: 60}"
+    )
+
+
+class CostCentreBlock(Block):
+    """A cost centre and the budgets of its teams together."""
+
+    title: ClassVar[str] = "cost centre"
+    name: Words = required("The `cost_centre` of the teams that it is about.", "CC-1207")
+    time_zone: TimeZone = optional(
+        "IANA time zone in which the periods of its budgets begin.", "Europe/Berlin", "UTC"
+    )
+    budgets: Budgets = optional(
+        "The budgets of its teams together.", "[{period: month, limit_usd: 20000}]", shown="`[]`"
+    )
+
+    def cost_centre(self) -> CostCentre:
+        """Return the cost centre."""
+        zone = self.time_zone
+        budgets = tuple(declared.rule(zone) for declared in _of_centre(self))
+        return CostCentre(name=self.name, time_zone=zone, budgets=budgets)
+
+    @classmethod
+    def of_cost_centre(cls, centre: CostCentre) -> Self:
+        """Return the block of a cost centre."""
+        budgets = _budget_blocks(centre.budgets, BudgetScope.COST_CENTRE, centre.name)
+        return cls.of_value(centre, budgets=budgets)
+
+
+class AlertsBlock(Block):
+    """The receiver of budget alerts and the reference to the signing secret."""
+
+    title: ClassVar[str] = "alerts block"
+    webhook: Address = required(
+        "Address that each alert is posted to. `http://` only on this machine or a "
+        "private network.",
+        "https://hooks.example/x",
+    )
+    secret: SecretReference = required(
+        "Reference to the secret that signs alerts: `env:NAME` or `file:/absolute/path`; "
+        "never the secret.",
+        "env:TOLLGATE_ALERT_SECRET",
+    )
+
+
+class TeamBlock(Block):
+    """A team, which calls and pays."""
+
+    title: ClassVar[str] = "team"
+    name: Name = required("Unique name of the paying team.", "payments")
+    cost_centre: Words = required("Cost centre in finance.", "CC-1207")
+    data_class: Label = required(
+        "The least class of its requests; a request may raise it, never lower it.", "confidential"
+    )
+    routes: Annotated[list[ModelName], Items()] = required("Routes it may call.", "[assistant]")
+    data_tags: Names | None = optional(
+        "Data tags of all its requests; a request may add others.", "[phi]", shown="`[]`"
+    )
+    residency: RuleBlock | None = optional(
+        "A rule for all its requests, besides those of their class and tags.",
+        "{deny_providers: [openai]}",
+    )
+    end_user: Annotated[EndUserRule, member_of(EndUserRule)] = optional(
+        "The ledger's form of a request's `user`: `hash` a keyed hash of it, `keep` the "
+        "name itself.",
+        "keep",
+        EndUserRule.HASH,
+    )
+    priority: Annotated[Priority, member_of(Priority)] = optional(
+        "Precedence when capacity is short: `high`, `normal` or `low`; for `low` a "
+        "route's latency bound counts at half.",
+        "low",
+        Priority.NORMAL,
+    )
+    time_zone: TimeZone = optional(
+        "IANA time zone in which the periods of its budgets begin.", "Europe/Berlin", "UTC"
+    )
+    budgets: Budgets = optional(
+        "The whole team's budgets.", "[{period: month, limit_usd: 5000}]", shown="`[]`"
+    )
+    limits: LimitsBlock | None = optional(
+        "How much the whole team may ask at once.", "{requests_per_minute: 600, concurrent: 50}"
+    )
+    projects: Annotated[list[ProjectBlock], Items()] | None = optional(
+        "Budgets and limits of single projects, besides the team's.",
+        "[{name: checkout, budgets: [...]}]",
+        shown="`[]`",
+    )
+    keys: Annotated[list[KeyBlock], Items()] | None = optional(
+        "Budgets and limits of single API keys, besides the team's.",
+        '[{key: "*", limits: {...}}]',
+        shown="`[]`",
+    )
+
+    def team(self) -> Team:
+        """Return the team with all its budgets: its own, its projects' and its keys'."""
+        projects, keys = list(self.blocks_of("projects")), self.blocks_of("keys")
+        return Team(
+            name=self.name,
+            cost_centre=self.cost_centre,
+            data_class=DataClass[self.data_class.upper()],
+            routes=tuple(self.routes),
+            data_tags=frozenset(self.data_tags or ()),
+            residency=None if self.residency is None else self.residency.rule(f"team:{self.name}"),
+            end_user=self.end_user,
+            priority=self.priority,
+            time_zone=self.time_zone,
+            budgets=tuple(declared.rule(self.time_zone) for declared in _of_team(self)),
+            limits=LimitsBlock.limits_of(self.limits),
+            projects=frozenset(project.name for project in projects) - {EACH},
+            project_limits=_limits_by("name", projects),
+            key_limits=_limits_by("key", keys),
+        )
+
+    @classmethod
+    def of_team(cls, team: Team) -> Self:
+        """Return the block of a team, with every default written out."""
+        rules = team.budgets
+        projects = _owners(rules, BudgetScope.PROJECT, team.project_limits, names=team.projects)
+        keys = _owners(rules, BudgetScope.KEY, team.key_limits)
+        return cls.of_value(
+            team,
+            data_class=team.data_class.label,
+            routes=list(team.routes),
+            data_tags=sorted(team.data_tags),
+            residency=None if team.residency is None else RuleBlock.of_rule(team.residency),
+            budgets=_budget_blocks(rules, BudgetScope.TEAM, team.name),
+            limits=LimitsBlock.of_limits(team.limits) if team.limits.is_limited else None,
+            projects=[ProjectBlock.model_construct(name=o, **rest) for o, rest in projects],
+            keys=[KeyBlock.model_construct(key=owner, **rest) for owner, rest in keys],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A budget as declared in the document, with the readable facts about its owner."""
+
+    scope: BudgetScope
+    team: str | None
+    owner: str | None
+    block: BudgetBlock
+
+    @property
+    def identity(self) -> str | None:
+        """The budget's id; None if errors prevent its computation."""
+        if self.block.has("name"):
+            return self.block.of("name")  # type: ignore[no-any-return]  # a name or None
+        period = self.block.of("period")
+        has_team = self.team is not None or self.scope is BudgetScope.COST_CENTRE
+        if period is None or self.owner is None or not has_team:
+            return None
+        return rule_id(self.scope, team=self.team, owner=self.owner, period=period)
+
+    def rule(self, time_zone: str) -> BudgetRule:
+        """Return the budget of a valid document."""
+        block, identity, owner = self.block, self.identity, self.owner
+        assert identity is not None, "a valid budget has an identity"
+        assert owner is not None, "a valid budget has an owner"
+        return BudgetRule(
+            rule_id=identity,
+            scope=self.scope,
+            team=self.team,
+            owner=owner,
+            period=block.period,
+            limit_nusd=block.limit_usd,
+            kind=block.kind,
+            # One spelling per share: 0.50 and 0.5 are the same alert in every version.
+            alert_at=tuple(Decimal(f"{at.normalize():f}") for at in sorted(block.alert_at or ())),
+            time_zone=time_zone,
+            overdraft_nusd=block.overdraft_usd,
+        )
+
+
+def declared_budgets(document: Block) -> Iterator[Declared]:
+    """Yield every budget of a document, in the order of `Policy.budgets`."""
+    for team in document.blocks_of("teams"):
+        yield from _of_team(team)
+    for centre in document.blocks_of("cost_centres"):
+        yield from _of_centre(centre)
+
+
+def _of_centre(centre: CostCentreBlock) -> Iterator[Declared]:
+    for budget in centre.blocks_of("budgets"):
+        yield Declared(BudgetScope.COST_CENTRE, None, centre.of("name"), budget)
+
+
+def _of_team(team: TeamBlock) -> Iterator[Declared]:
+    name = team.of("name")
+    for budget in team.blocks_of("budgets"):
+        yield Declared(BudgetScope.TEAM, name, name, budget)
+    owned = (("projects", BudgetScope.PROJECT, "name"), ("keys", BudgetScope.KEY, "key"))
+    for field, scope, named in owned:
+        for owner in team.blocks_of(field):
+            for budget in owner.blocks_of("budgets"):
+                yield Declared(scope, name, owner.of(named), budget)
+
+
+def _limits_by(field: str, owners: Any) -> dict[str, Limits]:
+    """Return the limits of each project or key that declares some, by its name."""
+    return {
+        getattr(owner, field): LimitsBlock.limits_of(owner.limits)
+        for owner in owners
+        if owner.limits is not None
+    }
+
+
+def _owners(
+    rules: tuple[BudgetRule, ...],
+    scope: BudgetScope,
+    limits: Mapping[str, Limits],
+    *,
+    names: Collection[str] = (),
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each project or key with its budgets and limits.
+
+    A block of limits without any limit is kept: it replaces that of `*`.
+    """
+    owned = (rule.owner for rule in rules if rule.scope is scope)
+    for owner in dict.fromkeys([*owned, *limits, *sorted(names)]):
+        own = LimitsBlock.of_limits(limits[owner]) if owner in limits else None
+        yield owner, {"budgets": _budget_blocks(rules, scope, owner), "limits": own}
+
+
+def _budget_blocks(
+    rules: tuple[BudgetRule, ...], scope: BudgetScope, owner: str
+) -> list[BudgetBlock]:
+    own = (rule for rule in rules if rule.scope is scope and rule.owner == owner)
+    return [BudgetBlock.of_rule(rule) for rule in own]
