@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import select
+
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import EXACT, plain_usd
@@ -27,6 +29,7 @@ from gateway.reports.receipts.messages import (
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.event_row import row_of
+from gateway.reports.sources.facts import EVENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +172,13 @@ def receipt(
     the ledger yet; the ledger's own events override them. The time inside the id excludes all other
     months.
     """
-    values = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
-    chosen = f"FROM {dataset.events} AS event"
-    stored = snapshot.rows(
-        f"SELECT event.* {chosen} WHERE event.request_id = :request_id AND event.occurred_at = "
-        ":occurred_at AND (CAST(:team AS text) IS NULL OR event.team = :team) ORDER BY "
-        "event.attempt",
-        team=team,
-        **values,
+    row = EVENTS[dataset].c
+    attempts = (
+        select(*row)
+        .where(row.request_id == request_id, row.occurred_at == occurred_at(request_id))
+        .order_by(row.attempt)
     )
+    stored = snapshot.rows(attempts if team is None else attempts.where(row.team == team))
     rows = _with_recent(stored, recent, dataset=dataset, team=team)
     if not rows:
         return None
