@@ -99,22 +99,22 @@ def _show_request(found: Receipt) -> None:
 
 
 def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
-    place = "self-hosted" if attempt.is_self_hosted else "external"
+    event = attempt.event
+    place = "self-hosted" if event.is_self_hosted else "external"
     with st.container(border=True):
         st.subheader(
-            f"Attempt {attempt.attempt} of {of}: {inert(attempt.deployment)}, "
-            f"{inert(attempt.outcome)}"
+            f"Attempt {event.attempt} of {of}: {inert(event.deployment)}, {inert(event.outcome)}"
         )
         _show_facts(
             {
-                "Model": f"{attempt.model} ({attempt.provider}, {place})",
-                "Region": attempt.region,
-                "HTTP status": NOTHING if attempt.http_status is None else str(attempt.http_status),
-                "Usage from": attempt.usage_source,
-                "TTFT": seconds(attempt.ttft_s),
-                "TPOT": seconds(attempt.tpot_s),
-                "Duration": seconds(attempt.duration_s),
-                "Price source": attempt.price_source or UNKNOWN,
+                "Model": f"{event.model} ({event.provider}, {place})",
+                "Region": event.region,
+                "HTTP status": NOTHING if event.http_status is None else str(event.http_status),
+                "Usage from": event.usage_source,
+                "TTFT": seconds(event.ttft_s),
+                "TPOT": seconds(event.tpot_s),
+                "Duration": seconds(event.duration_s),
+                "Price source": attempt.price.source if attempt.price else UNKNOWN,
             }
         )
         _show_lines(attempt)
@@ -129,10 +129,10 @@ def _show_lines(attempt: AttemptReceipt) -> None:
             "it can cost."
         )
         return
-    if not attempt.lines:
+    if not attempt.event.lines:
         st.write("Nothing was served, nothing is charged.")
         return
-    parts = attempt.lines
+    parts = attempt.event.lines
     show_cells(
         {
             "Tokens of kind": [line.kind.value.replace("_", " ") for line in parts],
@@ -152,7 +152,10 @@ def _show_lines(attempt: AttemptReceipt) -> None:
 def _show_decision(attempt: AttemptReceipt) -> None:
     if not attempt.verdicts:
         return
-    rule, objective = (inert(word or UNKNOWN) for word in (attempt.rule, attempt.objective))
+    decision = attempt.event.decision
+    rule, objective = (
+        inert(word or UNKNOWN) for word in (decision.get("rule"), decision.get("objective"))
+    )
     st.markdown(f"**Why here:** data class rule {rule}, objective {objective}")
     verdicts = attempt.verdicts
     show_cells(

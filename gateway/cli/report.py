@@ -303,15 +303,15 @@ def _share_text(share: Decimal) -> str:
 def _lines(receipt: Receipt) -> Table:
     rows = [
         (
-            a.attempt,
-            a.deployment,
+            a.event.attempt,
+            a.event.deployment,
             line.kind.value,
             line.tokens,
             line.usd_per_mtok,
             usd_from_nusd(line.cost_nusd),
         )
         for a in receipt.attempts
-        for line in a.lines
+        for line in a.event.lines
     ]
     return Table(("attempt", "deployment", "kind", "tokens", "usd_per_mtok", "cost_usd"), rows)
 
@@ -325,13 +325,14 @@ def _receipt_text(receipt: Receipt) -> str:
         f"{receipt.posted_period}",
     ]
     for attempt in receipt.attempts:
+        event = attempt.event
         text += [
             "",
-            f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, "
-            f"{attempt.model}, {attempt.region}): {attempt.outcome}",
-            f"  usage         {attempt.usage_source}: {attempt.usage_obtained}",
+            f"Attempt {event.attempt}: {event.deployment} ({event.provider}, "
+            f"{event.model}, {event.region}): {event.outcome}",
+            f"  usage         {event.usage_source}: {attempt.usage_obtained}",
             *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
-            *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in attempt.lines),
+            *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in event.lines),
             f"  cost          {format_usd(attempt.cost_usd)}",
             *(
                 [f"  held          {format_usd(attempt.held_usd)}"]

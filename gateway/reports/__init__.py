@@ -17,6 +17,7 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
 from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.kind import ReportKind
 from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
@@ -52,7 +53,7 @@ from gateway.reports.receipts.receipt import (
     receipt,
     receipt_of_events,
 )
-from gateway.reports.registry import REPORTS, ReportKind
+from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.sources.connection import Reader
 from gateway.reports.table import (

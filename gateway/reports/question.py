@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 
+from sqlalchemy import ColumnElement
+
 from gateway.errors import BadUsage
-from gateway.reports.dimensions import HAS_NO_TAG, HAS_TAG, UNALLOCATED, UNTAGGED, Dimension
+from gateway.reports.dimensions import Columns, Dimension, has_tag
 from gateway.reports.report import Dataset
 
 MAX_PAGE = 1000
@@ -34,28 +36,10 @@ class Question:
     limit: int | None = 100
     offset: int = 0
 
-    def condition(self) -> tuple[str, dict[str, object]]:
-        """Return the WHERE clause and its parameters."""
-        parts, values = ["true"], dict[str, object]()
-        if self.month is not None:
-            parts.append("posted_period = :month")
-            values["month"] = self.month
-        for position, (dimension, wanted) in enumerate(self.where):
-            name = f"value_{position}"
-            if dimension is Dimension.TAG:
-                parts.append(
-                    HAS_NO_TAG
-                    if wanted in (None, UNALLOCATED, UNTAGGED)
-                    else HAS_TAG.format(name=name)
-                )
-            else:
-                parts.append(
-                    f"{dimension.sql} IS NULL" if wanted is None else f"{dimension.sql} = :{name}"
-                )
-            values[name] = (
-                date.fromisoformat(wanted) if dimension is Dimension.DAY and wanted else wanted
-            )
-        return " AND ".join(parts), values
+    def conditions(self, row: Columns) -> list[ColumnElement[bool]]:
+        """Return the conditions of its month and filters on a row. Values are bound."""
+        found = [] if self.month is None else [row.posted_period == self.month]
+        return found + [_condition(row, dimension, wanted) for dimension, wanted in self.where]
 
 
 def ask(
@@ -110,6 +94,14 @@ def month_start(month: str) -> date:
             f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11, or 'all'."
         )
     return date(int(match[1]), int(match[2]), 1)
+
+
+def _condition(row: Columns, by: Dimension, wanted: str | None) -> ColumnElement[bool]:
+    if by is Dimension.TAG:
+        return has_tag(row, wanted)
+    if by is Dimension.DAY and wanted is not None:
+        return by.of(row) == date.fromisoformat(wanted)
+    return by.of(row) == wanted
 
 
 def _day(text: str) -> date:

@@ -33,11 +33,6 @@ class Dataset(StrEnum):
     REAL = "real"
     DEMO = "demo"
 
-    @property
-    def events(self) -> str:
-        """Return the view of this dataset."""
-        return "finance.usage_events" if self is Dataset.REAL else "finance.demo_usage_events"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:

@@ -19,7 +19,7 @@ from gateway.domain.money import plain_usd
 from gateway.domain.pricing.pricing import Line
 from gateway.reports.plain import plain_decimal
 from gateway.reports.questions.usage_me import OwnUsage
-from gateway.reports.receipts.receipt import Receipt, arithmetic
+from gateway.reports.receipts.receipt import AttemptReceipt, Receipt, arithmetic
 from gateway.reports.report import Cell, ColumnKind, Export, Report
 
 # Spreadsheets read these as the start of a formula: a team called `=HYPERLINK(...)` must stay a
@@ -138,6 +138,8 @@ def _as_json(value: Any) -> Any:
                 "cost_usd": msgspec.Raw(plain_usd(value.cost_nusd).encode()),
                 "arithmetic": arithmetic(value),
             }
+        case AttemptReceipt():
+            return _as_json(value.members())
         case dict():
             return {name: _as_json(part) for name, part in value.items()}
         case list() | tuple():

@@ -41,11 +41,11 @@ def test_a_receipt_adds_up_line_by_line(finance: Reports, write: Write) -> None:
     assert found is not None
     (attempt,) = found.attempts
     assert (
-        sum(usd_from_nusd(line.cost_nusd) for line in attempt.lines)
+        sum(usd_from_nusd(line.cost_nusd) for line in attempt.event.lines)
         == attempt.cost_usd
         == found.cost_usd
     )
-    assert [arithmetic(line) for line in attempt.lines] == [
+    assert [arithmetic(line) for line in attempt.event.lines] == [
         "400 × 0.25 USD / 1,000,000 = 0.0001 USD",
         "50 × 10 USD / 1,000,000 = 0.0005 USD",
     ]
@@ -75,7 +75,7 @@ def test_a_receipt_shows_every_attempt_and_the_decision(finance: Reports, write:
     found = finance.receipt(request_id(1))
 
     assert found is not None
-    assert [attempt.deployment for attempt in found.attempts] == ["gpt-eu", "qwen-eu"]
+    assert [attempt.event.deployment for attempt in found.attempts] == ["gpt-eu", "qwen-eu"]
     assert (found.cost_usd, found.held_usd) == (Decimal("0.0006"), Decimal("0.000000007"))
     assert [(v.deployment, v.rank, v.reason) for v in found.attempts[0].verdicts] == [
         ("gpt-eu", 1, "eligible, number 1 by priority"),

@@ -119,7 +119,7 @@ def test_attempts_on_both_sides_of_the_commit_are_one_receipt(
     found = finance.receipt(request_id(1), recent=[second])
 
     assert found is not None
-    assert [attempt.attempt for attempt in found.attempts] == [1, 2]
+    assert [attempt.event.attempt for attempt in found.attempts] == [1, 2]
     assert found.cost_usd == Decimal("0.000600005")
 
 

@@ -23,13 +23,13 @@ def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
     receipt = find_receipt(reports, request_id)
     first = receipt.attempts[0]
     attempts = (
-        f"attempt {a.attempt} at {a.deployment} in {a.region}: {a.outcome}"
+        f"attempt {a.event.attempt} at {a.event.deployment} in {a.event.region}: {a.event.outcome}"
         for a in receipt.attempts
     )
     return Explanation(
         policy_version=receipt.policy_version,
         team=receipt.team,
-        route=first.route,
+        route=first.event.route,
         data_class=receipt.data_class,
         outcome="; ".join(attempts)
         + "."

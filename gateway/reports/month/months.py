@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from sqlalchemy import func, select
+
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
 from gateway.reports.sources.aggregate import (
@@ -11,12 +14,13 @@ from gateway.reports.sources.aggregate import (
     figures_of,
     source_of,
     total_of,
+    total_row,
 )
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import facts
-from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
+from gateway.reports.sources.notes import notes_on, read_freshness
+from gateway.storage.postgres.schema import book_views
 
-TITLE = "Months"
 MEASURES = (ATTEMPTS, *SPENT)
 COLUMNS = (
     Column(name="month", unit="UTC", kind=ColumnKind.DAY),
@@ -26,23 +30,27 @@ COLUMNS = (
 
 
 def months(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Months with events or adjustments, newest first, by posted period; `month` is its first
-    day.
+    """Return the months with events or adjustments, newest first.
+
+    They are posted periods; `month` is the first day.
     """
-    condition, values = question.condition()
-    figures = figures_of(MEASURES)
-    chosen = facts(source_of(question, MEASURES), condition)
+    chosen = facts(source_of(question, MEASURES), question.conditions)
+    month, period = chosen.c.posted_period, book_views.periods
     rows = snapshot.rows(
-        "SELECT fact.posted_period AS month, coalesce(max(period.state), 'open') AS state, "
-        f"{figures} {chosen} LEFT JOIN finance.periods AS period ON period.month = "
-        "fact.posted_period GROUP BY 1 ORDER BY 1 DESC",
-        **values,
+        select(
+            month.label("month"),
+            func.coalesce(func.max(period.c.state), "open").label("state"),
+            *figures_of(MEASURES),
+        )
+        .select_from(chosen.outerjoin(period, period.c.month == month))
+        .group_by(month)
+        .order_by(month.desc())
     )
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    total = total_row(snapshot, MEASURES, chosen)
     fresh = read_freshness(snapshot, question)
     return Report(
-        name="months",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple((row["month"], row["state"], *cells(row, MEASURES)) for row in rows),
@@ -50,3 +58,12 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
         complete_until=fresh.complete_until,
         notes=notes_on(question, total, fresh),
     )
+
+
+REPORT = ReportKind(
+    name="months",
+    title="Months",
+    question="Which months are there, and can they still change?",
+    by=None,
+    run=months,
+)

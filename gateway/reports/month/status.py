@@ -16,6 +16,7 @@ from gateway.reports.sources.notes import share_text
 # finding.
 DIRTY_WARN = "10 minutes"
 SILENT_WARN = "24 hours"
+_WARNS = {"dirty_warn": DIRTY_WARN, "silent_warn": SILENT_WARN}
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
 
 _EVENTS = """
@@ -33,16 +34,16 @@ SELECT count(*) FILTER (WHERE is_expected) AS expected,
        count(*) FILTER (WHERE kind = 'redelivery') AS conflicts
 FROM finance.adjustments WHERE posted_period = :month
 """
-_LEDGER = f"""
+_LEDGER = """
 SELECT (SELECT count(*) FROM finance.dead_letters WHERE resolved_at IS NULL) AS dead_letters,
        (SELECT count(*) FROM finance.dirty_hours WHERE hour >= :month AND hour < :next
-            AND noted_at < now() - interval '{DIRTY_WARN}') AS dirty_hours,
+            AND noted_at < now() - CAST(:dirty_warn AS interval)) AS dirty_hours,
        (SELECT coalesce(sum(attempts), 0) FROM finance.unpartitioned_hours
             WHERE hour >= :month AND hour < :next) AS unpartitioned,
        (SELECT count(*) FROM finance.journals WHERE state = 'live'
-            AND heartbeat < now() - interval '{SILENT_WARN}') AS silent_journals,
+            AND heartbeat < now() - CAST(:silent_warn AS interval)) AS silent_journals,
        (SELECT count(*) FROM finance.journals WHERE state = 'lost') AS lost_journals
-"""  # noqa: S608 - constants
+"""
 _GPU_HOURS = """
 SELECT count(*) AS hours, count(*) FILTER (WHERE bill_usd IS NULL) AS missing
 FROM finance.gpu_cost WHERE hour >= :month AND hour < :next
@@ -78,7 +79,7 @@ def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
             *_events(events),
             *_adjustments(snapshot.row(_ADJUSTMENTS, month=month)),
             _gpu_hours(snapshot.row(_GPU_HOURS, **values)),
-            *_ledger(snapshot.row(_LEDGER, **values)),
+            *_ledger(snapshot.row(_LEDGER, **values, **_WARNS)),
         ),
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from gateway.reports.dimensions import Dimension
+from sqlalchemy import BigInteger, ColumnElement, cast, desc, func, select
+
+from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.questions.budgets import (
     OWNERS,
     SPENT,
@@ -17,7 +20,7 @@ from gateway.reports.questions.budgets import (
 )
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.reports.sources.facts import events, facts, source_for
+from gateway.reports.sources.facts import events, fact, facts, source_for
 
 MOST_SPENDERS = 5
 MOST_PERIODS = 6
@@ -26,10 +29,10 @@ BRIEF = timedelta(
     days=8
 )  # a longer period is read from sums by UTC day, because it may have many millions of events
 
-_ROWS = f"""
+_ROWS = """
 SELECT * FROM finance.budgets WHERE account = :budget AND starts_at IS NOT NULL
-ORDER BY starts_at DESC LIMIT {MOST_PERIODS}
-"""  # noqa: S608 - a constant
+ORDER BY starts_at DESC LIMIT :most_periods
+"""
 _ALERTS = """
 SELECT threshold, spent_usd, raised_at, delivered_at, given_up_at, last_error FROM
   finance.budget_alerts
@@ -101,7 +104,8 @@ class BudgetDetail:
 
 def budget_detail(snapshot: ReadSnapshot, budget: str, now: datetime) -> BudgetDetail | None:
     """Return one budget by its account, None if there is none."""
-    periods = tuple(standing_of(row, now) for row in snapshot.rows(_ROWS, budget=budget))
+    rows = snapshot.rows(_ROWS, budget=budget, most_periods=MOST_PERIODS)
+    periods = tuple(standing_of(row, now) for row in rows)
     running = next((one for one in running_budgets(snapshot, now, only=budget)), None)
     standing = running or next(iter(periods), None)
     if standing is None:
@@ -128,18 +132,26 @@ def _spenders(
         return ()
     by = OWNERS[one.scope]
     own = dict(zip(by, (one.team, one.owner) if len(by) > 1 else (one.owner,), strict=True))
-    parts = [f"{dimension.sql} = :{dimension.value}" for dimension in own]
-    parts += [
-        "occurred_at >= :starts_at",
-        "(CAST(:ends_at AS timestamptz) IS NULL OR occurred_at < :ends_at)",
-    ]
+
+    def conditions(row: Columns) -> Iterator[ColumnElement[bool]]:
+        yield from (dimension.of(row) == value for dimension, value in own.items())
+        yield row.occurred_at >= one.starts_at
+        if one.ends_at is not None:
+            yield row.occurred_at < one.ends_at
+
     source = events(Dataset.REAL) if is_brief else source_for(Dataset.REAL, (*by, *BY))
+    chosen = facts(source, conditions, by=BY)
+    route, key_id = (chosen.c[dimension.label] for dimension in BY)
+    attempts = cast(func.sum(fact("attempts")), BigInteger)
     rows = snapshot.rows(
-        "SELECT by_route AS route, by_key AS key_id, CAST(sum(attempts) AS bigint) AS attempts, "
-        f"{SPENT} AS spent_usd {facts(source, ' AND '.join(parts), by=BY)} GROUP BY 1, 2 ORDER BY "
-        f"4 DESC, 1, 2 LIMIT {MOST_SPENDERS}",
-        starts_at=one.starts_at,
-        ends_at=one.ends_at,
-        **{dimension.value: value for dimension, value in own.items()},
+        select(
+            route.label("route"),
+            key_id.label("key_id"),
+            attempts.label("attempts"),
+            SPENT.label("spent_usd"),
+        )
+        .group_by(route, key_id)
+        .order_by(desc("spent_usd"), route, key_id)
+        .limit(MOST_SPENDERS)
     )
     return tuple(Spender(**row) for row in rows)

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetScope, PeriodSpan, period_at
@@ -17,14 +17,14 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import Dimension
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import facts, source_for
+from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import read_freshness
 from gateway.storage.postgres.schema import book_views
 
-TITLE = "Budgets"
 MOST_ROWS = 10_000  # of the past: an hourly budget has many
 SHARES = Context(prec=6)  # significant digits: a positive share is never shown as 0
 # The events that a budget counts, as report dimensions.
@@ -35,7 +35,11 @@ OWNERS: dict[str, tuple[Dimension, ...]] = {
     BudgetScope.COST_CENTRE: (Dimension.COST_CENTRE,),
 }
 # unknown costs count at their hold
-SPENT = "sum(coalesce(cost_usd, 0) + coalesce(held_usd, 0) + coalesce(adjustments_usd, 0))"
+SPENT = func.sum(
+    func.coalesce(fact("cost_usd"), 0)
+    + func.coalesce(fact("held_usd"), 0)
+    + func.coalesce(fact("adjustments_usd"), 0)
+)
 PRESENT_RATE = (
     "Forecast: the spending by the end of the period at the present rate, which is that of the "
     "last seven days, or of the period so far; none for a budget without an end, nor in the first "
@@ -47,20 +51,20 @@ NO_BUDGET = (
 )
 
 _BUDGETS = book_views.budgets.c
-_ALL = f"""
-SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account LIMIT
-  {MOST_ROWS}
-"""  # noqa: S608 - a constant
+_ALL = """
+SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account
+LIMIT :most_rows
+"""
 _NAMES = """
 SELECT DISTINCT ON (account) account, scope, team, period, is_current FROM finance.budgets
 ORDER BY account, is_current DESC
 """
-_OF_MONTH = f"""
+_OF_MONTH = """
 SELECT * FROM finance.budgets
 WHERE starts_at AT TIME ZONE coalesce(time_zone, 'UTC') >= CAST(:month AS date)
   AND starts_at AT TIME ZONE coalesce(time_zone, 'UTC') < CAST(:month AS date) + interval '1 month'
-ORDER BY account, starts_at DESC LIMIT {MOST_ROWS}
-"""  # noqa: S608 - a constant
+ORDER BY account, starts_at DESC LIMIT :most_rows
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +139,8 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
     chosen = _chosen(snapshot, question)
     chosen.sort(key=lambda one: (-(one.used_share or 0), one.budget))
     return Report(
-        name="budgets",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(_cell(one, column.name) for column in COLUMNS) for one in chosen),
@@ -189,7 +193,7 @@ def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:
     """Return the running periods, then ended ones and those of undeclared budgets, newest first."""
     running = running_budgets(snapshot, now)
     listed = {(one.budget, one.starts_at) for one in running}
-    past = [standing_of(row, now) for row in snapshot.rows(_ALL)]
+    past = [standing_of(row, now) for row in snapshot.rows(_ALL, most_rows=MOST_ROWS)]
     return running + [one for one in past if (one.budget, one.starts_at) not in listed]
 
 
@@ -314,18 +318,16 @@ def _recent(
     for scope, since in asked:
         assert scope is not None, "a budget that runs has a rule"
         by = OWNERS[scope]
-        listed = ", ".join(f"by_{dimension.value}" for dimension in by)
-        rows = snapshot.rows(
-            f"SELECT {listed}, {SPENT} AS spent_usd "
-            f"{facts(source_for(Dataset.REAL, by), 'occurred_at >= :since', by=by)} GROUP BY "
-            f"{listed}",
-            since=since,
-        )
-        for row in rows:
-            found[since, (scope, *(row[f"by_{dimension.value}"] for dimension in by))] = row[
-                "spent_usd"
-            ]
+        chosen = facts(source_for(Dataset.REAL, by), _since_then(since), by=by)
+        groups = [chosen.c[dimension.label] for dimension in by]
+        for row in snapshot.rows(select(*groups, SPENT.label("spent_usd")).group_by(*groups)):
+            owner = (row[dimension.label] for dimension in by)
+            found[since, (scope, *owner)] = row["spent_usd"]
     return found
+
+
+def _since_then(moment: datetime) -> Conditions:
+    return lambda row: [row.occurred_at >= moment]
 
 
 def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
@@ -341,7 +343,7 @@ def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
     if question.month is None:
         found = running_budgets(snapshot, now)
     else:
-        rows = snapshot.rows(_OF_MONTH, month=question.month)
+        rows = snapshot.rows(_OF_MONTH, month=question.month, most_rows=MOST_ROWS)
         found = with_forecasts(snapshot, [standing_of(row, now) for row in rows], now)
     return [
         one
@@ -381,3 +383,13 @@ def _notes(question: Question, chosen: Sequence[BudgetStanding]) -> tuple[str, .
         "Money in USD, times in UTC; a budget resets in its own time zone. Several budgets may "
         "count the same request, so rows do not add up.",
     )
+
+
+REPORT = ReportKind(
+    name="budgets",
+    title="Budgets",
+    question="How much of each budget is used, what is left, and what will it be at the end of the "
+    "period?",
+    by=None,
+    run=budgets,
+)

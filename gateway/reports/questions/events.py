@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from sqlalchemy import Label, Select, Text, cast, func, select
+
+from gateway.reports.dimensions import Columns, each_tag, tag_label
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, figures_of, total_of
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
-from gateway.reports.sources.facts import facts
-from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
-
-TITLE = "Events"
+from gateway.reports.sources.notes import notes_on, read_freshness
 
 
 def _text(name: str) -> Column:
@@ -54,14 +57,19 @@ COLUMNS = (
     Column(name="duration_s", unit="s", kind=ColumnKind.SECONDS),
 )
 _TOTAL = (ATTEMPTS, *SPENT)
-_AS_TEXT = {
-    "request_id": "CAST(request_id AS text) AS request_id",
-    "tags": "(SELECT string_agg(key || '=' || value, ', ' ORDER BY key) FROM "
-    "jsonb_each_text(event.tags)) AS tags",
-}
-
-
 _BATCH = 5_000
+
+
+def _tags(row: Columns) -> Label[Any]:
+    tag = each_tag(row)
+    listed = func.string_agg(tag_label(tag), ", ").aggregate_order_by(tag.c.key)
+    return select(listed).select_from(tag).scalar_subquery().label("tags")
+
+
+_AS_TEXT: Mapping[str, Callable[[Columns], Label[Any]]] = {
+    "request_id": lambda row: cast(row.request_id, Text).label("request_id"),
+    "tags": _tags,
+}
 
 
 def events(snapshot: ReadSnapshot, question: Question) -> Report:
@@ -69,15 +77,12 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
 
     Without a limit it lists no rows.
     """
-    condition, values = question.condition()
     rows = () if question.limit is None else tuple(event_rows(snapshot, question))
-    figures = figures_of(_TOTAL)
-    summed = facts(events_of(question.dataset), condition)
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {summed}", **values)
+    total = total_row(snapshot, _TOTAL, facts(events_of(question.dataset), question.conditions))
     fresh = read_freshness(snapshot, question)
     return Report(
-        name="events",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=rows,
@@ -89,19 +94,23 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
 
 def event_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
     """Yield the page's attempts one by one, newest first; all of them if there is no limit."""
-    condition, values = question.condition()
-    wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
-    rows = snapshot.each(
-        f"SELECT {wanted} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
-        "ORDER BY event.occurred_at DESC, event.request_id, event.attempt LIMIT :page_rows "
-        "OFFSET :page_start",
-        batch=_BATCH,
-        **values,
-        page_rows=question.limit,
-        page_start=question.offset,
-    )
-    for row in rows:
+    for row in snapshot.each(_page(question), batch=_BATCH):
         yield tuple(row[column.name] for column in COLUMNS)
+
+
+def _page(question: Question) -> Select[Any]:
+    row = EVENTS[question.dataset].c
+    wanted = (
+        _AS_TEXT[column.name](row) if column.name in _AS_TEXT else row[column.name]
+        for column in COLUMNS
+    )
+    return (
+        select(*wanted)
+        .where(*question.conditions(row))
+        .order_by(row.occurred_at.desc(), row.request_id, row.attempt)
+        .limit(question.limit)
+        .offset(question.offset)
+    )
 
 
 def _listed(question: Question, attempts: int, rows: int) -> str:
@@ -113,3 +122,13 @@ def _listed(question: Question, attempts: int, rows: int) -> str:
         return "No events here."
     first, last = question.offset + 1, question.offset + rows
     return f"Events {first:,} to {last:,} of {attempts:,}, newest first."
+
+
+REPORT = ReportKind(
+    name="events",
+    title="Events",
+    question="Which attempts are behind a total?",
+    by=None,
+    run=events,
+    each_row=event_rows,
+)

@@ -8,14 +8,18 @@ without a known bill have their own column.
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import Select, case, desc, func, select
+
 from gateway.errors import BadUsage
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
 from gateway.reports.sources.notes import read_freshness
 
-TITLE = "GPU cost"
 MAX_ROWS = 50_000
 
 COLUMNS = (
@@ -32,12 +36,6 @@ COLUMNS = (
     Column(name="hours_without_bill", unit="hours with requests", kind=ColumnKind.COUNT),
 )
 _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per_gpu_hour")
-# Not greatest() and least(): those skip NULL, but the rest of an unknown bill is unknown.
-_ALL = """
-SELECT *, CASE WHEN left_usd > 0 THEN left_usd WHEN left_usd <= 0 THEN 0 END AS idle_usd,
-       CASE WHEN left_usd < 0 THEN left_usd WHEN left_usd >= 0 THEN 0 END AS variance_usd
-FROM ({days}) AS days
-"""
 
 
 def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
@@ -51,20 +49,33 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
             f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
             "single team or request. Filter by deployment or day."
         )
-    days, values = gpu_days(question)
-    every = _ALL.format(days=days)
-    figures = ", ".join(f"sum({name}) AS {name}" for name in _SUMMED)
-    total = snapshot.row(f"SELECT {figures} FROM ({every}) AS rows", **values)  # noqa: S608 - constants
-    rows = snapshot.rows(f"{every} ORDER BY day DESC, deployment LIMIT {MAX_ROWS}", **values)
+    days = _days(question)
+    every = days.subquery("rows").c
+    total = snapshot.row(select(*(func.sum(every[name]).label(name) for name in _SUMMED)))
+    rows = snapshot.rows(days.order_by(desc("day"), "deployment").limit(MAX_ROWS))
     return Report(
-        name="gpu",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
         total={name: total[name] for name in _SUMMED},
         complete_until=read_freshness(snapshot, question).complete_until,
         notes=_notes(question, total),
+    )
+
+
+def _days(question: Question) -> Select[Any]:
+    """Return the SELECT of the days with the two signs of the rest apart.
+
+    Not greatest() and least(): those skip NULL, but the rest of an unknown bill is unknown.
+    """
+    days = gpu_days(question)
+    left = days.c.left_usd
+    return select(
+        *days.c,
+        case((left > 0, left), (left <= 0, 0)).label("idle_usd"),
+        case((left < 0, left), (left >= 0, 0)).label("variance_usd"),
     )
 
 
@@ -98,3 +109,12 @@ def _notes(question: Question, total: Row) -> tuple[str, ...]:
         "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always if "
         "the policy has hours: always; at the rate of the policy then in force.",
     )
+
+
+REPORT = ReportKind(
+    name="gpu",
+    title="GPU cost",
+    question="What did our own GPUs cost, and how much of that did requests pay for?",
+    by=None,
+    run=gpu_cost,
+)

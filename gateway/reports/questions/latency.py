@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from sqlalchemy import ColumnElement, Numeric, and_, cast, func
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.question import Question
-from gateway.reports.report import ColumnKind, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, Measure, aggregate
-from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.kind import summary
+from gateway.reports.report import ColumnKind
+from gateway.reports.sources.aggregate import ATTEMPTS, Measure
+from gateway.reports.sources.facts import fact
 
-TITLE = "Latency"
-DEFAULT_BY = (Dimension.ROUTE, Dimension.DEPLOYMENT)
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-def _percentiles(name: str, column: str) -> tuple[Measure, ...]:
+def _percentiles(name: str, figure: str) -> tuple[Measure, ...]:
     """Return percentile measures. They are NULL without a measurement: Postgres skips NULL in an
     ordered set.
     """
@@ -25,78 +23,80 @@ def _percentiles(name: str, column: str) -> tuple[Measure, ...]:
             unit="s",
             kind=ColumnKind.SECONDS,
             needs_events=True,
-            sql=f"percentile_cont({share}) WITHIN GROUP (ORDER BY {column})",
+            value=func.percentile_cont(share).within_group(fact(figure)),
         )
         for percentile, share in _SHARES.items()
     )
 
 
-def _count(name: str, condition: str) -> Measure:
-    sql = f"count(*) FILTER (WHERE {condition})"
-    return Measure(name=name, unit="attempts", kind=ColumnKind.COUNT, sql=sql, needs_events=True)
-
-
-def _share(name: str, part: str, *, of: str) -> Measure:
-    """Return a share. It is NULL if the whole is empty."""
-    sql = (
-        f"CAST(count(*) FILTER (WHERE {part}) AS numeric) / nullif(count(*) FILTER (WHERE {of}), 0)"
-    )
+def _count(name: str, condition: ColumnElement[bool]) -> Measure:
+    value = func.count().filter(condition)
     return Measure(
-        name=name, unit=f"of {_OF[of]}", kind=ColumnKind.SHARE, sql=sql, needs_events=True
+        name=name, unit="attempts", kind=ColumnKind.COUNT, value=value, needs_events=True
     )
 
 
-_IS_BOUND = "ttft_bound_s IS NOT NULL AND ttft_s IS NOT NULL"
-_IS_MISSED = "ttft_s > ttft_bound_s"
-_IS_COST_BOUND = "cost_bound_usd IS NOT NULL AND cost_usd IS NOT NULL"
-_IS_COST_MISSED = "cost_usd > cost_bound_usd"
-_OF = {
-    "true": "attempts",
-    _IS_BOUND: "measured attempts with a bound",
-    _IS_COST_BOUND: "priced attempts with a bound",
-}
+def _share(
+    name: str,
+    part: ColumnElement[bool],
+    *,
+    of: ColumnElement[bool] | None = None,
+    unit: str = "of attempts",
+) -> Measure:
+    """Return the share of attempts, or of those for which `of` holds. NULL if there are none."""
+    whole = func.count() if of is None else func.count().filter(of)
+    value = cast(func.count().filter(part), Numeric) / func.nullif(whole, 0)
+    return Measure(name=name, unit=unit, kind=ColumnKind.SHARE, value=value, needs_events=True)
+
+
+_IS_BOUND = and_(fact("ttft_bound_s").is_not(None), fact("ttft_s").is_not(None))
+_IS_MISSED = fact("ttft_s") > fact("ttft_bound_s")
+_IS_COST_BOUND = and_(fact("cost_bound_usd").is_not(None), fact("cost_usd").is_not(None))
+_IS_COST_MISSED = fact("cost_usd") > fact("cost_bound_usd")
 
 MEASURES = (
     ATTEMPTS,
-    _share("error_share", "is_error", of="true"),
-    _share("degraded_share", "degraded IS NOT NULL", of="true"),
+    _share("error_share", fact("is_error")),
+    _share("degraded_share", fact("degraded").is_not(None)),
     *_percentiles("ttft", "ttft_s"),
     Measure(
         name="ttft_bound_s",
         unit="s, the tightest in force",
         kind=ColumnKind.SECONDS,
-        sql="min(ttft_bound_s)",
+        value=func.min(fact("ttft_bound_s")),
         needs_events=True,
     ),
     _count("ttft_missed", _IS_MISSED),
-    _share("ttft_missed_share", _IS_MISSED, of=_IS_BOUND),
+    _share("ttft_missed_share", _IS_MISSED, of=_IS_BOUND, unit="of measured attempts with a bound"),
     _count("cost_missed", _IS_COST_MISSED),
-    _share("cost_missed_share", _IS_COST_MISSED, of=_IS_COST_BOUND),
+    _share(
+        "cost_missed_share",
+        _IS_COST_MISSED,
+        of=_IS_COST_BOUND,
+        unit="of priced attempts with a bound",
+    ),
     *_percentiles("tpot", "tpot_s"),
     *_percentiles("gap", "max_gap_s"),
     *_percentiles("queue", "queue_s"),
     *_percentiles("overhead", "overhead_s"),
     *_percentiles("duration", "duration_s"),
-    _count("ttft_measured", "ttft_s IS NOT NULL"),
-    _count("ttft_not_measured", "ttft_s IS NULL"),
+    _count("ttft_measured", fact("ttft_s").is_not(None)),
+    _count("ttft_not_measured", fact("ttft_s").is_(None)),
 )
-NOTES = (
-    "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and gap "
-    "(the longest silence in an answer) exist only for streams; attempts without a measurement are "
-    "left out.",
-    "A bound is missed by an attempt that took longer, or cost more, than the bound its route had "
-    "when it was sent. An error is every ending except a complete answer, a caller who left, and a "
-    "replica that was stopped.",
+REPORT = summary(
+    name="latency",
+    title="Latency",
+    question="How long did callers wait, against what their routes promise, and how often did it "
+    "go wrong?",
+    by=(Dimension.ROUTE, Dimension.DEPLOYMENT),
+    measures=MEASURES,
+    falling=ATTEMPTS,
+    notes=(
+        "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and "
+        "gap (the longest silence in an answer) exist only for streams; attempts without a "
+        "measurement are left out.",
+        "A bound is missed by an attempt that took longer, or cost more, than the bound its route "
+        "had when it was sent. An error is every ending except a complete answer, a caller who "
+        "left, and a replica that was stopped.",
+    ),
 )
-
-
-def latency(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return TTFT, TPOT, gaps, waits and overhead against the bounds in force, measured at the
-    gateway.
-    """
-    by = DEFAULT_BY if question.by is None else question.by
-    order = "by_day, attempts DESC" if Dimension.DAY in by else "attempts DESC"
-    report = aggregate(
-        snapshot, question, MEASURES, name="latency", title=TITLE, by=by, order=order
-    )
-    return replace(report, notes=(*report.notes, *NOTES)) if report.total["attempts"] else report

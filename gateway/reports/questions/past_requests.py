@@ -12,52 +12,120 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    cast,
+    extract,
+    func,
+    literal_column,
+    select,
+)
 
 from gateway.domain.money import nusd_from_usd
 from gateway.domain.policy.policy import Operation
 from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend
+from gateway.reports.dimensions import Columns
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.facts import EVENTS
 
 BATCH = 5_000
 SLOT_S = 900  # seconds; every budget's period begins at a quarter of an hour of UTC
+_SLOT = literal_column(str(SLOT_S), Integer)  # a constant: the slots are grouped by it
+NUSD = 1_000_000_000
+MOST_NUSD = 2**63 - 1
 
-# The fields that similar requests share, as one text: it repeats in most of a day's requests.
-_ALIKE = """jsonb_build_array(team, project, key_id, route, deployment, model, region, data_class,
-    features -> 'class_source', operation, service_tier, price_id, features -> 'capabilities',
-    features -> 'features', features -> 'data_tags', decision -> 'ranked',
-    decision -> 'degraded' -> 'missed')::text"""
-# In the order of the ids, which is time order.
-_REQUESTS = f"""
-SELECT {_ALIKE},
-       CAST(extract(epoch FROM occurred_at) * 1000 AS bigint),
-       input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
-         usage_detail,
-       CAST(cost_usd * 1000000000 AS bigint), CAST(held_usd * 1000000000 AS bigint),
-       coalesce(CAST(features ->> 'input_bound_tokens' AS bigint), input_tokens, 0),
-       CAST(features ->> 'max_output_tokens' AS bigint), coalesce(CAST(features ->> 'choices' AS
-         bigint), 1),
-       lead(request_id) OVER (ORDER BY request_id, attempt) IS NOT DISTINCT FROM request_id,
-       coalesce(CAST(features ->> 'prompts' AS bigint), 1)
-FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until ORDER BY request_id, attempt
-"""  # noqa: S608 - constants
-_SPEEDS = """
-SELECT deployment, percentile_cont(0.5) WITHIN GROUP (ORDER BY ttft_s) AS ttft_s,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY tpot_s) AS tpot_s
-FROM {events} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY deployment
-"""
-_SPENT = f"""
-SELECT team, project, key_id,
-       CAST(floor(extract(epoch FROM occurred_at) / {SLOT_S}) * {SLOT_S} AS bigint) AS slot_s,
-       CAST(least(sum(coalesce(cost_usd, held_usd, 0)) * 1000000000, 9223372036854775807) AS
-         bigint) AS nusd
-FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY 1, 2, 3, 4 ORDER BY 4
-"""  # noqa: S608 - a constant
 _GRANTS = """
 SELECT account, CAST(extract(epoch FROM starts_at) AS bigint) AS starts_s, sum(amount_usd) AS
   amount_usd
 FROM finance.budget_grants GROUP BY 1, 2
 """
+
+
+def _in_period(row: Columns, *, since: datetime, until: datetime) -> ColumnElement[bool]:
+    return and_(row.occurred_at >= since, row.occurred_at < until)
+
+
+def _shared(row: Columns) -> ColumnElement[str]:
+    """Return the fields that similar requests share, as one text: it repeats in most of a day's
+    requests.
+    """
+    features, decision = row.features, row.decision
+    fields = func.jsonb_build_array(
+        row.team,
+        row.project,
+        row.key_id,
+        row.route,
+        row.deployment,
+        row.model,
+        row.region,
+        row.data_class,
+        features["class_source"],
+        row.operation,
+        row.service_tier,
+        row.price_id,
+        features["capabilities"],
+        features["features"],
+        features["data_tags"],
+        decision["ranked"],
+        decision["degraded"]["missed"],
+    )
+    return cast(fields, Text)
+
+
+def _requests(row: Columns) -> Select[*tuple[Any, ...]]:
+    """Return the SELECT of the members of `PastRequest` in the order of the ids, which is time
+    order.
+    """
+
+    def number(name: str) -> ColumnElement[int]:
+        return cast(row.features[name].astext, BigInteger)
+
+    keys = row.request_id, row.attempt
+    next_id = func.lead(row.request_id).over(order_by=keys)
+    return select(
+        _shared(row),
+        cast(extract("epoch", row.occurred_at) * 1000, BigInteger),
+        row.input_tokens,
+        row.cached_input_tokens,
+        row.cache_write_tokens,
+        row.output_tokens,
+        row.reasoning_tokens,
+        row.usage_detail,
+        cast(row.cost_usd * NUSD, BigInteger),
+        cast(row.held_usd * NUSD, BigInteger),
+        func.coalesce(number("input_bound_tokens"), row.input_tokens, 0),
+        number("max_output_tokens"),
+        func.coalesce(number("choices"), 1),
+        next_id.is_not_distinct_from(row.request_id),
+        func.coalesce(number("prompts"), 1),
+    ).order_by(*keys)
+
+
+def _speeds(row: Columns) -> Select[Any]:
+    medians = (
+        func.percentile_cont(0.5).within_group(row[name]).label(name)
+        for name in ("ttft_s", "tpot_s")
+    )
+    return select(row.deployment, *medians).group_by(row.deployment)
+
+
+def _spent(row: Columns) -> Select[*tuple[Any, ...]]:
+    """Return the SELECT of the members of `PastSpend`, slot by slot."""
+    second = extract("epoch", row.occurred_at)
+    slot_s = cast(func.floor(second / _SLOT) * _SLOT, BigInteger)
+    spent = func.sum(func.coalesce(row.cost_usd, row.held_usd, 0)) * NUSD
+    owner = row.team, row.project, row.key_id
+    return (
+        select(*owner, slot_s, cast(func.least(spent, MOST_NUSD), BigInteger))
+        .group_by(*owner, slot_s)
+        .order_by(slot_s)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,23 +143,27 @@ class Past:
     def requests(self) -> Iterator[Sequence[PastRequest]]:
         """Yield every attempt in time order, a few thousand at once."""
         alike: dict[str, Alike] = {}
-        for rows in self.snapshot.stream(
-            self._sql(_REQUESTS), since=self.since, until=self.until, batch=BATCH
-        ):
+        found = _requests(self._events).where(
+            _in_period(self._events, since=self.since, until=self.until)
+        )
+        for rows in self.snapshot.stream(found, batch=BATCH):
             yield [PastRequest(_known(alike, row[0]), *row[1:]) for row in rows]
 
     def speeds(self) -> Mapping[str, PastSpeed]:
         """Return each deployment's answer times."""
-        rows = self.snapshot.rows(self._sql(_SPEEDS), since=self.since, until=self.until)
+        rows = self.snapshot.rows(
+            _speeds(self._events).where(
+                _in_period(self._events, since=self.since, until=self.until)
+            )
+        )
         return {row["deployment"]: PastSpeed(row["ttft_s"], row["tpot_s"]) for row in rows}
 
     def spent_before(self, first: datetime) -> Iterator[PastSpend]:
         """Yield the spending from `first` until this past begins, for budgets whose period had
         begun by then.
         """
-        for rows in self.snapshot.stream(
-            self._sql(_SPENT), since=first, until=self.since, batch=BATCH
-        ):
+        found = _spent(self._events).where(_in_period(self._events, since=first, until=self.since))
+        for rows in self.snapshot.stream(found, batch=BATCH):
             yield from (PastSpend(*row) for row in rows)
 
     def grants(self) -> Mapping[tuple[str, int], int]:
@@ -101,8 +173,9 @@ class Past:
         rows = self.snapshot.rows(_GRANTS)
         return {(row["account"], row["starts_s"]): nusd_from_usd(row["amount_usd"]) for row in rows}
 
-    def _sql(self, statement: str) -> str:
-        return statement.format(events=self.dataset.events)
+    @property
+    def _events(self) -> Columns:
+        return EVENTS[self.dataset].c
 
 
 _RECENT = """

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from gateway.reports.dimensions import Dimension
+from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, literal, select, union_all
+from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
+
+from gateway.reports.dimensions import Columns, Dimension, in_utc_month
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, figures_of, total_of
+from gateway.reports.sources.aggregate import ATTEMPTS, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
-from gateway.reports.sources.facts import facts
-from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
+from gateway.reports.sources.notes import notes_on, read_freshness
+from gateway.storage.postgres.schema import book_views
 
-TITLE = "Effects of shadow mode"
 COLUMNS = (
     Column(name="shadow", unit="", kind=ColumnKind.TEXT),
     Column(name="team", unit="", kind=ColumnKind.TEXT),
@@ -23,55 +28,29 @@ COLUMNS = (
     Column(name="requests", unit="", kind=ColumnKind.COUNT),
 )
 _TOTAL = (ATTEMPTS,)
-# A rule's message ends with its id and field in brackets.
-_RULES = """
-SELECT 'rule' AS shadow, team, route, substring(denial ->> 1 FROM '[(]([^()]+)[)]$') AS name,
-       'deny ' || deployment AS would, count(DISTINCT request_id) AS requests
-FROM {events} AS event
-CROSS JOIN LATERAL jsonb_path_query(
-    decision, '$.candidates[*] ? (@.deployment == $name).shadow[*]', jsonb_build_object('name',
-      deployment)) AS denial
-WHERE {condition} GROUP BY 2, 3, 4, 5
-"""
-_ROUTES = """
-SELECT 'route' AS shadow, team, route, route AS name,
-       coalesce('send to ' || (decision -> 'shadow_ranked' ->> 0), 'refuse') || ', not ' ||
-         deployment AS would,
-       count(DISTINCT request_id) AS requests
-FROM {events} AS event
-WHERE {condition} AND decision ? 'shadow_ranked' AND decision -> 'shadow_ranked' ->> 0 IS DISTINCT
-  FROM deployment
-GROUP BY 2, 3, 4, 5
-"""
-_LIMITS = """
-SELECT 'limit' AS shadow, team, route, rules[1] AS name, 'refuse (' || substr(code, 8) || ')' AS
-  would,
-       CAST(sum(requests) AS bigint) AS requests
-FROM finance.refusals AS event
-WHERE code LIKE 'shadow:%' AND {condition} GROUP BY 2, 3, 4, 5
-"""
+_SHADOW_DENIALS = "$.candidates[*] ? (@.deployment == $name).shadow[*]"
+_RULE_ID = "[(]([^()]+)[)]$"  # a rule's message ends with its id and field in brackets
 
 
 def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
     """Return a row for each element in shadow mode with its effect; none if nothing is in shadow
     mode.
     """
-    condition, values = question.condition()
-    asked = [
-        sql.format(events=question.dataset.events, condition=condition) for sql in (_RULES, _ROUTES)
-    ]
-    limits = _limits_condition(question)
+    row = EVENTS[question.dataset].c
+    conditions = question.conditions(row)
+    asked = [_rules(row).where(*conditions), _routes(row).where(*conditions)]
+    limits = _limits(question)
     if limits is not None:
-        asked.append(_LIMITS.format(condition=limits))
-    statement = " UNION ALL ".join(asked)
-    order = "1, requests DESC, 2, 3, 4, 5"
-    rows = snapshot.rows(f"SELECT * FROM ({statement}) AS found ORDER BY {order}", **values)  # noqa: S608
-    chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
-    total = snapshot.row(f"SELECT {figures_of(_TOTAL)}, {SURENESS} {chosen}", **values)
+        asked.append(limits)
+    found = union_all(*asked).subquery("found")
+    others = (column for column in found.c if column.name not in ("shadow", "requests"))
+    rows = snapshot.rows(select(found).order_by(found.c.shadow, found.c.requests.desc(), *others))
+    chosen = facts(events_of(question.dataset), question.conditions, has_adjustments=False)
+    total = total_row(snapshot, _TOTAL, chosen)
     fresh = read_freshness(snapshot, question)
     return Report(
-        name="shadow",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
@@ -81,21 +60,74 @@ def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
     )
 
 
-def _limits_condition(question: Question) -> str | None:
-    """Return the condition for limit counts; None if they lack a dimension or the data are demo
+def _rules(row: Columns) -> Select[Any]:
+    """Return the SELECT of the rules that would have denied the deployment that was used."""
+    denials = func.jsonb_path_query(
+        row.decision,
+        cast(_SHADOW_DENIALS, JSONPATH),
+        func.jsonb_build_object("name", row.deployment),
+        type_=JSONB,
+    ).column_valued("denial", joins_implicitly=True)
+    return _effects(
+        row,
+        kind="rule",
+        name=func.substring(denials[1].astext, _RULE_ID),
+        would=literal("deny ") + row.deployment,
+    )
+
+
+def _routes(row: Columns) -> Select[Any]:
+    """Return the SELECT of the routes that would have sent the request to another place."""
+    ranked = row.decision["shadow_ranked"]
+    first = ranked[0].astext
+    would = func.coalesce(literal("send to ") + first, "refuse") + ", not " + row.deployment
+    return _effects(row, kind="route", name=row.route, would=would).where(
+        row.decision.has_key("shadow_ranked"), first.is_distinct_from(row.deployment)
+    )
+
+
+def _effects(
+    row: Columns, *, kind: str, name: ColumnElement[Any], would: ColumnElement[Any]
+) -> Select[Any]:
+    groups = row.team, row.route, name, would
+    return select(
+        literal(kind).label("shadow"),
+        row.team,
+        row.route,
+        name.label("name"),
+        would.label("would"),
+        func.count(row.request_id.distinct()).label("requests"),
+    ).group_by(*groups)
+
+
+def _limits(question: Question) -> Select[Any] | None:
+    """Return the SELECT of the limits; None if the counts lack a dimension or the data are demo
     data.
     """
     if question.dataset is not Dataset.REAL:
         return None
-    parts = ["true"]
+    row = book_views.refusals.c
+    conditions: list[ColumnElement[bool]] = [row.code.like("shadow:%")]
     if question.month is not None:
-        parts.append("hour >= CAST(:month AS date) AT TIME ZONE 'UTC'")
-        parts.append("hour < (CAST(:month AS date) + interval '1 month') AT TIME ZONE 'UTC'")
-    for position, (dimension, wanted) in enumerate(question.where):
+        conditions += in_utc_month(row.hour, question.month)
+    for dimension, wanted in question.where:
         if dimension not in (Dimension.TEAM, Dimension.ROUTE) or wanted is None:
             return None
-        parts.append(f"{dimension.sql} = :value_{position}")
-    return " AND ".join(parts)
+        conditions.append(dimension.of(row) == wanted)
+    name, would = row.rules[1], literal("refuse (") + func.substr(row.code, 8) + ")"
+    requests = cast(func.sum(row.requests), BigInteger)
+    return (
+        select(
+            literal("limit").label("shadow"),
+            row.team,
+            row.route,
+            name.label("name"),
+            would.label("would"),
+            requests.label("requests"),
+        )
+        .where(*conditions)
+        .group_by(row.team, row.route, name, would)
+    )
 
 
 def _notes(*, has_limits: bool) -> Iterator[str]:
@@ -105,3 +137,12 @@ def _notes(*, has_limits: bool) -> Iterator[str]:
     )
     if not has_limits:
         yield "Limits are counted by team and route alone, so they are not in this answer."
+
+
+REPORT = ReportKind(
+    name="shadow",
+    title="Effects of shadow mode",
+    question="What would rules, limits and routes in shadow have done?",
+    by=None,
+    run=shadow,
+)

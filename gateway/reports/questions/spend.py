@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from gateway.reports.dimensions import Dimension
-from gateway.reports.question import Question
-from gateway.reports.report import ColumnKind, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, aggregate, count, tokens
-from gateway.reports.sources.connection import ReadSnapshot
+from sqlalchemy import func
 
-TITLE = "Spend"
-DEFAULT_BY = (Dimension.TEAM,)
+from gateway.reports.dimensions import Dimension
+from gateway.reports.kind import summary
+from gateway.reports.report import ColumnKind
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count, tokens
+from gateway.reports.sources.facts import fact
 
 
 def _share(name: str, part: str) -> Measure:
+    share = func.sum(fact(part)) / func.nullif(func.sum(fact("attempts")), 0)
     return Measure(
         name=name,
         unit="share of attempts",
         kind=ColumnKind.SHARE,
         is_ratio=True,
-        sql=f"round(sum({part}) / nullif(sum(attempts), 0), 6)",
+        value=func.round(share, 6),
     )
 
 
+# Input includes cached tokens, output includes reasoning tokens.
 MEASURES = (
     ATTEMPTS,
     tokens("input_tokens"),
@@ -34,11 +35,10 @@ MEASURES = (
     _share("unknown_share", "unknown_attempts"),
     _share("derived_share", "derived_attempts"),
 )
-
-
-def spend(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return attempts, tokens and cost. Input includes cached tokens, output includes reasoning
-    tokens.
-    """
-    by = DEFAULT_BY if question.by is None else question.by
-    return aggregate(snapshot, question, MEASURES, name="spend", title=TITLE, by=by)
+REPORT = summary(
+    name="spend",
+    title="Spend",
+    question="What did it cost, split by team, model, tag, day or anything else?",
+    by=(Dimension.TEAM,),
+    measures=MEASURES,
+)

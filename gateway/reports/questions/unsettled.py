@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, Double, Select, Text, cast, extract, func, select
 
 from gateway.domain.ledger.usage_event import Outcome
+from gateway.reports.dimensions import Columns
+from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report, listed_note
-from gateway.reports.sources.aggregate import ATTEMPTS, HELD, figures_of, total_of
+from gateway.reports.sources.aggregate import ATTEMPTS, HELD, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
-from gateway.reports.sources.facts import facts
-from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
-
-TITLE = "Unsettled attempts"
+from gateway.reports.sources.notes import notes_on, read_freshness
 
 
 def _text(name: str) -> Column:
@@ -56,15 +59,17 @@ def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
 
     The total covers all pages; no limit, no rows.
     """
-    condition, values = _condition(question)
     rows = () if question.limit is None else tuple(unsettled_rows(snapshot, question))
-    figures = figures_of(_TOTAL)
-    chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    chosen = facts(
+        events_of(question.dataset),
+        lambda row: _conditions(question, row),
+        has_adjustments=False,
+    )
+    total = total_row(snapshot, _TOTAL, chosen)
     fresh = read_freshness(snapshot, question)
     return Report(
-        name="unsettled",
-        title=TITLE,
+        name=REPORT.name,
+        title=REPORT.title,
         dataset=question.dataset,
         columns=COLUMNS,
         rows=rows,
@@ -80,27 +85,35 @@ def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
 
 def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
     """Yield the page's attempts one by one, oldest first; all of them if there is no limit."""
-    condition, values = _condition(question)
-    listed = (
-        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, "
-        "provider, outcome, held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS "
-        "double precision) AS age_s"
-    )
-    rows = snapshot.each(
-        f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
-        "ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET "
-        ":page_start",
-        batch=_BATCH,
-        **values,
-        page_rows=question.limit,
-        page_start=question.offset,
-    )
-    yield from map(_cells, rows)
+    yield from map(_cells, snapshot.each(_page(question), batch=_BATCH))
 
 
-def _condition(question: Question) -> tuple[str, dict[str, object]]:
-    condition, values = question.condition()
-    return f"{condition} AND is_unsettled", values
+def _page(question: Question) -> Select[Any]:
+    row = EVENTS[question.dataset].c
+    age_s = cast(extract("epoch", func.now() - row.occurred_at), Double)
+    return (
+        select(
+            row.occurred_at,
+            cast(row.request_id, Text).label("request_id"),
+            row.attempt,
+            age_s.label("age_s"),
+            row.team,
+            row.route,
+            row.deployment,
+            row.provider,
+            row.outcome,
+            row.held_usd,
+            row.is_suspect,
+        )
+        .where(*_conditions(question, row))
+        .order_by(row.occurred_at, row.request_id, row.attempt)
+        .limit(question.limit)
+        .offset(question.offset)
+    )
+
+
+def _conditions(question: Question, row: Columns) -> list[ColumnElement[bool]]:
+    return [*question.conditions(row), row.is_unsettled]
 
 
 def _cells(row: Row) -> tuple[Cell, ...]:
@@ -121,3 +134,13 @@ def _what_to_do(listed: int) -> tuple[str, ...]:
     if not listed:
         return ("Every attempt is settled.",)
     return ("Enter a cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)
+
+
+REPORT = ReportKind(
+    name="unsettled",
+    title="Unsettled attempts",
+    question="Which attempts have an unknown cost, for how long, and why?",
+    by=None,
+    run=unsettled,
+    each_row=unsettled_rows,
+)

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from sqlalchemy import BigInteger, ColumnElement, Subquery, cast, func, select
+
 from gateway.domain.budgets.budgets import Account
 from gateway.domain.money import usd_from_nusd
-from gateway.reports.dimensions import Dimension
+from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, figures_of
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, figures_of, total_or_zero
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import facts, source_for
+from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
 _MEASURES = (ATTEMPTS, *SPENT)
@@ -93,25 +95,12 @@ def usage_me(
     now = now.astimezone(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.date().replace(day=1)
-    groups = {
-        "team_month": "posted_period = :month",
-        "team_today": "occurred_at >= :today",
-        "key_month": "posted_period = :month AND key_id = :key_id",
-        "key_today": "occurred_at >= :today AND key_id = :key_id",
-    }
-    values = {"team": team, "key_id": key_id, "month": month, "today": today}
-    of_team, of_key = (source_for(dataset, splits) for splits in ((), (Dimension.KEY,)))
-    own = {
-        group: facts(
-            of_key if group.startswith("key") else of_team, f"team = :team AND {condition}"
-        )
-        for group, condition in groups.items()
-    }
+    chosen = _spending(dataset, team=team, key_id=key_id, month=month, today=today)
     spent = {
-        group: _spent(snapshot.row(f"SELECT {_FIGURES} {chosen}", **values))
-        for group, chosen in own.items()
+        name: _spent(snapshot.row(select(*_FIGURES).select_from(facts_of)))
+        for name, facts_of in chosen.items()
     }
-    total = snapshot.row(f"SELECT {SURENESS} {own['team_month']}", **values)
+    total = snapshot.row(select(*SURENESS).select_from(chosen["team_month"]))
     question = Question(dataset=dataset, month=month)
     fresh = read_freshness(snapshot, question)
     return OwnUsage(
@@ -126,13 +115,34 @@ def usage_me(
     )
 
 
-_FIGURES = ", ".join(
-    [
-        figures_of(_MEASURES),
-        "CAST(sum(input_tokens) AS bigint) AS input_tokens",
-        "CAST(sum(output_tokens) AS bigint) AS output_tokens",
-        "coalesce(sum(unknown_attempts), 0) AS unknown_attempts",
-    ]
+def _spending(
+    dataset: Dataset, *, team: str, key_id: str, month: date, today: datetime
+) -> dict[str, Subquery]:
+    """Return the facts of the team and of its key, this month and today."""
+
+    def in_month(row: Columns) -> list[ColumnElement[bool]]:
+        return [row.team == team, row.posted_period == month]
+
+    def since_midnight(row: Columns) -> list[ColumnElement[bool]]:
+        return [row.team == team, row.occurred_at >= today]
+
+    def of_key(conditions: Conditions) -> Conditions:
+        return lambda row: [*conditions(row), row.key_id == key_id]
+
+    teams, keys = (source_for(dataset, splits) for splits in ((), (Dimension.KEY,)))
+    return {
+        "team_month": facts(teams, in_month),
+        "team_today": facts(teams, since_midnight),
+        "key_month": facts(keys, of_key(in_month)),
+        "key_today": facts(keys, of_key(since_midnight)),
+    }
+
+
+_FIGURES = (
+    *figures_of(_MEASURES),
+    cast(func.sum(fact("input_tokens")), BigInteger).label("input_tokens"),
+    cast(func.sum(fact("output_tokens")), BigInteger).label("output_tokens"),
+    total_or_zero("unknown_attempts").label("unknown_attempts"),
 )
 
 

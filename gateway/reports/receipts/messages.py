@@ -106,24 +106,24 @@ def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ..
             "The cost of an attempt is unknown: it is not in the total; the amount held is the "
             "most it can be."
         )
-    if any(attempt.usage_source in ("derived", "estimated") for attempt in attempts):
+    if any(attempt.event.usage_source in ("derived", "estimated") for attempt in attempts):
         found.append(
             "Usage of an attempt is derived: the gateway's own count or a running figure, not "
             "the provider's final figure."
         )
-    if any(attempt.is_suspect for attempt in attempts):
+    if any(attempt.event.is_suspect for attempt in attempts):
         found.append(
             "The upstream's usage of an attempt contradicts itself or its price and was not "
             "charged as sent."
         )
-    if any(attempt.is_stand_in_price for attempt in attempts):
+    if any(attempt.event.is_stand_in_price for attempt in attempts):
         found.append("An attempt is charged at a stand-in price: the model has no own price.")
     if any(attempt.adjustments for attempt in attempts):
         found.append(
             "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "
             "does not."
         )
-    if any(attempt.is_self_hosted for attempt in attempts):
+    if any(attempt.event.is_self_hosted for attempt in attempts):
         found.append(
             "A self-hosted attempt is priced at standard cost; idle GPU time is not in it."
         )

@@ -6,14 +6,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
+
+from sqlalchemy import select
 
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.money import EXACT, plain_usd
+from gateway.domain.money import EXACT, plain_usd, usd_from_nusd
 from gateway.domain.pricing.pricing import Line
-from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.plain import plain_decimal
 from gateway.reports.receipts.messages import (
@@ -25,8 +26,9 @@ from gateway.reports.receipts.messages import (
     verdicts,
 )
 from gateway.reports.report import Dataset
+from gateway.reports.sources.booked_event import COUNTS, BookedEvent, from_row, to_be_booked
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.event_row import row_of
+from gateway.reports.sources.facts import EVENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,61 +48,145 @@ class BookedAdjustment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReceipt:
-    """One attempt. `cost_usd` is None if unknown; `held_usd` is then its upper bound.
+class PriceFact:
+    """The source of a price and its date in the price book. Neither ever changes."""
 
-    `total_usd` is the cost with all adjustments, None while it is unknown. `other_usage` are counts
-    that few upstreams report (audio, images, tool calls). `reported` is the upstream's usage, if
-    another usage was charged. The `_obtained` members name the source of a figure in words.
+    source: str
+    recorded_at: datetime | None = None
+
+
+# Members of a receipt's document that are members of the event, in the order of the document.
+_PLACE = (
+    "attempt",
+    "started_at",
+    "route",
+    "deployment",
+    "provider",
+    "model",
+    "region",
+    "is_self_hosted",
+    "outcome",
+    "http_status",
+    "streamed",
+    "finish_reason",
+    "service_tier",
+)
+_TIMES = (
+    "ttft_s",
+    "tpot_s",
+    "duration_s",
+    "overhead_s",
+    "queue_s",
+    "max_gap_s",
+    "engine_queue_s",
+    "degraded",
+    "upstream_request_id",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReceipt:
+    """One attempt: its event, the source of its price if known, and its adjustments.
+
+    The `_obtained` members name the source of a figure in words.
     """
 
-    attempt: int
-    started_at: datetime
-    route: str
-    deployment: str
-    provider: str
-    model: str
-    region: str
-    is_self_hosted: bool
-    outcome: str
-    http_status: int | None
-    streamed: bool
-    finish_reason: str | None
-    service_tier: str | None
-    input_tokens: int | None
-    cached_input_tokens: int | None
-    cache_write_tokens: int | None
-    output_tokens: int | None
-    reasoning_tokens: int | None
-    usage_source: str
-    usage_obtained: str
-    other_usage: Mapping[str, int]
-    reported: Mapping[str, int] | None
-    is_suspect: bool
-    price_id: str | None
-    price_source: str | None
-    price_recorded_at: datetime | None
-    price_obtained: str | None
-    is_stand_in_price: bool
-    lines: tuple[Line, ...]
-    cost_usd: Decimal | None
-    cost_obtained: str
-    held_usd: Decimal | None
+    event: UsageEvent
+    price: PriceFact | None
     adjustments: tuple[BookedAdjustment, ...]
-    total_usd: Decimal | None
-    ttft_s: float | None
-    tpot_s: float | None
-    duration_s: float
-    overhead_s: float | None
-    queue_s: float | None
-    max_gap_s: float | None
-    engine_queue_s: float | None
-    degraded: str | None
-    upstream_request_id: str | None
-    objective: str | None
-    rule: str | None
-    degraded_because: str | None
-    verdicts: tuple[ReceiptVerdict, ...]
+
+    @property
+    def usage_obtained(self) -> str:
+        """Return the source of the usage."""
+        has_reported = self.event.reported is not None
+        return usage_words(self.event.usage_source, has_reported=has_reported)
+
+    @property
+    def other_usage(self) -> Mapping[str, int]:
+        """Return the counts that few upstreams report: audio, images, tool calls."""
+        return _counts(self.event.usage, besides=COUNTS)
+
+    @property
+    def reported(self) -> Mapping[str, int] | None:
+        """Return the upstream's usage, if another usage was charged."""
+        return None if self.event.reported is None else _counts(self.event.reported)
+
+    @property
+    def price_obtained(self) -> str | None:
+        """Return the source of the price; None if it is unknown."""
+        if self.price is None:
+            return None
+        source, recorded_at = self.price.source, self.price.recorded_at
+        return price_words(source, recorded_at, is_stand_in=self.event.is_stand_in_price)
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """Return the cost when the attempt ended; None if unknown."""
+        return None if self.event.cost_nusd is None else usd_from_nusd(self.event.cost_nusd)
+
+    @property
+    def cost_obtained(self) -> str:
+        """Return the source of the cost."""
+        return cost_words(
+            is_known=self.cost_usd is not None,
+            has_lines=bool(self.event.lines),
+            is_settled=self._is_settled,
+        )
+
+    @property
+    def held_usd(self) -> Decimal | None:
+        """Return the upper bound of an unknown cost."""
+        return None if self.event.held_nusd is None else usd_from_nusd(self.event.held_nusd)
+
+    @property
+    def total_usd(self) -> Decimal | None:
+        """Return the cost with all adjustments; None while it is unknown."""
+        if self.cost_usd is None and not self._is_settled:
+            return None
+        return _sum((self.cost_usd, *(one.amount_usd for one in self.adjustments)))
+
+    @property
+    def verdicts(self) -> tuple[ReceiptVerdict, ...]:
+        """Return the stored decision in words."""
+        return verdicts(self.event.decision)
+
+    @property
+    def degraded_because(self) -> str | None:
+        """Return why the attempt was degraded; None if it was not."""
+        return degraded(self.event.decision)
+
+    @property
+    def _is_settled(self) -> bool:
+        return any(one.settles for one in self.adjustments)
+
+    def members(self) -> dict[str, object]:
+        """Return the members of its document, in their order."""
+        event, price = self.event, self.price
+        return {
+            **{name: getattr(event, name) for name in _PLACE},
+            **{name: getattr(event.usage, name) for name in COUNTS},
+            "usage_source": event.usage_source,
+            "usage_obtained": self.usage_obtained,
+            "other_usage": self.other_usage,
+            "reported": self.reported,
+            "is_suspect": event.is_suspect,
+            "price_id": event.price_id,
+            "price_source": None if price is None else price.source,
+            "price_recorded_at": None if price is None else price.recorded_at,
+            "price_obtained": self.price_obtained,
+            "is_stand_in_price": event.is_stand_in_price,
+            "lines": event.lines,
+            "cost_usd": self.cost_usd,
+            "cost_obtained": self.cost_obtained,
+            "held_usd": self.held_usd,
+            "adjustments": self.adjustments,
+            "total_usd": self.total_usd,
+            **{name: getattr(event, name) for name in _TIMES},
+            "objective": event.decision.get("objective"),
+            "rule": event.decision.get("rule"),
+            "degraded_because": self.degraded_because,
+            "verdicts": self.verdicts,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +219,6 @@ class Receipt:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceFact:
-    """The source of a price and its date in the price book. Neither ever changes."""
-
-    source: str
-    recorded_at: datetime | None = None
-
-
 def arithmetic(line: Line) -> str:
     """Return the calculation of one line with every digit: `1,234 x 0.25 USD / 1,000,000 =
     0.0003085 USD`.
@@ -169,17 +247,17 @@ def receipt(
     the ledger yet; the ledger's own events override them. The time inside the id excludes all other
     months.
     """
-    values = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
-    chosen = f"FROM {dataset.events} AS event"
-    stored = snapshot.rows(
-        f"SELECT event.* {chosen} WHERE event.request_id = :request_id AND event.occurred_at = "
-        ":occurred_at AND (CAST(:team AS text) IS NULL OR event.team = :team) ORDER BY "
-        "event.attempt",
-        team=team,
-        **values,
+    row = EVENTS[dataset].c
+    attempts = (
+        select(*row)
+        .where(row.request_id == request_id, row.occurred_at == occurred_at(request_id))
+        .order_by(row.attempt)
     )
-    rows = _with_recent(stored, recent, dataset=dataset, team=team)
-    if not rows:
+    stored = snapshot.rows(attempts if team is None else attempts.where(row.team == team))
+    booked = _with_recent(
+        [from_row(found, dataset) for found in stored], recent, dataset=dataset, team=team
+    )
+    if not booked:
         return None
     adjustments = snapshot.rows(
         "SELECT * FROM finance.adjustments WHERE request_id = :request_id ORDER BY created_at, "
@@ -188,13 +266,13 @@ def receipt(
     )
     prices = snapshot.rows(
         "SELECT price_id, source, created_at FROM finance.prices WHERE price_id = ANY(:price_ids)",
-        price_ids=sorted({row["price_id"] for row in rows if row["price_id"] is not None}),
+        price_ids=sorted({one.event.price_id for one in booked if one.event.price_id is not None}),
     )
     facts = {
         row["price_id"]: PriceFact(source=row["source"], recorded_at=row["created_at"])
         for row in prices
     }
-    return _receipt(rows, dataset, prices=facts, adjustments=adjustments)
+    return _receipt(booked, dataset, prices=facts, adjustments=adjustments)
 
 
 def receipt_of_events(
@@ -205,50 +283,58 @@ def receipt_of_events(
     It lacks the facts that only Postgres has: adjustments, and a price's recording day if `prices`
     lacks it.
     """
-    rows = _with_recent((), events, dataset=Dataset.REAL, team=team)
-    return _receipt(rows, Dataset.REAL, prices=prices, adjustments=()) if rows else None
+    found = _with_recent((), events, dataset=Dataset.REAL, team=team)
+    return _receipt(found, Dataset.REAL, prices=prices, adjustments=()) if found else None
 
 
 def _with_recent(
-    stored: Sequence[Row], recent: Sequence[UsageEvent], *, dataset: Dataset, team: str | None
-) -> list[Row]:
+    stored: Sequence[BookedEvent],
+    recent: Sequence[UsageEvent],
+    *,
+    dataset: Dataset,
+    team: str | None,
+) -> list[BookedEvent]:
     wanted = [
         e for e in recent if e.is_demo == (dataset is Dataset.DEMO) and team in (None, e.team)
     ]
-    by_attempt: dict[int, Row] = {event.attempt: row_of(event) for event in wanted}
-    by_attempt.update((row["attempt"], row) for row in stored)
+    by_attempt = {event.attempt: to_be_booked(event) for event in wanted}
+    by_attempt.update((one.event.attempt, one) for one in stored)
     return [by_attempt[attempt] for attempt in sorted(by_attempt)]
 
 
 def _receipt(
-    rows: Sequence[Row],
+    booked: Sequence[BookedEvent],
     dataset: Dataset,
     *,
     prices: Mapping[str, PriceFact],
     adjustments: Sequence[Row],
 ) -> Receipt:
     attempts = tuple(
-        _attempt(
-            row, prices, [found for found in adjustments if found["attempt"] == row["attempt"]]
+        AttemptReceipt(
+            event=one.event,
+            price=prices.get(one.event.price_id or ""),
+            adjustments=tuple(
+                _adjustment(row) for row in adjustments if row["attempt"] == one.event.attempt
+            ),
         )
-        for row in rows
+        for one in booked
     )
-    first = rows[0]
+    first = booked[0].event
     return Receipt(
-        request_id=first["request_id"],
+        request_id=first.request_id,
         dataset=dataset,
-        occurred_at=first["occurred_at"],
-        team=first["team"],
-        project=first["project"],
-        cost_centre=first["cost_centre"],
-        key_id=first["key_id"],
-        end_user=first["end_user"],
-        tags=dict(sorted((first["tags"] or {}).items())),  # Postgres sorts them in its own order
-        data_class=first["data_class"],
-        policy_version=first["policy_version"],
-        operation=first["operation"],
-        posted_period=_month(first["posted_period"]),
-        client_request_id=first["client_request_id"],
+        occurred_at=first.occurred_at,
+        team=first.team,
+        project=first.project,
+        cost_centre=first.cost_centre,
+        key_id=first.key_id,
+        end_user=first.end_user,
+        tags=dict(sorted(first.tags.items())),  # Postgres sorts them in its own order
+        data_class=first.data_class,
+        policy_version=first.policy_version,
+        operation=first.operation,
+        posted_period=_month(booked[0].posted_period),
+        client_request_id=first.client_request_id,
         attempts=attempts,
         cost_usd=_sum(attempt.cost_usd for attempt in attempts),
         total_usd=_sum(attempt.total_usd for attempt in attempts),
@@ -260,60 +346,11 @@ def _receipt(
     )
 
 
-def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row]) -> AttemptReceipt:
-    decision = row["decision"] or {}
-    price = prices.get(row["price_id"] or "")
-    is_stand_in = bool(row.get("is_stand_in_price"))
-    reported = row.get("reported_usage")
-    adjustments = tuple(_adjustment(found) for found in adjusted)
-    is_known, is_settled = (
-        row["cost_usd"] is not None,
-        any(adjustment.settles for adjustment in adjustments),
-    )
-    figures = [row["cost_usd"], *(adjustment.amount_usd for adjustment in adjustments)]
-    computed: dict[str, Any] = {
-        "service_tier": row.get("service_tier"),
-        "usage_obtained": usage_words(row["usage_source"], has_reported=reported is not None),
-        "other_usage": _counts(
-            row.get("usage_detail") or {}, besides=AttemptReceipt.__dataclass_fields__
-        ),
-        "reported": None if reported is None else _counts(reported),
-        "price_source": price.source if price else None,
-        "price_recorded_at": price.recorded_at if price else None,
-        "price_obtained": price_words(price.source, price.recorded_at, is_stand_in=is_stand_in)
-        if price
-        else None,
-        "is_stand_in_price": is_stand_in,
-        "lines": tuple(_line(line) for line in row["lines"] or ()),
-        "cost_obtained": cost_words(
-            is_known=is_known, has_lines=bool(row["lines"]), is_settled=is_settled
-        ),
-        "adjustments": adjustments,
-        "total_usd": _sum(figures) if is_known or is_settled else None,
-        "objective": decision.get("objective"),
-        "rule": decision.get("rule"),
-        "degraded_because": degraded(decision),
-        "verdicts": verdicts(decision),
-    }
-    plain = {
-        name: row[name] for name in AttemptReceipt.__dataclass_fields__ if name not in computed
-    }
-    return AttemptReceipt(**plain, **computed)
-
-
-def _counts(usage: Mapping[str, Any], *, besides: Container[str] = ()) -> dict[str, int]:
-    """Return the reported counts in a fixed order; Postgres sorts them in another."""
+def _counts(usage: TokenUsage, *, besides: Container[str] = ()) -> dict[str, int]:
+    """Return the reported counts; an unreported one is left out."""
     names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
-    return {name: usage[name] for name in names if usage.get(name) is not None}
-
-
-def _line(line: Mapping[str, Any]) -> Line:
-    return Line(
-        kind=TokenKind(line["kind"]),
-        tokens=int(line["tokens"]),
-        usd_per_mtok=Decimal(str(line["usd_per_mtok"])),
-        cost_nusd=int(line["cost_nusd"]),
-    )
+    found = ((name, getattr(usage, name)) for name in names)
+    return {name: count for name, count in found if count is not None}
 
 
 def _adjustment(row: Row) -> BookedAdjustment:

@@ -6,11 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Function,
+    Label,
+    and_,
+    case,
+    desc,
+    false,
+    func,
+    not_,
+    null,
+    select,
+)
+
 from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import Source, events, facts, source_for
+from gateway.reports.sources.facts import Source, events, fact, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
 MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
@@ -27,32 +43,53 @@ class Measure:
     name: str
     unit: str
     kind: ColumnKind
-    sql: str
+    value: ColumnElement[Any]
     needs_events: bool = False
     is_ratio: bool = False
 
     @property
     def column(self) -> Column:
-        """Return the column without its SQL."""
+        """Return the column without its expression."""
         return Column(name=self.name, unit=self.unit, kind=self.kind)
+
+
+def total_or_zero(name: str) -> ColumnElement[Any]:
+    """Return the sum of a figure; 0 without any."""
+    return func.coalesce(func.sum(fact(name)), 0)
 
 
 def tokens(name: str) -> Measure:
     """Return a sum of reported tokens; NULL if no event reported any."""
-    return Measure(name=name, unit="tokens", kind=ColumnKind.COUNT, sql=f"sum({name})")
+    return Measure(name=name, unit="tokens", kind=ColumnKind.COUNT, value=func.sum(fact(name)))
 
 
 def count(name: str, unit: str = "attempts") -> Measure:
     """Return the sum of a column of counts."""
-    return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, sql=f"coalesce(sum({name}), 0)")
+    return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, value=total_or_zero(name))
 
 
-def money(name: str, condition: str = "true") -> Measure:
+def money(name: str, condition: ColumnElement[bool] | None = None) -> Measure:
     """Return the known cost. NULL if events exist but none has a known cost: unknown is never 0."""
-    filtered = f"FILTER (WHERE {condition})"
-    has_events = f"coalesce(bool_or(attempts <> 0) {filtered}, false)"
-    known = f"CASE WHEN {has_events} THEN sum(cost_usd) {filtered} ELSE 0 END"
-    return Measure(name=name, unit="USD", kind=ColumnKind.MONEY, sql=known)
+    counted = () if condition is None else (condition,)
+    has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
+    known = func.sum(fact("cost_usd")).filter(*counted)
+    value = case((has_events, known), else_=0)
+    return Measure(name=name, unit="USD", kind=ColumnKind.MONEY, value=value)
+
+
+def any_of(condition: ColumnElement[bool]) -> Function[bool]:
+    """Return whether the condition holds in a row; NULL without rows."""
+    return func.bool_or(condition, type_=Boolean)
+
+
+def _total_usd() -> ColumnElement[Any]:
+    """Return cost and adjustments, or NULL if there is neither a known cost nor an adjustment."""
+    cost, adjusted = func.sum(fact("cost_usd")), any_of(fact("adjustments") != 0)
+    is_unknown = and_(any_of(fact("attempts") != 0), cost.is_(None), not_(adjusted))
+    return case(
+        (is_unknown, null()),
+        else_=total_or_zero("cost_usd") + total_or_zero("adjustments_usd"),
+    )
 
 
 ATTEMPTS = count("attempts")
@@ -61,20 +98,16 @@ ADJUSTMENTS = Measure(
     name="adjustments_usd",
     unit="USD",
     kind=ColumnKind.MONEY,
-    sql="coalesce(sum(adjustments_usd), 0)",
+    value=total_or_zero("adjustments_usd"),
 )
 TOTAL = Measure(
-    name="total_usd",
-    unit="USD, cost and adjustments",
-    kind=ColumnKind.MONEY,
-    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT bool_or(adjustments <> "
-    "0) THEN NULL ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
+    name="total_usd", unit="USD, cost and adjustments", kind=ColumnKind.MONEY, value=_total_usd()
 )
 HELD = Measure(
     name="held_usd",
     unit="USD, at most, for unknown",
     kind=ColumnKind.MONEY,
-    sql="coalesce(sum(held_usd), 0)",
+    value=total_or_zero("held_usd"),
 )
 # Together in every report of money, so that the events alone cannot be mistaken for the total.
 SPENT = (COST, ADJUSTMENTS, TOTAL, HELD)
@@ -88,29 +121,32 @@ def aggregate(
     name: str,
     title: str,
     by: tuple[Dimension, ...],
-    order: str | None = None,
+    falling: Measure = COST,
 ) -> Report:
     """Return one row per group and a total over the facts themselves, from one snapshot.
 
-    The total is the same statement without groups: an event in two rows cannot inflate it.
+    The total is the same statement without groups: an event in two rows cannot inflate it. Rows are
+    in the order of their days, then by the falling measure.
     """
-    condition, values = question.condition()
     source = source_of(question, measures, by=by)
     has_adjustments = ADJUSTMENTS in measures
-    figures = figures_of(measures)
-    chosen = facts(source, condition, has_adjustments=has_adjustments)
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    chosen = facts(source, question.conditions, has_adjustments=has_adjustments)
+    total = total_row(snapshot, measures, chosen)
     rows: Sequence[Row] = []
     if by:
-        groups = ", ".join(f"by_{dimension.value}" for dimension in by)
         adds_up = not any(measure.needs_events for measure in measures)
-        split = facts(source, condition, by=by, has_adjustments=has_adjustments, adds_up=adds_up)
-        rows = snapshot.rows(
-            f"SELECT {groups}, {figures} {split} GROUP BY {groups} ORDER BY {order or _order(by)}, "
-            f"{groups} LIMIT {MAX_ROWS + 1}",
-            **values,
+        split = facts(
+            source, question.conditions, by=by, has_adjustments=has_adjustments, adds_up=adds_up
         )
-    names = [f"by_{dimension.value}" for dimension in by]
+        groups = [split.c[dimension.label] for dimension in by]
+        days = [split.c[Dimension.DAY.label]] if Dimension.DAY in by else []
+        rows = snapshot.rows(
+            select(*groups, *figures_of(measures))
+            .group_by(*groups)
+            .order_by(*days, desc(falling.name).nulls_last(), *groups)
+            .limit(MAX_ROWS + 1)
+        )
+    names = [dimension.label for dimension in by]
     fresh = read_freshness(snapshot, question)
     return Report(
         name=name,
@@ -139,9 +175,14 @@ def source_of(
     return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
 
 
-def figures_of(measures: Sequence[Measure]) -> str:
+def total_row(snapshot: ReadSnapshot, measures: Sequence[Measure], chosen: FromClause) -> Row:
+    """Return the measures over all of the facts, with their sureness for the notes."""
+    return snapshot.row(select(*figures_of(measures), *SURENESS).select_from(chosen))
+
+
+def figures_of(measures: Sequence[Measure]) -> list[Label[Any]]:
     """Return the select list that fills the measures."""
-    return ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
+    return [measure.value.label(measure.name) for measure in measures]
 
 
 def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
@@ -159,7 +200,7 @@ def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
 
     `unallocated` may be a difference, so it has no shares or rates.
     """
-    is_difference = row.get("by_tag") == UNALLOCATED
+    is_difference = row.get(Dimension.TAG.label) == UNALLOCATED
     return tuple(
         None if is_difference and measure.is_ratio else cell
         for measure, cell in zip(measures, cells(row, measures), strict=True)
@@ -168,12 +209,6 @@ def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
 
 def _cell(value: Any, kind: ColumnKind) -> Cell:
     return int(value) if kind is ColumnKind.COUNT and value is not None else cast(Cell, value)
-
-
-def _order(by: tuple[Dimension, ...]) -> str:
-    """Return the order: by day; within a day, and without days, by falling cost."""
-    day = "by_day, " if Dimension.DAY in by else ""
-    return f"{day}cost_usd DESC NULLS LAST"
 
 
 def _left_out(rows: Sequence[Row]) -> tuple[str, ...]:

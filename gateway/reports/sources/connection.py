@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
 
-from sqlalchemy import Connection, Select, text
+from sqlalchemy import Connection, Executable, text
 
 from gateway.storage.postgres.database import Database, within
 
@@ -18,6 +18,7 @@ ROLE = "tollgate_reader"
 LONG_READ = "10min"
 
 Row = Mapping[str, Any]  # a row as Postgres returns it; each report makes its own types of it
+Statement = str | Executable  # a fixed text, or an expression that was composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +27,42 @@ class ReadSnapshot:
 
     _connection: Connection
 
-    def rows(self, sql: str | Select[Any], **values: object) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: object) -> Sequence[Row]:
         """Run one SELECT. Values travel as parameters, never inside the text."""
-        statement = text(sql) if isinstance(sql, str) else sql
+        result = self._connection.execute(_executable(statement), values)
         # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows
         # columns.
-        return cast(Sequence[Row], self._connection.execute(statement, values).mappings().all())
+        return cast(Sequence[Row], result.mappings().all())
 
-    def row(self, sql: str, **values: object) -> Row:
+    def row(self, statement: Statement, **values: object) -> Row:
         """Run one SELECT that gives exactly one row."""
-        return cast(Row, self._connection.execute(text(sql), values).mappings().one())
+        result = self._connection.execute(_executable(statement), values)
+        return cast(Row, result.mappings().one())
 
     def take_time(self) -> None:
         """Let statements of this snapshot run for minutes: no page waits for them."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
 
     def stream(
-        self, sql: str, *, batch: int, **values: object
+        self, statement: Statement, *, batch: int, **values: object
     ) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Run one SELECT with too many rows for memory, `batch` at a time, through a cursor in
         Postgres.
         """
         options = {"stream_results": True, "max_row_buffer": batch}
-        result = self._connection.execute(text(sql), values, execution_options=options)
+        result = self._connection.execute(_executable(statement), values, execution_options=options)
         for rows in result.partitions(batch):
             yield cast(Sequence[tuple[Any, ...]], rows)
 
-    def each(self, sql: str, *, batch: int, **values: object) -> Iterator[Row]:
+    def each(self, statement: Statement, *, batch: int, **values: object) -> Iterator[Row]:
         """Run one SELECT as `stream` does, and yield its rows one by one, by column name."""
         options = {"stream_results": True, "max_row_buffer": batch}
-        result = self._connection.execute(text(sql), values, execution_options=options)
+        result = self._connection.execute(_executable(statement), values, execution_options=options)
         yield from cast(Iterator[Row], result.mappings())
+
+
+def _executable(statement: Statement) -> Executable:
+    return text(statement) if isinstance(statement, str) else statement
 
 
 class Reader:

@@ -8,99 +8,140 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from gateway.reports.dimensions import TAGS_THAT_ADD_UP, TAGS_THAT_OVERLAP, Dimension
+from sqlalchemy import (
+    TIMESTAMP,
+    BigInteger,
+    Boolean,
+    ColumnClause,
+    ColumnElement,
+    Date,
+    Double,
+    FromClause,
+    Integer,
+    Label,
+    Numeric,
+    Select,
+    Subquery,
+    Table,
+    Text,
+    Uuid,
+    case,
+    cast,
+    column,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.types import TypeEngine
+
+from gateway.reports.dimensions import UTC_ZONE, Columns, Dimension, tag_rows
 from gateway.reports.report import Dataset
+from gateway.storage.postgres.schema import book_views, usage_views
+from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
-_EVERYWHERE = {
-    Dimension.TEAM,
-    Dimension.PROJECT,
-    Dimension.COST_CENTRE,
-    Dimension.ROUTE,
-    Dimension.MODEL,
-    Dimension.DESTINATION,
-    Dimension.DAY,
+# Real and demo are never mixed: each has a view of its own.
+EVENTS: Mapping[Dataset, Table] = {
+    Dataset.REAL: usage_views.usage_events,
+    Dataset.DEMO: usage_views.demo_usage_events,
 }
+# The conditions on the rows of a relation, as `Question.conditions` makes them.
+Conditions = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A view that events can be summed from.
 
-    `moment` is its `occurred_at`; `splits` are its dimensions.
+    `rows` are its rows with their `occurred_at`; `splits` are its dimensions.
     """
 
     dataset: Dataset
-    view: str
-    moment: str
+    table: Table
+    rows: FromClause
     splits: frozenset[Dimension]
+
+    @property
+    def view(self) -> str:
+        """Return the name of the view."""
+        return self.table.fullname
 
     @property
     def is_events(self) -> bool:
         """Return True if a row is one event."""
-        return self.view == self.dataset.events
-
-    @property
-    def relation(self) -> str:
-        """Return the view with its `occurred_at`."""
-        if self.is_events:
-            return self.view
-        return f"(SELECT summed.*, {self.moment} AS occurred_at FROM {self.view} AS summed)"  # noqa: S608 - constants
+        return self.table is EVENTS[self.dataset]
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A column of figures: its type, and its SQL for an event and for an adjustment."""
+_EVERYWHERE = frozenset(
+    {
+        Dimension.TEAM,
+        Dimension.PROJECT,
+        Dimension.COST_CENTRE,
+        Dimension.ROUTE,
+        Dimension.MODEL,
+        Dimension.DESTINATION,
+        Dimension.DAY,
+    }
+)
+_HOUR = _EVERYWHERE | {
+    Dimension.DEPLOYMENT,
+    Dimension.PROVIDER,
+    Dimension.REGION,
+    Dimension.OUTCOME,
+    Dimension.USAGE_SOURCE,
+}
 
-    kind: str
-    of_event: str
-    of_adjustment: str = "NULL"
+
+def _events(dataset: Dataset) -> Source:
+    table = EVENTS[dataset]
+    return Source(
+        dataset=dataset, table=table, rows=table.alias("event"), splits=frozenset(Dimension)
+    )
+
+
+def _by_hour(dataset: Dataset, table: Table) -> Source:
+    return Source(dataset=dataset, table=table, rows=_at(table, table.c.hour), splits=_HOUR)
+
+
+def _by_day(table: Table, owner: Dimension) -> Source:
+    midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
+    return Source(
+        dataset=Dataset.REAL,
+        table=table,
+        rows=_at(table, midnight),
+        splits=_EVERYWHERE | {owner},
+    )
+
+
+def _at(table: Table, moment: ColumnElement[Any]) -> Subquery:
+    """Return the rows of a roll-up; its hour or day is named `occurred_at` here too."""
+    return select(*table.c, moment.label("occurred_at")).subquery("event")
+
+
+_EVENTS = {dataset: _events(dataset) for dataset in Dataset}
+# Each equals its events: it reads hours without a sum from them. The first source with the needed
+# dimensions is read.
+_SUMMED = {
+    Dataset.REAL: (
+        _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
+        _by_day(usage_views.spend_daily_by_key, Dimension.KEY),
+        _by_day(usage_views.spend_daily_by_end_user, Dimension.END_USER),
+    ),
+    Dataset.DEMO: (_by_hour(Dataset.DEMO, usage_views.demo_spend_hourly_detail),),
+}
+_ADJUSTMENTS = book_views.adjustments.alias("event")
 
 
 def events(dataset: Dataset) -> Source:
     """Return the events themselves: they have every dimension, and are many."""
-    return Source(
-        dataset=dataset, view=dataset.events, moment="occurred_at", splits=frozenset(Dimension)
-    )
-
-
-_HOUR = frozenset(
-    _EVERYWHERE
-    | {
-        Dimension.DEPLOYMENT,
-        Dimension.PROVIDER,
-        Dimension.REGION,
-        Dimension.OUTCOME,
-        Dimension.USAGE_SOURCE,
-    }
-)
-_DAY = "CAST(day AS timestamp) AT TIME ZONE 'UTC'"
-
-# Each equals its events: it reads hours without a sum from them. The first source with the needed
-# dimensions is read.
-_REAL, _DEMO = Dataset.REAL, Dataset.DEMO
-_SUMMED = {
-    _REAL: (
-        Source(dataset=_REAL, view="finance.spend_hourly_detail", moment="hour", splits=_HOUR),
-        Source(
-            dataset=_REAL,
-            view="finance.spend_daily_by_key",
-            moment=_DAY,
-            splits=frozenset(_EVERYWHERE | {Dimension.KEY}),
-        ),
-        Source(
-            dataset=_REAL,
-            view="finance.spend_daily_by_end_user",
-            moment=_DAY,
-            splits=frozenset(_EVERYWHERE | {Dimension.END_USER}),
-        ),
-    ),
-    _DEMO: (
-        Source(dataset=_DEMO, view="finance.demo_spend_hourly_detail", moment="hour", splits=_HOUR),
-    ),
-}
+    return _EVENTS[dataset]
 
 
 def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
@@ -109,125 +150,184 @@ def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
     return next((source for source in _SUMMED[dataset] if wanted <= source.splits), events(dataset))
 
 
-# Tokens are summed as numeric: two of the largest counts together exceed 64 bits.
-_FIGURES = {
-    "attempts": _Figure("bigint", "1", "0"),
-    "unknown_attempts": _Figure("bigint", "CASE WHEN is_unsettled THEN 1 ELSE 0 END"),
-    "derived_attempts": _Figure(
-        "bigint", "CASE WHEN usage_source IN ('derived', 'estimated') THEN 1 ELSE 0 END"
-    ),
-    "failed_attempts": _Figure("bigint", "CASE WHEN outcome <> 'ok' THEN 1 ELSE 0 END"),
-    "unreported_attempts": _Figure("bigint", "CASE WHEN input_tokens IS NULL THEN 1 ELSE 0 END"),
-    "input_tokens": _Figure("numeric", "input_tokens"),
-    "cached_input_tokens": _Figure("numeric", "cached_input_tokens"),
-    "cache_write_tokens": _Figure("numeric", "cache_write_tokens"),
-    "output_tokens": _Figure("numeric", "output_tokens"),
-    "reasoning_tokens": _Figure("numeric", "reasoning_tokens"),
-    "uncached_input_tokens": _Figure(
-        "numeric",
-        "CAST(input_tokens AS numeric) - coalesce(cached_input_tokens, 0) - "
-        "coalesce(cache_write_tokens, 0)",
-    ),
-    "plain_output_tokens": _Figure(
-        "numeric", "CAST(output_tokens AS numeric) - coalesce(reasoning_tokens, 0)"
-    ),
-    "total_tokens": _Figure("numeric", "CAST(input_tokens AS numeric) + output_tokens"),
-    "cost_usd": _Figure("numeric", "cost_usd"),
-    "held_usd": _Figure("numeric", "CASE WHEN is_unsettled THEN held_usd END"),
-}
-_OF_ADJUSTMENTS = {
-    "adjustments": _Figure("bigint", "0", "1"),
-    "expected_attempts": _Figure("bigint", "0", "CASE WHEN is_expected THEN 1 ELSE 0 END"),
-    "adjustments_usd": _Figure("numeric", "NULL", "amount_usd"),
-}
+_Expression = Callable[[Columns], ColumnElement[Any]]
+_ONE, _ZERO = literal_column("1", Integer), literal_column("0", Integer)
 
 
-def _bound(name: str) -> str:
+def _unknown(_: Columns) -> ColumnElement[Any]:
+    return null()
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A column of figures: its type, and its value for an event and for an adjustment."""
+
+    kind: TypeEngine[Any]
+    of_event: _Expression
+    of_adjustment: _Expression = _unknown
+
+
+def _count_if(is_counted: Callable[[Columns], ColumnElement[bool]]) -> _Expression:
+    return lambda row: case((is_counted(row), _ONE), else_=_ZERO)
+
+
+def _member(name: str) -> _Expression:
+    return lambda row: row[name]
+
+
+def _wide(amount: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return tokens as numeric: two of the largest counts together exceed 64 bits."""
+    return cast(amount, Numeric)
+
+
+def _bound(row: Columns, name: str) -> ColumnElement[Any]:
     """Return a bound of the event's route when it was sent; NULL if it had none.
 
     An event never changes: a record of another shape must not make every report fail for ever.
     """
-    place = f"decision -> 'bounds' -> '{name}'"
-    return f"CASE WHEN jsonb_typeof({place}) = 'number' THEN {place} #>> '{{}}' END"
+    place = row.decision["bounds"][name]
+    return case((func.jsonb_typeof(place) == "number", place.astext))
 
 
+_COUNT, _AMOUNT = BigInteger(), Numeric()
+_SECONDS: Double[float] = Double()
+# The figures that a roll-up has too.
+_FIGURES = {
+    "attempts": _Figure(_COUNT, lambda _: _ONE, lambda _: _ZERO),
+    "unknown_attempts": _Figure(_COUNT, _count_if(lambda row: row.is_unsettled)),
+    "derived_attempts": _Figure(
+        _COUNT, _count_if(lambda row: row.usage_source.in_(("derived", "estimated")))
+    ),
+    "failed_attempts": _Figure(_COUNT, _count_if(lambda row: row.outcome != "ok")),
+    "unreported_attempts": _Figure(_COUNT, _count_if(lambda row: row.input_tokens.is_(None))),
+    "input_tokens": _Figure(_AMOUNT, _member("input_tokens")),
+    "cached_input_tokens": _Figure(_AMOUNT, _member("cached_input_tokens")),
+    "cache_write_tokens": _Figure(_AMOUNT, _member("cache_write_tokens")),
+    "output_tokens": _Figure(_AMOUNT, _member("output_tokens")),
+    "reasoning_tokens": _Figure(_AMOUNT, _member("reasoning_tokens")),
+    "uncached_input_tokens": _Figure(
+        _AMOUNT,
+        lambda row: (
+            _wide(row.input_tokens)
+            - func.coalesce(row.cached_input_tokens, _ZERO)
+            - func.coalesce(row.cache_write_tokens, _ZERO)
+        ),
+    ),
+    "plain_output_tokens": _Figure(
+        _AMOUNT, lambda row: _wide(row.output_tokens) - func.coalesce(row.reasoning_tokens, _ZERO)
+    ),
+    "total_tokens": _Figure(_AMOUNT, lambda row: _wide(row.input_tokens) + row.output_tokens),
+    "cost_usd": _Figure(_AMOUNT, _member("cost_usd")),
+    "held_usd": _Figure(_AMOUNT, lambda row: case((row.is_unsettled, row.held_usd))),
+}
+_OF_ADJUSTMENTS = {
+    "adjustments": _Figure(_COUNT, lambda _: _ZERO, lambda _: _ONE),
+    "expected_attempts": _Figure(_COUNT, lambda _: _ZERO, _count_if(lambda row: row.is_expected)),
+    "adjustments_usd": _Figure(_AMOUNT, _unknown, _member("amount_usd")),
+}
 # Only events have these. Postgres skips unused columns, so they cost nothing.
 _OF_EVENTS = {
-    "request_id": _Figure("uuid", "request_id"),
-    "ttft_s": _Figure("double precision", "ttft_s"),
-    "tpot_s": _Figure("double precision", "tpot_s"),
-    "duration_s": _Figure("double precision", "duration_s"),
-    "max_gap_s": _Figure("double precision", "max_gap_s"),
-    "queue_s": _Figure("double precision", "queue_s"),
-    "overhead_s": _Figure("double precision", "overhead_s"),
-    "degraded": _Figure("text", "degraded"),
-    "is_error": _Figure("boolean", "outcome NOT IN ('ok', 'client_gone', 'gateway_stopped')"),
-    "ttft_bound_s": _Figure("double precision", _bound("ttft_p95_s")),
+    "request_id": _Figure(Uuid(), _member("request_id")),
+    "ttft_s": _Figure(_SECONDS, _member("ttft_s")),
+    "tpot_s": _Figure(_SECONDS, _member("tpot_s")),
+    "duration_s": _Figure(_SECONDS, _member("duration_s")),
+    "max_gap_s": _Figure(_SECONDS, _member("max_gap_s")),
+    "queue_s": _Figure(_SECONDS, _member("queue_s")),
+    "overhead_s": _Figure(_SECONDS, _member("overhead_s")),
+    "degraded": _Figure(Text(), _member("degraded")),
+    "is_error": _Figure(
+        Boolean(), lambda row: row.outcome.not_in(("ok", "client_gone", "gateway_stopped"))
+    ),
+    "ttft_bound_s": _Figure(_SECONDS, lambda row: _bound(row, "ttft_p95_s")),
     "cost_bound_usd": _Figure(
-        "numeric", f"CAST({_bound('max_cost_nusd')} AS numeric) * 0.000000001"
+        _AMOUNT,
+        lambda row: _wide(_bound(row, "max_cost_nusd")) * literal_column("0.000000001", Numeric),
     ),
 }
+_SUMS = _FIGURES | _OF_ADJUSTMENTS
+_ALL = _SUMS | _OF_EVENTS
+# Columns of every source that are not figures.
+_PLAIN: Mapping[str, TypeEngine[Any]] = {
+    "posted_period": Date(),
+    "team": Text(),
+    "is_self_hosted": Boolean(),
+}
+_TYPES = {**_PLAIN, **{name: figure.kind for name, figure in _ALL.items()}}
+
+
+def fact(name: str) -> ColumnClause[Any]:
+    """Return a column of `facts`, for an aggregate over it. Raises `KeyError` if there is none."""
+    return column(name, _TYPES[name])
 
 
 def facts(
     source: Source,
-    condition: str,
+    conditions: Conditions,
     *,
     by: tuple[Dimension, ...] = (),
     has_adjustments: bool = True,
     adds_up: bool = True,
-) -> str:
-    """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the
+) -> Subquery:
+    """Return the relation of the facts: columns `by_…`, posted_period, team, is_self_hosted, the
     figures.
 
-    `condition` is over the columns of an event; a roll-up's hour or day is named `occurred_at` here
-    too. Only real events have adjustments. Split by tag, the rows add up to the whole, unless
-    `adds_up` is False.
+    Only real events have adjustments. Split by tag, the rows add up to the whole, unless `adds_up`
+    is False.
     """
-    tags = "" if Dimension.TAG not in by else TAGS_THAT_ADD_UP if adds_up else TAGS_THAT_OVERLAP
-    parts = [_part(source.relation, condition, by, _of_source(source), tags)]
+    parts = [_part(source.rows, _of_source(source), by, adds_up=adds_up, conditions=conditions)]
     if has_adjustments and source.dataset is Dataset.REAL:
-        parts.append(_part("finance.adjustments", condition, by, _of_adjustments(), tags))
-    return f"FROM ({' UNION ALL '.join(parts)}) AS fact"
+        figures = _of_adjustments()
+        parts.append(_part(_ADJUSTMENTS, figures, by, adds_up=adds_up, conditions=conditions))
+    return union_all(*parts).subquery("fact")
 
 
 def _part(
-    relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str], tags: str
-) -> str:
-    groups = "".join(f"{dimension.sql} AS by_{dimension.value}, " for dimension in by)
-    if tags == TAGS_THAT_ADD_UP:
-        figures = {
-            name: f"{sql} * pair.times" if name in _SUMS else sql for name, sql in figures.items()
-        }
-    listed = ", ".join(f"{sql} AS {name}" for name, sql in figures.items())
-    return (
-        f"SELECT {groups}posted_period, team, is_self_hosted, {listed} "  # noqa: S608 - constants; values are bound
-        f"FROM {relation} AS event {tags} WHERE {condition}"
-    )
+    rows: FromClause,
+    figures: Mapping[str, ColumnElement[Any]],
+    by: tuple[Dimension, ...],
+    *,
+    adds_up: bool,
+    conditions: Conditions,
+) -> Select[Any]:
+    groups: list[Label[Any]] = [
+        dimension.of(rows.c).label(dimension.label)
+        for dimension in by
+        if dimension is not Dimension.TAG
+    ]
+    plain = [rows.c[name] for name in _PLAIN]
+    found: FromClause = rows
+    if Dimension.TAG in by:
+        pair = tag_rows(rows.c, adds_up=adds_up)
+        groups.append(pair.c.label.label(Dimension.TAG.label))
+        found = rows.join(pair, true())
+        if adds_up:
+            figures = {
+                name: figure * pair.c.times if name in _SUMS else figure
+                for name, figure in figures.items()
+            }
+    listed = [figure.label(name) for name, figure in figures.items()]
+    return select(*groups, *plain, *listed).select_from(found).where(*conditions(rows.c))
 
 
-def _of_source(source: Source) -> dict[str, str]:
+# Kept: they are the same for every question, and to compose them takes longer than to run many.
+@cache
+def _of_source(source: Source) -> Mapping[str, ColumnElement[Any]]:
+    row = source.rows.c
     if source.is_events:
-        return {name: _cast(figure.of_event, figure) for name, figure in _ALL.items()}
-    summed = {name: _cast(name, figure) for name, figure in _FIGURES.items()}
-    none = {name: _cast("NULL", figure) for name, figure in _OF_EVENTS.items()}
-    return (
-        summed
-        | {name: _cast(figure.of_event, figure) for name, figure in _OF_ADJUSTMENTS.items()}
-        | none
+        return {name: cast(figure.of_event(row), figure.kind) for name, figure in _ALL.items()}
+    absent = {
+        name: cast(figure.of_event(row), figure.kind) for name, figure in _OF_ADJUSTMENTS.items()
+    }
+    unknown = {name: cast(null(), figure.kind) for name, figure in _OF_EVENTS.items()}
+    return {name: cast(row[name], figure.kind) for name, figure in _FIGURES.items()} | (
+        absent | unknown
     )
 
 
-def _of_adjustments() -> dict[str, str]:
-    return {name: _cast(figure.of_adjustment, figure) for name, figure in _ALL.items()}
-
-
-def _cast(sql: str, figure: _Figure) -> str:
-    """Return the SQL with its type: Postgres sees through a union only if its parts have equal
-    types.
+@cache
+def _of_adjustments() -> Mapping[str, ColumnElement[Any]]:
+    """Return an adjustment's figures. Every part casts them: Postgres sees through a union only if
+    its parts have equal types.
     """
-    return f"CAST({sql} AS {figure.kind})"
-
-
-_SUMS = _FIGURES | _OF_ADJUSTMENTS
-_ALL = _SUMS | _OF_EVENTS
+    row = _ADJUSTMENTS.c
+    return {name: cast(figure.of_adjustment(row), figure.kind) for name, figure in _ALL.items()}

@@ -1,58 +1,67 @@
-"""GPU cost by day and deployment, as SQL: for the report, and for the note in other reports."""
+"""GPU cost by day and deployment: for the report, and for the note in other reports."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Subquery, Text, case, cast, false, func, select
+
 from gateway.domain.money import format_usd
-from gateway.reports.dimensions import Dimension
+from gateway.reports.dimensions import Dimension, in_utc_month, utc_day
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.storage.postgres.schema import book_views
 
 IDLE_UNKNOWN = (
     "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
 )
 
-_DAY = "CAST(hour AT TIME ZONE 'UTC' AS date)"
-_OWN = {Dimension.DEPLOYMENT: "deployment", Dimension.DAY: _DAY}
-
-# `left_usd` is the rest of the bill. An hour without a bill adds nothing to it: its charges have
-# their own column.
-_DAYS = f"""
-SELECT {_DAY} AS day, deployment,
-       sum(gpu_hours) AS gpu_hours,
-       CASE WHEN min(usd_per_gpu_hour) = max(usd_per_gpu_hour) THEN min(usd_per_gpu_hour) END AS
-         usd_per_gpu_hour,
-       sum(bill_usd) AS bill_usd,
-       sum(applied_usd) FILTER (WHERE bill_usd IS NOT NULL) AS applied_usd,
-       sum(bill_usd - applied_usd) AS left_usd,
-       coalesce(sum(applied_usd) FILTER (WHERE bill_usd IS NULL), 0) AS applied_without_bill_usd,
-       sum(up_hours) AS up_hours,
-       count(*) FILTER (WHERE bill_usd IS NULL) AS hours_without_bill
-FROM finance.gpu_cost WHERE {{condition}} GROUP BY 1, 2
-"""  # noqa: S608 - constants
+_HOURS = book_views.gpu_cost
+_DAY = utc_day(_HOURS.c.hour)
+_OWN: Mapping[Dimension, ColumnElement[Any]] = {
+    Dimension.DEPLOYMENT: _HOURS.c.deployment,
+    Dimension.DAY: _DAY,
+}
 
 
-def gpu_days(question: Question) -> tuple[str, dict[str, object]]:
-    """Return the SELECT of a question's days, and its parameters.
+def gpu_days(question: Question) -> Subquery:
+    """Return a question's days: one row per day and deployment.
 
-    Filters that GPU hours do not have are left out.
+    Filters that GPU hours do not have are left out. `left_usd` is the rest of the bill. An hour
+    without a bill adds nothing to it: its charges have their own column.
     """
-    parts, values = ["true"], dict[str, object]()
-    if question.month is not None:
-        # In UTC for any time zone of the session: a month begins at midnight UTC.
-        month = "(CAST(:month AS date)::timestamp AT TIME ZONE 'UTC')"
-        parts.append(
-            f"hour >= {month} AND hour < ((CAST(:month AS date) + interval '1 month') AT TIME "
-            "ZONE 'UTC')"
+    row = _HOURS.c
+    rate, has_no_bill = func.min(row.usd_per_gpu_hour), row.bill_usd.is_(None)
+    charged_without_bill = func.sum(row.applied_usd).filter(has_no_bill)
+    return (
+        select(
+            _DAY.label("day"),
+            row.deployment,
+            func.sum(row.gpu_hours).label("gpu_hours"),
+            case((rate == func.max(row.usd_per_gpu_hour), rate)).label("usd_per_gpu_hour"),
+            func.sum(row.bill_usd).label("bill_usd"),
+            func.sum(row.applied_usd).filter(row.bill_usd.is_not(None)).label("applied_usd"),
+            func.sum(row.bill_usd - row.applied_usd).label("left_usd"),
+            func.coalesce(charged_without_bill, 0).label("applied_without_bill_usd"),
+            func.sum(row.up_hours).label("up_hours"),
+            func.count().filter(has_no_bill).label("hours_without_bill"),
         )
-        values["month"] = question.month
-    for position, (dimension, wanted) in enumerate(question.where):
+        .where(*_conditions(question))
+        .group_by(_DAY, row.deployment)
+        .subquery("days")
+    )
+
+
+def _conditions(question: Question) -> Iterator[ColumnElement[bool]]:
+    if question.month is not None:
+        yield from in_utc_month(_HOURS.c.hour, question.month)
+    for dimension, wanted in question.where:
         if dimension in _OWN and wanted is not None:
-            parts.append(f"CAST({_OWN[dimension]} AS text) = :value_{position}")
-            values[f"value_{position}"] = wanted
+            yield cast(_OWN[dimension], Text) == wanted
     if question.dataset is Dataset.DEMO:
-        parts.append("false")  # the demo's GPUs have no bill
-    return _DAYS.format(condition=" AND ".join(parts)), values
+        yield false()  # the demo's GPUs have no bill
 
 
 def foreign_filters(question: Question) -> list[Dimension]:
@@ -62,11 +71,14 @@ def foreign_filters(question: Question) -> list[Dimension]:
 
 def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
     """Return the note on the part of the GPU bill that a report of charges leaves out."""
-    days, values = gpu_days(question)
+    days = gpu_days(question).c
+    missing_hours = func.coalesce(func.sum(days.hours_without_bill), 0)
     found = snapshot.row(
-        f"SELECT sum(bill_usd) AS bill_usd, sum(greatest(left_usd, 0)) AS idle_usd, "  # noqa: S608 - constants
-        f"coalesce(sum(hours_without_bill), 0) AS hours_without_bill FROM ({days}) AS days",
-        **values,
+        select(
+            func.sum(days.bill_usd).label("bill_usd"),
+            func.sum(func.greatest(days.left_usd, 0)).label("idle_usd"),
+            missing_hours.label("hours_without_bill"),
+        )
     )
     if found["bill_usd"] is None:
         return IDLE_UNKNOWN

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Boolean, Label, Select, false, func, select
 
 from gateway.domain.money import format_usd
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.reports.sources.facts import EVENTS, fact
 from gateway.reports.sources.gpu_days import idle_note
 
 NOTHING_YET = "No events yet: send a first request through the gateway."
 
 # Selected beside every report's own figures, so that no report can omit its certainty.
-SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
-    coalesce(sum(unknown_attempts), 0) AS sure_unknown,
-    coalesce(sum(derived_attempts), 0) AS sure_derived,
-    coalesce(sum(held_usd), 0) AS sure_held_usd,
-    coalesce(sum(adjustments), 0) AS sure_adjustments,
-    coalesce(sum(adjustments_usd), 0) AS sure_adjustments_usd,
-    coalesce(sum(expected_attempts), 0) AS sure_expected,
-    coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
-
-# Two queries: a scan of two days is quick on any table; only a gateway idle for longer needs a full
-# scan.
-_NEWEST = """SELECT coalesce(
-    (SELECT max(occurred_at) FROM {events} WHERE occurred_at >= now() - interval '2 days'),
-    (SELECT max(occurred_at) FROM {events})) AS newest"""
+_SUMS = {
+    "sure_attempts": "attempts",
+    "sure_unknown": "unknown_attempts",
+    "sure_derived": "derived_attempts",
+    "sure_held_usd": "held_usd",
+    "sure_adjustments": "adjustments",
+    "sure_adjustments_usd": "adjustments_usd",
+    "sure_expected": "expected_attempts",
+}
+SURENESS: tuple[Label[Any], ...] = (
+    *(func.coalesce(func.sum(fact(figure)), 0).label(name) for name, figure in _SUMS.items()),
+    func.coalesce(func.bool_or(fact("is_self_hosted"), type_=Boolean), false()).label(
+        "sure_self_hosted"
+    ),
+)
+_RECENT = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +53,7 @@ def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
     """Read the newest event of the dataset, the state of the question's month and its idle GPU
     cost.
     """
-    newest = snapshot.row(_NEWEST.format(events=question.dataset.events))["newest"]
+    newest = snapshot.row(_newest(question.dataset))["newest"]
     states = snapshot.rows(
         "SELECT state FROM finance.periods WHERE month = :month", month=question.month
     )
@@ -56,6 +62,19 @@ def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
     return Freshness(
         complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question)
     )
+
+
+def _newest(dataset: Dataset) -> Select[Any]:
+    """Return the SELECT of the newest event's time.
+
+    Two queries: a scan of two days is quick on any table; only a gateway idle for longer needs a
+    full scan.
+    """
+    occurred_at = EVENTS[dataset].c.occurred_at
+    newest = select(func.max(occurred_at))
+    recent = newest.where(occurred_at >= func.now() - _RECENT)
+    either = func.coalesce(recent.scalar_subquery(), newest.scalar_subquery())
+    return select(either.label("newest"))
 
 
 def notes_on(

@@ -60,18 +60,17 @@ ON CONFLICT (rule_id) DO UPDATE SET
 _RETIRE = (
     "UPDATE tollgate.budgets SET is_current = false WHERE is_current AND rule_id <> ALL(:rule_ids)"
 )
-_RULE_COLUMNS = """rule.rule_id, rule.scope, rule.team, rule.owner, rule.period, rule.time_zone, rule.limit_nusd,
-    rule.kind, rule.alert_at, rule.overdraft_nusd, rule.is_current"""  # noqa: E501
-_RULE = f"""
-SELECT {_RULE_COLUMNS} FROM tollgate.budgets AS rule WHERE rule.rule_id =
-  tollgate.budget_rule(:account_id)
-    AND (rule.owner <> '{EACH}' OR EXISTS (
+_RULE = """
+SELECT rule.rule_id, rule.scope, rule.team, rule.owner, rule.period, rule.time_zone,
+       rule.limit_nusd, rule.kind, rule.alert_at, rule.overdraft_nusd, rule.is_current
+FROM tollgate.budgets AS rule WHERE rule.rule_id = tollgate.budget_rule(:account_id)
+    AND (rule.owner <> :each OR EXISTS (
         SELECT FROM tollgate.budget_periods AS used WHERE used.account_id = :account_id))
-"""  # noqa: S608 - constants
-_NAMES = f"""
-SELECT rule_id FROM tollgate.budgets WHERE is_current AND owner <> '{EACH}'
+"""
+_NAMES = """
+SELECT rule_id FROM tollgate.budgets WHERE is_current AND owner <> :each
 UNION SELECT account_id FROM tollgate.budget_periods ORDER BY 1
-"""  # noqa: S608 - a constant
+"""
 _PREPARE_PERIOD = """
 INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id)
 VALUES (:account_id, :starts_at, :ends_at, :rule_id) ON CONFLICT DO NOTHING
@@ -275,9 +274,10 @@ def _granted(row: tuple[Any, ...]) -> SliceGranted:
 
 
 def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
-    row = connection.execute(text(_RULE), {"account_id": account_id}).one_or_none()
+    values = {"account_id": account_id, "each": EACH}
+    row = connection.execute(text(_RULE), values).one_or_none()
     if row is None:
-        names = [str(name) for name in connection.execute(text(_NAMES)).scalars()]
+        names = [str(name) for name in connection.execute(text(_NAMES), {"each": EACH}).scalars()]
         near = get_close_matches(account_id, names, n=MOST_NEAR, cutoff=0.5)
         there = f"Near: {', '.join(near)}. " if near else ""
         raise NothingFound(

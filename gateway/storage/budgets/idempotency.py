@@ -64,7 +64,7 @@ SELECT claim.request_id, claim.body_hash = %(body_hash)s AS is_same_body, claim.
 FROM tollgate.idempotency_claims AS claim LEFT JOIN tollgate.journals AS journal ON journal.id =
   claim.journal_id
 WHERE claim.team = %(team)s AND claim.key_hash = %(key_hash)s
-"""  # noqa: S608 - constants above
+"""  # noqa: S608 - constants; a request waits for it
 
 _OF_ONE = (
     "claim.team = %(team)s AND claim.key_hash = %(key_hash)s AND claim.request_id = %(request_id)s"
@@ -75,13 +75,13 @@ _OF_JOURNAL = "claim.journal_id = %(journal_id)s"
 def _finish(which: str) -> str:
     return f"""
 UPDATE tollgate.idempotency_claims AS claim SET state = 'finished', finished_at = now()
-WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants
+WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
 
 
 def _release(which: str) -> str:
     return f"""
 DELETE FROM tollgate.idempotency_claims AS claim
-WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants
+WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
 
 
 # A claim whose answer was lost may not be committed yet, and a DELETE would not see it. An INSERT
@@ -92,7 +92,7 @@ INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, 
 VALUES (%(team)s, %(key_hash)s, decode(repeat('00', {HASH_BYTES}), 'hex'), %(request_id)s,
   %(request_id)s)
 ON CONFLICT (team, key_hash) DO NOTHING
-"""  # noqa: S608 - a constant
+"""  # noqa: S608 - a constant; a request waits for it
 # Sorted: two transactions that close many claims would otherwise deadlock.
 _LOCK_ORPHANS = f"""
 SELECT FROM tollgate.idempotency_claims AS claim WHERE {_OF_JOURNAL} AND claim.state = 'running'

@@ -5,11 +5,12 @@ that time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from gateway.domain.deployments.engine_sample import (
     LONGEST_BLIND_GAP,
@@ -23,23 +24,11 @@ from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.policy.timeline import first_apply, in_force
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.deployments import engine_samples
 
 KEPT = timedelta(days=35)
 
-_COLUMNS = tuple(field.name for field in fields(EngineSample))
-_NAMES = ", ".join(_COLUMNS)
-_LATEST = (
-    f"SELECT DISTINCT ON (deployment) {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
-    "WHERE at >= :since ORDER BY deployment, at DESC"
-)
-_LAST = (
-    f"SELECT {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
-    "WHERE deployment = :deployment ORDER BY at DESC LIMIT 1"
-)
-_ADD = (
-    f"INSERT INTO tollgate.engine_samples ({_NAMES}) "  # noqa: S608 - constants
-    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
-)
+_SAMPLE = engine_samples.c
 _FORGET = (
     "DELETE FROM tollgate.engine_samples WHERE at < :before",
     "DELETE FROM tollgate.engine_probes WHERE sent_at < :before",
@@ -82,13 +71,14 @@ class EngineSamples:
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))")
             )
-            latest = connection.execute(text(_LATEST), {"since": at - LONGEST_GAP}).mappings()
-            before = {row["deployment"]: EngineSample(**row) for row in latest}
+            before = _latest(connection, since=at - LONGEST_GAP)
             for sample in (*samples, *_departed(before, samples, at=at)):
                 previous = before.get(sample.deployment) or _last(connection, sample.deployment)
                 if previous is not None and sample.at <= previous.at:
                     continue  # another leader whose clock is ahead of ours wrote it
-                connection.execute(text(_ADD), {name: getattr(sample, name) for name in _COLUMNS})
+                connection.execute(
+                    insert(engine_samples).values(asdict(sample)).on_conflict_do_nothing()
+                )
                 _count(connection, previous, sample, policy)
 
     def forget(self, *, now: datetime) -> int:
@@ -113,8 +103,22 @@ def _departed(
     return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
 
 
+def _latest(connection: Connection, *, since: datetime) -> dict[str, EngineSample]:
+    """Return each deployment's newest sample since a moment."""
+    newest = (
+        select(*_SAMPLE)
+        .ext(distinct_on(_SAMPLE.deployment))
+        .where(_SAMPLE.at >= since)
+        .order_by(_SAMPLE.deployment, _SAMPLE.at.desc())
+    )
+    rows = connection.execute(newest).mappings()
+    return {row["deployment"]: EngineSample(**row) for row in rows}
+
+
 def _last(connection: Connection, deployment: str) -> EngineSample | None:
-    row = connection.execute(text(_LAST), {"deployment": deployment}).mappings().one_or_none()
+    of_one = select(*_SAMPLE).where(_SAMPLE.deployment == deployment)
+    newest = of_one.order_by(_SAMPLE.at.desc()).limit(1)
+    row = connection.execute(newest).mappings().one_or_none()
     return EngineSample(**row) if row is not None else None
 
 

@@ -25,12 +25,12 @@ from gateway.storage.postgres.database import Database, within
 
 LAGGING_LIMIT_S = 3.0  # a caller waits for it
 
-_BEAT = f"""
-INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, '{UNNAMED}',
+_BEAT = """
+INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, %(unnamed)s,
   %(inserted)s)
 ON CONFLICT (id) DO UPDATE SET heartbeat = now(), written = journal.written + excluded.written,
     state = CASE journal.state WHEN 'lost' THEN 'lost' ELSE 'live' END
-"""  # noqa: S608 - a constant
+"""
 _REGISTER = """
 INSERT INTO tollgate.journals (id, replica) VALUES (:id, :replica)
 ON CONFLICT (id) DO UPDATE SET heartbeat = now(), replica = excluded.replica, state = 'live'
@@ -117,9 +117,8 @@ class JournalTable:
 
         Raises `DatabaseUnavailable`.
         """
-        self._execute(
-            _BEAT.replace("%(id)s", ":id").replace("%(inserted)s", "0"), {"id": journal_id}
-        )
+        with self._database.begin() as connection:
+            connection.exec_driver_sql(_BEAT, _beat_of(journal_id, inserted=0))
 
     def drained(self, journal_id: UUID) -> None:
         """Record that all of the journal is in the ledger and no worker holds it; its leases
@@ -203,7 +202,11 @@ def beat(connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int
     """Record, inside the ledger's transaction, a journal's heartbeat and the number of its new
     events.
     """
-    connection.execute(_BEAT.encode(), {"id": journal_id, "inserted": inserted})
+    connection.execute(_BEAT.encode(), _beat_of(journal_id, inserted=inserted))
+
+
+def _beat_of(journal_id: UUID, *, inserted: int) -> dict[str, object]:
+    return {"id": journal_id, "unnamed": UNNAMED, "inserted": inserted}
 
 
 def _lose(

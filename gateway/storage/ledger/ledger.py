@@ -119,13 +119,13 @@ _STAGES = f"""
 CREATE TEMPORARY TABLE staged_documents (document text NOT NULL) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE staged_events ON COMMIT DELETE ROWS AS SELECT {_NAMES} FROM
   tollgate.usage_events WITH NO DATA;
-"""  # noqa: S608 - constants above
+"""  # noqa: S608 - constants above; with COPY, the hot path of the ledger
 _COPY = "COPY pg_temp.staged_documents (document) FROM STDIN"
 _TAKE_APART = f"""
 INSERT INTO pg_temp.staged_events ({_NAMES})
 SELECT {_TAKEN_APART}
 FROM pg_temp.staged_documents, jsonb_to_record(document::jsonb) AS event ({_RECORD})
-"""  # noqa: S608 - same
+"""  # noqa: S608 - as above
 # The months stay open until the commit; an event of a closed month is posted to the next open one.
 # The rows are in key order: two writers of the same rows in different orders would deadlock. Then
 # by position: of two documents of one attempt in a batch the first counts, as it would in two
@@ -154,7 +154,7 @@ WITH posting AS (
     WHERE holds <> '[]' GROUP BY 1, 2
 )
 SELECT (SELECT count(*) FROM inserted), (SELECT jsonb_agg(to_jsonb(charges))::text FROM charges)
-"""  # noqa: S608 - same
+"""  # noqa: S608 - as above
 _SETTLE = "SELECT tollgate.settle_holds(%s, %s)"
 
 

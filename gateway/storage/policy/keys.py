@@ -9,20 +9,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, Row, Select, select, text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.policy.api_keys import KeyRecord, StoredKey
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.policy import api_keys
 
-_STORED = """
-SELECT key_id, team, project, digest, pepper_id, expires_at, is_demo, created_at, created_by,
-  revoked_at, revoked_by,
-       paused_at, paused_by, replaces
-FROM tollgate.api_keys
-"""
-
+_STORED = select(api_keys)
 _CREATE = """
 INSERT INTO tollgate.api_keys (key_id, team, project, digest, pepper_id, expires_at, is_demo,
   created_by, replaces)
@@ -78,17 +73,13 @@ class KeyStore:
         not live or was replaced before; then nothing was changed.
         """
         with self._database.begin(reason=reason) as connection:
-            row = connection.execute(
-                text(f"{_STORED} WHERE key_id = :key_id FOR UPDATE"), {"key_id": key_id}
-            ).first()
+            row = connection.execute(_of_id(key_id).with_for_update()).first()
             old = _require_key(None if row is None else stored_from_row(row), key_id)
             _refuse_unless_live(connection, old, now=now)
             new = make(old)
             _insert(connection, new, created_by=by, replaces=key_id)
             connection.execute(text(_END_OLD), {"key_id": key_id, "ends_at": ends_at})
-            after = connection.execute(
-                text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}
-            ).one()
+            after = connection.execute(_of_id(key_id)).one()
             return stored_from_row(after), new
 
     def revoke(self, key_id: str, *, revoked_by: str, reason: str = "") -> bool:
@@ -106,10 +97,8 @@ class KeyStore:
     def list_all(self) -> list[StoredKey]:
         """Return every key ever made, oldest first."""
         with self._database.begin() as connection:
-            return [
-                stored_from_row(row)
-                for row in connection.execute(text(f"{_STORED} ORDER BY created_at, key_id"))
-            ]
+            listed = _STORED.order_by(api_keys.c.created_at, api_keys.c.key_id)
+            return [stored_from_row(row) for row in connection.execute(listed)]
 
     def live(self) -> list[KeyRecord]:
         """Return the keys that are not revoked, including paused ones.
@@ -117,15 +106,13 @@ class KeyStore:
         The caller checks the expiry against its own clock.
         """
         with self._database.begin() as connection:
-            rows = connection.execute(text(f"{_STORED} WHERE revoked_at IS NULL ORDER BY key_id"))
-            return [record_from_row(row) for row in rows]
+            live = _STORED.where(api_keys.c.revoked_at.is_(None)).order_by(api_keys.c.key_id)
+            return [record_from_row(row) for row in connection.execute(live)]
 
     def find(self, key_id: str) -> StoredKey | None:
         """Return one key, revoked or not."""
         with self._database.begin() as connection:
-            row = connection.execute(
-                text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}
-            ).one_or_none()
+            row = connection.execute(_of_id(key_id)).one_or_none()
             return stored_from_row(row) if row is not None else None
 
     def require(self, key_id: str) -> StoredKey:
@@ -135,6 +122,10 @@ class KeyStore:
     def _change(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
         with self._database.begin(reason=reason) as connection:
             return connection.execute(text(statement), {"key_id": key_id, **values}).rowcount == 1
+
+
+def _of_id(key_id: str) -> Select[Any]:
+    return _STORED.where(api_keys.c.key_id == key_id)
 
 
 def _require_key(stored: StoredKey | None, key_id: str) -> StoredKey:

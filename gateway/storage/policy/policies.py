@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, Row, select, text
 
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.policy import policies
 
-_SELECT = (
-    "SELECT version, sha256, document, author, message, is_demo, applied_at FROM tollgate.policies"
-)
+_STORED = select(policies)
 _INSERT = """
 INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)
 VALUES (:sha256, :document, :author, :message, :is_demo)
@@ -83,18 +82,14 @@ class PolicyStore:
     def get(self, version: int) -> StoredPolicy | None:
         """Return one version, or None."""
         with self._database.begin() as connection:
-            row = connection.execute(
-                text(f"{_SELECT} WHERE version = :version"), {"version": version}
-            ).one_or_none()
+            row = connection.execute(_STORED.where(policies.c.version == version)).one_or_none()
             return policy_from_row(row) if row is not None else None
 
     def history(self) -> list[StoredPolicy]:
         """Return every version, newest first."""
         with self._database.begin() as connection:
-            return [
-                policy_from_row(row)
-                for row in connection.execute(text(f"{_SELECT} ORDER BY version DESC"))
-            ]
+            rows = connection.execute(_STORED.order_by(policies.c.version.desc()))
+            return [policy_from_row(row) for row in rows]
 
 
 def policy_from_row(row: Row[*tuple[object, ...]]) -> StoredPolicy:
@@ -111,7 +106,8 @@ def policy_from_row(row: Row[*tuple[object, ...]]) -> StoredPolicy:
 
 
 def _current(connection: Connection) -> StoredPolicy | None:
-    row = connection.execute(text(f"{_SELECT} ORDER BY version DESC LIMIT 1")).one_or_none()
+    newest = _STORED.order_by(policies.c.version.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
     return policy_from_row(row) if row is not None else None
 
 

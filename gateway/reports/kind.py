@@ -1,0 +1,53 @@
+"""The declaration of a report: its name, its question and the function that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import Question
+from gateway.reports.report import Cell, Report
+from gateway.reports.sources.aggregate import COST, Measure, aggregate
+from gateway.reports.sources.connection import ReadSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKind:
+    """One report. `by` is its default split; None: it cannot be split.
+
+    `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
+    """
+
+    name: str
+    title: str
+    question: str
+    by: tuple[Dimension, ...] | None
+    run: Callable[[ReadSnapshot, Question], Report]
+    each_row: Callable[[ReadSnapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
+
+
+def summary(
+    *,
+    name: str,
+    title: str,
+    question: str,
+    by: tuple[Dimension, ...],
+    measures: Sequence[Measure],
+    falling: Measure = COST,
+    notes: tuple[str, ...] = (),
+) -> ReportKind:
+    """Return a report that sums facts in groups: its measures, split by `by` or by the reader.
+
+    Its rows are in the order of their days, then by the `falling` measure. `notes` follow the
+    general ones if there are events.
+    """
+
+    def run(snapshot: ReadSnapshot, asked: Question) -> Report:
+        split = by if asked.by is None else asked.by
+        found = aggregate(
+            snapshot, asked, measures, name=name, title=title, by=split, falling=falling
+        )
+        return replace(found, notes=(*found.notes, *notes)) if found.total["attempts"] else found
+
+    return ReportKind(name=name, title=title, question=question, by=by, run=run)
