@@ -23,6 +23,7 @@ from tests.http1.checks import Tally, check_bytes, check_socket
 from tests.http1.mutated_answers import case
 
 SOCKET_EVERY = 10
+MOST_SHOWN = 1000  # characters of a case
 BATCH = 200  # cases on one event loop
 
 
@@ -37,7 +38,8 @@ async def batch(seed: int, numbers: range, tally: Tally) -> None:
                 await check_socket(one, rng, tally)
                 tally["over a socket"] += 1
         except BaseException:
-            print(f"Case {number}: {one}\nRepeat it: --seed {seed} --case {number}", flush=True)
+            print(f"Case {number}, {len(one.raw)} bytes: {str(one)[:MOST_SHOWN]}")
+            print(f"Repeat it: --seed {seed} --case {number}", flush=True)
             raise
         tally["cases"] += 1
 

@@ -24,7 +24,8 @@ Promises:
 - A request is sent once. A failure before its first byte is a `NotSent`, after it an
   `AnswerFailed`; `errors` has no third kind.
 - Everything has a limit: 64 KiB of head, 256 headers, 10 informational answers, 64 KiB of framing
-  beyond the content, 256 KiB held for a slow reader, the pool's connections, and each wait.
+  beyond the content (compared once for each piece that arrives), 256 KiB held for a slow reader,
+  the pool's connections, and each wait.
 - No redirects, proxies, cookies, retries, pipelining or decompression, and no unverified TLS.
 
 `make fuzz` feeds it arbitrary and mutated answers for a minute: `python -m tests.http1 --seconds
