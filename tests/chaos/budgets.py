@@ -74,8 +74,7 @@ MOST_BUSY_SHARE = (
 
 _FIGURES = re.compile(
     r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held "
-    r"request may cost up to "
-    r"\$(?P<hold>[\d,.]*\d)"
+    r"or being booked; this request may cost up to \$(?P<hold>[\d,.]*\d)"
 )
 CENTS_USD = Fraction("0.025")  # four figures, each rounded to a cent
 
