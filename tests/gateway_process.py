@@ -220,7 +220,6 @@ class FakeUpstreamProcess:
     """The fake upstream as a process of its own."""
 
     url: str
-    ledger_path: Path
 
     def ledger(self) -> dict[str, Any]:
         """Return its own ledger."""
@@ -244,18 +243,17 @@ class FakeUpstreamProcess:
 
 
 @pytest.fixture(scope="session")
-def fake_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpstreamProcess]:
+def fake_upstream() -> Iterator[FakeUpstreamProcess]:
     """The fake upstream, one for all tests: its entries are distinguished by the gateway's
     request id.
     """
-    ledger = tmp_path_factory.mktemp("upstream") / "ledger.jsonl"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fake_upstream", "--ledger", str(ledger)],
+        [sys.executable, "-m", "tests.fake_upstream"],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    yield FakeUpstreamProcess(process.stdout.readline().decode().strip(), ledger)
+    yield FakeUpstreamProcess(process.stdout.readline().decode().strip())
     process.terminate()
     process.wait(30)
 

@@ -1,6 +1,7 @@
 """Sends content upstream: our own HTTP/1.1 client, and a permit for every attempt.
 
-The only importer of that client.
+The only importer of that client, which knows nothing of the gateway: this module gives it a
+deployment's limits as plain seconds, and turns its errors into the gateway's.
 
 Redirects are not followed, proxies of the environment are ignored, cookies are not kept, and TLS
 verification has no switch (docs/decisions/0007).
@@ -17,9 +18,24 @@ from urllib.parse import urlsplit
 
 from gateway.domain.residency.rules import Permit, verify
 from gateway.domain.routing.decide import DEFAULT_PORTS, origin_of
-from gateway.errors import UpstreamNotCalled, UpstreamUnreachable
+from gateway.errors import (
+    RequestError,
+    UpstreamError,
+    UpstreamNotCalled,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.providers.http1.connection import Exchange
-from gateway.providers.http1.pool import OriginFull, Pool
+from gateway.providers.http1.errors import (
+    AnswerFailed,
+    AnswerTimeout,
+    AnswerTooLarge,
+    ConnectFailed,
+    NotSent,
+    OriginFull,
+    PoolFull,
+)
+from gateway.providers.http1.pool import Pool
 from gateway.wire.dialect import UpstreamRequest
 
 SHARE_OF_AN_ORIGIN = 0.75  # of all connections, so that a hung origin leaves some for the others
@@ -32,7 +48,7 @@ class Http1Transport:
         self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
     ) -> None:
         self._max_connections = max_connections
-        self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin)
+        self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin, error_of=answer_error)
 
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
@@ -51,42 +67,55 @@ class Http1Transport:
         connect_s = min(timeouts.connect_s, within_s)
         try:
             connection = await self.pool.take(origin, connect_s)
-        except OriginFull:
-            raise UpstreamNotCalled(
-                f"{name} was not called: all {self.pool.max_per_origin} connections that its "
-                "address may have are in use. The others are kept for other addresses."
-            ) from None
-        except TimeoutError:
-            if self.pool.is_full:
-                raise UpstreamNotCalled(
-                    f"{name} was not called: all {self._max_connections} connections of the "
-                    "gateway are in use."
-                ) from None
-            raise UpstreamUnreachable(
-                f"{name} could not be connected to in {connect_s:g} s."
-            ) from None
-        except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
-            raise UpstreamUnreachable(
-                f"{name} could not be reached: {type(broken).__name__}."
-            ) from None
+        except NotSent as failed:
+            raise self._not_sent(failed, name, connect_s=connect_s) from None
         return connection.start(
             head,
             call.body,
             name=name,
-            timeouts=timeouts,
-            within_s=within_s,
-            awaits_token=call.is_streamed,
+            first_byte_s=timeouts.first_byte_s,
+            first_token_s=timeouts.first_token_s if call.is_streamed else math.inf,
+            idle_s=timeouts.idle_s,
+            total_s=min(timeouts.total_s, within_s),
         )
 
     async def close(self) -> None:
         """Close all connections."""
         self.pool.close()
 
+    def _not_sent(
+        self, failed: NotSent, name: str, *, connect_s: float
+    ) -> UpstreamNotCalled | UpstreamUnreachable:
+        if isinstance(failed, OriginFull):
+            return UpstreamNotCalled(
+                f"{name} was not called: all {self.pool.max_per_origin} connections that its "
+                "address may have are in use. The others are kept for other addresses."
+            )
+        if isinstance(failed, PoolFull):
+            return UpstreamNotCalled(
+                f"{name} was not called: all {self._max_connections} connections of the "
+                "gateway are in use."
+            )
+        if isinstance(failed, ConnectFailed):
+            return UpstreamUnreachable(f"{name} could not be reached: {failed.reason}.")
+        return UpstreamUnreachable(f"{name} could not be connected to in {connect_s:g} s.")
+
 
 def open_transport(max_connections: int) -> Http1Transport:
     """Return a transport; call it inside the running loop."""
     most = max(int(max_connections * SHARE_OF_AN_ORIGIN), 1)
     return Http1Transport(max_connections, ssl.create_default_context(), max_per_origin=most)
+
+
+def answer_error(failed: AnswerFailed) -> RequestError:
+    """Return the caller's error for a failed exchange."""
+    if isinstance(failed, AnswerTimeout):
+        return UpstreamTimeout(str(failed))
+    if isinstance(failed, AnswerTooLarge):
+        error = UpstreamError(f"{failed} It is not asked again: ask for less.")
+        error.is_final = True
+        return error
+    return UpstreamError(str(failed))
 
 
 class Target(NamedTuple):

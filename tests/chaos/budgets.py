@@ -31,8 +31,8 @@ from gateway.domain.policy.api_keys import key_id_of
 from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line
-from tests.chaos.plans import COUNTABLE, kind_of, shape
 from tests.chaos.report import Result
+from tests.fake_upstream.plans import COUNTABLE, kind_of, shape
 
 # A thousand times the prices of the other scenarios, so that figures in dollars and cents differ.
 # The least request is held at about 0.03 USD and the usual one at 0.15, so 97 % of 30 USD leaves
@@ -74,8 +74,7 @@ MOST_BUSY_SHARE = (
 
 _FIGURES = re.compile(
     r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held "
-    r"request may cost up to "
-    r"\$(?P<hold>[\d,.]*\d)"
+    r"or being booked; this request may cost up to \$(?P<hold>[\d,.]*\d)"
 )
 CENTS_USD = Fraction("0.025")  # four figures, each rounded to a cent
 
@@ -489,14 +488,14 @@ def _judge_accounts(
     for attempt in attempts:
         plain, cached, output = (Fraction(rate) * 1000 for rate in RATES[attempt["model"]])
         cost = (
-            (attempt["input"] - attempt["cached"]) * plain
-            + attempt["cached"] * cached
-            + attempt["output"] * output
+            (attempt["input_tokens"] - attempt["cached_tokens"]) * plain
+            + attempt["cached_tokens"] * cached
+            + attempt["generated"] * output
         )
         if (
             attempt["request_id"] in key_of
             and attempt["request_id"] not in running
-            and attempt["output"]
+            and attempt["generated"]
         ):
             true[key_of[attempt["request_id"]]] += cost
     booked: Counter[str] = Counter()

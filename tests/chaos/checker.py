@@ -17,10 +17,12 @@ from fractions import Fraction
 from typing import Any
 
 from tests.chaos.client import Call
-from tests.chaos.plans import Fault, Kind
+from tests.fake_upstream.faults import Fault, Kind
+from tests.fake_upstream.ledger import CLIENT_GONE, COMPLETE, OPEN
 
 Attempt = dict[str, Any]
 Event = dict[str, Any]
+TRUE_TOKENS = ("input_tokens", "cached_tokens", "generated", "reasoning")
 MOST_UNKNOWN = 0.005
 # A kill may be found by the journal's last progress, which is at most so old, or by the upstream so
 # much later.
@@ -127,9 +129,9 @@ def _has_fired(attempt: Attempt) -> bool:
     if attempt["fault"] == Fault.WILD:
         return bool(attempt["is_usage_final"])
     return (
-        attempt["ending"] == "fault"
-        or attempt["fault"] in ("none", "split", "slow", "no usage")
-        or (attempt["fault"] == "idle connection closed" and attempt["ending"] == "complete")
+        attempt["ending"] not in (OPEN, COMPLETE, CLIENT_GONE)
+        or attempt["fault"] in (Fault.NONE, Fault.SPLIT, Fault.SLOW, Fault.NO_USAGE)
+        or (attempt["fault"] == Fault.STALE and attempt["ending"] == COMPLETE)
     )
 
 
@@ -155,7 +157,8 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
         pairs += list(zip(attempts, events, strict=False))
         for attempt in attempts[len(events) :]:
             verdict.find(
-                "lost", f"{key[0]} at {key[1]}: {attempt['output']} tokens out, {attempt['ending']}"
+                "lost",
+                f"{key[0]} at {key[1]}: {attempt['generated']} tokens out, {attempt['ending']}",
             )
         for event in events[len(attempts) :]:
             _check_orphan(event, has_twin=bool(attempts), books=books, verdict=verdict)
@@ -236,20 +239,23 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
     if is_wild and (not event["is_suspect"] or source == "provider"):
         verdict.find("suspect", f"{where}: booked as {source} and not flagged")
     if source == "none":
-        if attempt["output"]:
+        if attempt["generated"]:
             verdict.find(
-                "free", f"{where}: {attempt['output']} tokens were generated and nothing booked"
+                "free", f"{where}: {attempt['generated']} tokens were generated and nothing booked"
             )
         return
     if source == "provider":
-        true = tuple(attempt[name] for name in ("input", "cached", "output", "reasoning"))
+        true = tuple(attempt[name] for name in TRUE_TOKENS)
         names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
         seen = tuple(event[name] or 0 for name in names)
         if seen != true:
             verdict.find("tokens", f"{where}: booked {seen}, generated {true}")
         return
     true_nusd = _cost(
-        attempt["input"], attempt["cached"], attempt["output"], books.rates[event["model"]]
+        attempt["input_tokens"],
+        attempt["cached_tokens"],
+        attempt["generated"],
+        books.rates[event["model"]],
     )
     if source == "unknown":
         if event["held_usd"] is None or _nusd(event["held_usd"]) < true_nusd:
@@ -259,18 +265,17 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
     if not is_counted:  # a running figure of the engine: progress ≤ true
         # Each choice of a list says its own prompt's input: those that had not yet spoken are not
         # known.
-        has_input = event["input_tokens"] == attempt["input"] or (
-            attempt["prompts"] > 1 and event["input_tokens"] < attempt["input"]
+        has_input = event["input_tokens"] == attempt["input_tokens"] or (
+            attempt["prompts"] > 1 and event["input_tokens"] < attempt["input_tokens"]
         )
-        if not has_input or not 0 <= (event["output_tokens"] or 0) <= attempt["output"]:
+        if not has_input or not 0 <= (event["output_tokens"] or 0) <= attempt["generated"]:
             booked = (event["input_tokens"], event["output_tokens"])
-            verdict.find(
-                "tokens", f"{where}: derived {booked}, true {(attempt['input'], attempt['output'])}"
-            )
+            true = (attempt["input_tokens"], attempt["generated"])
+            verdict.find("tokens", f"{where}: derived {booked}, true {true}")
     else:
         verdict.counts["counted by the gateway"] += 1
         verdict.counts["counted: tokens booked"] += event["output_tokens"] or 0
-        verdict.counts["counted: tokens true"] += attempt["output"]
+        verdict.counts["counted: tokens true"] += attempt["generated"]
 
 
 def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
@@ -323,8 +328,8 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
             seen = sums[event["team"]]
             seen[0] += event["input_tokens"]
             seen[1] += event["output_tokens"] or 0
-            seen[2] += attempt["input"]
-            seen[3] += attempt["output"]
+            seen[2] += attempt["input_tokens"]
+            seen[3] += attempt["generated"]
     for team, (booked_in, booked_out, true_in, true_out) in sorted(sums.items()):
         if (booked_in, booked_out) != (true_in, true_out):
             verdict.find(
@@ -383,7 +388,7 @@ def _cause(attempt: Attempt, event: Event) -> str:
     framing = "stream" if attempt["is_stream"] else "plain"
     return (
         f"{attempt['model'][:4]} {framing} {attempt['fault']} → {event['outcome']} "
-        f"({min(attempt['output'], 1)}+)"
+        f"({min(attempt['generated'], 1)}+)"
     )
 
 

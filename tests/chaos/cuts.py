@@ -16,7 +16,7 @@ from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import TEAMS, Fleet
 from tests.chaos.load import LIMIT_S, idle
 from tests.chaos.report import Result
-from tests.chaos.upstream import GOLDEN, events_of
+from tests.fake_upstream.transcripts import GOLDEN, events_of
 
 CASES = (
     "openai/chat-stream",

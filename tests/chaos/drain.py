@@ -11,8 +11,8 @@ from tests.chaos.checker import Books
 from tests.chaos.client import Call, ask
 from tests.chaos.fleet import RATES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S
-from tests.chaos.plans import LONG, STREAMED, kind_of, shape
 from tests.chaos.report import Result
+from tests.fake_upstream.plans import LONG, STREAMED, kind_of, shape
 
 EXIT_WITHIN_S = 35.0
 LONGEST = 2400  # tokens of 25 ms: a minute, longer than any drain

@@ -342,7 +342,7 @@ class Fleet(Assembly):
         argv = [
             sys.executable,
             "-m",
-            "tests.chaos.upstream",
+            "tests.fake_upstream",
             "--seed",
             str(self.seed),
             "--mix",

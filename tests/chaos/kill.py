@@ -8,8 +8,8 @@ from random import Random
 from tests.chaos.checker import Books
 from tests.chaos.fleet import RATES, Fleet
 from tests.chaos.load import Load, idle
-from tests.chaos.plans import MIX
 from tests.chaos.report import Result
+from tests.fake_upstream.plans import MIX
 
 
 async def run(

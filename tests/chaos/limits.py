@@ -31,8 +31,9 @@ from httptools import HttpResponseParser
 from tests.chaos.checker import Finding
 from tests.chaos.fleet import Fleet, policy_of, team_line
 from tests.chaos.load import idle
-from tests.chaos.plans import KINDS, Kind, kind_of, shape
 from tests.chaos.report import Result
+from tests.fake_upstream.faults import Kind
+from tests.fake_upstream.plans import KINDS, kind_of, shape
 
 WINDOW_S, SHARE = 60.0, 0.02
 MAX_TOKENS, OVERHEAD_TOKENS = 1000, 64

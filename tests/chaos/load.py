@@ -11,7 +11,8 @@ from random import Random
 
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import ROUTES, TEAMS, Fleet
-from tests.chaos.plans import KINDS, Kind, kind_of, shape
+from tests.fake_upstream.faults import Kind
+from tests.fake_upstream.plans import KINDS, kind_of, shape
 
 LIMIT_S = 30.0  # of one request; the longest way through two failing deployments takes about six
 

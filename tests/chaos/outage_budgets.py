@@ -27,8 +27,8 @@ from tests.chaos.client import Call, ask
 from tests.chaos.fleet import RATES, TEAMS, Fleet, policy_of, team_line
 from tests.chaos.load import LIMIT_S, Load, idle, until
 from tests.chaos.outage import WRITTEN_WITHIN_S
-from tests.chaos.plans import COUNTABLE, shape
 from tests.chaos.report import Result
+from tests.fake_upstream.plans import COUNTABLE, shape
 
 REPLICAS = 2
 LEASE_SHARE = 1.5  # of the outage

@@ -14,7 +14,8 @@ from pathlib import Path
 from bench.stand import machine
 from bench.stand.page import replace_between
 from tests.chaos.checker import Books, Finding, Verdict, check, self_test
-from tests.chaos.plans import HEALTHY, Fault
+from tests.fake_upstream.faults import Fault
+from tests.fake_upstream.plans import HEALTHY
 
 PAGE = Path(__file__).parents[2] / "docs" / "chaos.md"
 SHOWN = 5  # findings of a kind

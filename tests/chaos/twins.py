@@ -25,8 +25,8 @@ from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import RATES, ROUTES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S, idle, until
-from tests.chaos.plans import KINDS, MIX, kind_of, shape
 from tests.chaos.report import Result
+from tests.fake_upstream.plans import KINDS, MIX, kind_of, shape
 
 PAIRS_AT_ONCE = 12
 SAME_PROCESS_SHARE = 0.3
@@ -207,7 +207,7 @@ def charged_twice(
             charged[index].add(str(event["request_id"]))
     made: defaultdict[int, set[str]] = defaultdict(set)
     for attempt in attempts:
-        if attempt["index"] >= least and attempt["output"]:
+        if attempt["index"] >= least and attempt["generated"]:
             made[attempt["index"]].add(attempt["request_id"])
     return [
         Finding("twice", f"key {index}: {len(requests)} requests {what}")
@@ -300,7 +300,7 @@ def _self_test(
     """A second charge of a key, and a second series of attempts, are found."""
     victim = next(event for event in events if event["cost_usd"])
     twin = {**copy.copy(victim), "request_id": "another"}
-    made = next(attempt for attempt in attempts if attempt["output"])
+    made = next(attempt for attempt in attempts if attempt["generated"])
     again = {**made, "request_id": "another"}
     missed = [
         name

@@ -5,6 +5,8 @@ documented.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -168,6 +170,20 @@ def test_content_leaves_through_one_module() -> None:
         )
         == []
     )
+
+
+def test_the_http_client_stands_alone() -> None:
+    """Importing it must run no other module of ours, so that it can be fuzzed without a gateway."""
+    listed = (
+        "import sys, gateway.providers.http1.pool; "
+        "print(*sorted(name for name in sys.modules if name.startswith('gateway')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", listed], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    client = "gateway.providers.http1"
+    others = [name for name in done.stdout.split() if not name.startswith(client)]
+    assert others == ["gateway", "gateway.providers"]
 
 
 def test_nothing_turns_certificate_checks_off() -> None:

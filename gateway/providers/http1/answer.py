@@ -107,8 +107,9 @@ class Answer:
 
     def _parse(self, data: bytes) -> None:
         if self.is_complete or self.fault is not None:
-            # the upstream sent more than one answer
-            self.may_keep_alive = self.may_keep_alive and not data
+            # The upstream sent more than one answer. The parser skips line breaks between two, so
+            # they are skipped here too: otherwise the packets would decide about the connection.
+            self.may_keep_alive = self.may_keep_alive and not data.strip(b"\r\n")
             return
         had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"

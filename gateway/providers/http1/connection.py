@@ -13,11 +13,16 @@ import termios
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import Protocol, cast
+from typing import cast
 
-from gateway.domain.policy.policy import Timeouts
-from gateway.errors import RequestError, UpstreamError, UpstreamTimeout
 from gateway.providers.http1.answer import Answer
+from gateway.providers.http1.errors import (
+    AnswerCut,
+    AnswerFailed,
+    AnswerMalformed,
+    AnswerTimeout,
+    AnswerTooLarge,
+)
 
 READ_AHEAD_BYTES = 256 * 1024  # bytes held for a slow reader before reading from the socket pauses
 LARGE_BYTES = 2**20  # larger answers are joined in a thread
@@ -31,17 +36,8 @@ HELD_UP_S, ONE_TURN_S = 0.01, 0.001
 _JOINING = ThreadPoolExecutor(1, "large-answers-joined")
 
 
-class Keeper(Protocol):
-    """The owner of connections: the pool."""
-
-    def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
-        """Take a connection back after its exchange.
-
-        `says_s` is the upstream's keep-alive time, if it states one.
-        """
-
-    def forget(self, connection: UpstreamConnection) -> None:
-        """Drop a closed connection."""
+# Makes the error that an exchange raises of this package's own; called only when one is raised.
+ErrorOf = Callable[[AnswerFailed], Exception]
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -53,18 +49,31 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_arrivals",
-        "_keeper",
+        "_forget",
+        "_give_back",
         "_timer",
         "_timer_at_s",
         "_transport",
+        "error_of",
         "exchange",
         "is_open",
         "is_paused",
         "loop",
     )
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(
+        self,
+        *,
+        give_back: Callable[[UpstreamConnection, float | None], None],
+        forget: Callable[[UpstreamConnection], None],
+        error_of: ErrorOf,
+    ) -> None:
+        """Make a connection of an owner.
+
+        `give_back` takes it after each exchange, with the upstream's keep-alive time if it states
+        one. `forget` is called once, when the socket is closed.
+        """
+        self._give_back, self._forget, self.error_of = give_back, forget, error_of
         self.loop = asyncio.get_running_loop()
         self._arrivals: select.poll | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -80,21 +89,28 @@ class UpstreamConnection(asyncio.Protocol):
         body: bytes,
         *,
         name: str,
-        timeouts: Timeouts,
-        within_s: float,
-        awaits_token: bool,
+        first_byte_s: float,
+        first_token_s: float,
+        idle_s: float,
+        total_s: float,
     ) -> Exchange:
-        """Write a request to the socket; the exchange's answer must be complete `within_s`."""
+        """Write a request to the socket. `name` is the peer's in messages.
+
+        The limits are seconds from now: until the answer's head is complete, until its reader
+        reports the first token, and until the end of the answer. `idle_s` bounds each silence in
+        between.
+        """
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
         exchange = self.exchange = Exchange(
             self,
             name=name,
-            timeouts=timeouts,
             now_s=self.loop.time(),
-            within_s=within_s,
-            awaits_token=awaits_token,
+            first_byte_s=first_byte_s,
+            first_token_s=first_token_s,
+            idle_s=idle_s,
+            total_s=total_s,
         )
         self.watch(exchange.deadline_s())
         if len(body) > COPIED_BYTES:
@@ -111,7 +127,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.exchange = None
         if not is_reusable or (self.is_open and self._transport.get_write_buffer_size()):
             self.abort()
-        self._keeper.give_back(self, says_s=says_s)
+        self._give_back(self, says_s)
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -186,7 +202,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._timer = None
         if self.exchange is not None:
             self.exchange.lost(reason)
-        self._keeper.forget(self)
+        self._forget(self)
 
     # ---- called by the event loop
 
@@ -214,8 +230,6 @@ class UpstreamConnection(asyncio.Protocol):
 class Exchange:
     """A request that was handed to the socket, with its incoming answer.
 
-    Implements `services.ports.Upstream`.
-
     No await stands between taking bytes and returning them, so a cancelled read loses nothing and
     may be repeated.
     """
@@ -224,13 +238,16 @@ class Exchange:
         "_answer",
         "_awaits_token",
         "_connection",
+        "_error_of",
         "_failure",
+        "_first_byte_s",
+        "_first_token_s",
         "_heard_s",
+        "_idle_s",
         "_loop",
         "_name",
         "_pause_above_bytes",
         "_started_s",
-        "_timeouts",
         "_total_s",
         "_waiter",
     )
@@ -240,29 +257,30 @@ class Exchange:
         connection: UpstreamConnection,
         *,
         name: str,
-        timeouts: Timeouts,
         now_s: float,
-        within_s: float,
-        awaits_token: bool,
+        first_byte_s: float,
+        first_token_s: float,
+        idle_s: float,
+        total_s: float,
     ) -> None:
         self._connection: UpstreamConnection | None = connection
-        self._loop = connection.loop
+        self._loop, self._error_of = connection.loop, connection.error_of
         self._name = name
-        self._timeouts = timeouts
-        self._total_s = min(timeouts.total_s, within_s)
-        self._awaits_token = awaits_token  # until its reader reports the first token
+        self._first_byte_s, self._first_token_s = first_byte_s, first_token_s
+        self._idle_s, self._total_s = idle_s, total_s
+        self._awaits_token = True  # until its reader reports the first token
         self._started_s = self._heard_s = now_s
         self._answer = Answer()
         # A plain function: a bound method would refer to this object and keep the answer's bytes
         # until the next collection.
-        self._failure: Callable[[Exchange], RequestError] | None = None
+        self._failure: Callable[[Exchange], AnswerFailed] | None = None
         self._pause_above_bytes = READ_AHEAD_BYTES
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
         """Return status and headers, their names in lower case.
 
-        Raises `UpstreamTimeout` or `UpstreamError`.
+        Raises `AnswerTimeout`, `AnswerCut` or `AnswerMalformed`.
         """
         while not self._answer.has_head:
             await self._more()
@@ -271,7 +289,7 @@ class Exchange:
     async def chunk(self) -> bytes:
         """Return the next piece of the body, empty at its end.
 
-        Raises `UpstreamTimeout` or `UpstreamError`.
+        Raises `AnswerTimeout`, `AnswerCut` or `AnswerMalformed`.
         """
         answer = self._answer
         while not answer.buffered_bytes:
@@ -283,7 +301,7 @@ class Exchange:
     async def read(self, limit_bytes: int) -> bytes:
         """Return the rest of the body.
 
-        Raises `UpstreamTimeout`, or `UpstreamError` if it is cut or over the limit.
+        Raises the same, or `AnswerTooLarge` if it is over the limit.
         """
         answer = self._answer
         self._pause_above_bytes = max(limit_bytes, READ_AHEAD_BYTES)
@@ -300,16 +318,13 @@ class Exchange:
             answer.keep(await self._loop.run_in_executor(_JOINING, _joined, answer.pieces))
         return self._take()
 
-    def _too_large(self, limit_bytes: int) -> RequestError:
+    def _too_large(self, limit_bytes: int) -> Exception:
         """Return the error. It is made here because a frame that names its own exception forms a
         reference cycle.
         """
-        error = UpstreamError(
-            f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked "
-            "again: ask for less."
+        return self._error_of(
+            AnswerTooLarge(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
         )
-        error.is_final = True
-        return error
 
     def heard_token(self) -> None:
         """Note the first content: from now on only silence and the total time are limited."""
@@ -347,7 +362,7 @@ class Exchange:
     async def _more(self) -> None:
         """Wait for the next change. Raises the exchange's error."""
         if self._failure is not None:
-            raise self._failure(self)
+            raise self._error_of(self._failure(self))
         assert self._waiter is None, "one reader at a time"
         self._waiter = self._loop.create_future()
         try:
@@ -371,7 +386,7 @@ class Exchange:
             connection.resume()
             connection.watch(self.deadline_s())
 
-    def _fail(self, failure: Callable[[Exchange], RequestError]) -> None:
+    def _fail(self, failure: Callable[[Exchange], AnswerFailed]) -> None:
         if self._failure is None:
             self._failure = failure
             self._wake()
@@ -407,15 +422,15 @@ class Exchange:
 
     def deadline_s(self) -> float:
         """Return the exchange's current deadline, in the loop's time."""
-        timeouts, connection = self._timeouts, self._connection
+        connection = self._connection
         if self._answer.is_complete or self._failure is not None or connection is None:
             return math.inf
         end_s = self._started_s + self._total_s
         if not self._answer.has_head:
-            return min(end_s, self._started_s + timeouts.first_byte_s)
+            return min(end_s, self._started_s + self._first_byte_s)
         if self._awaits_token:
-            end_s = min(end_s, self._started_s + timeouts.first_token_s)
-        return end_s if connection.is_paused else min(end_s, self._heard_s + timeouts.idle_s)
+            end_s = min(end_s, self._started_s + self._first_token_s)
+        return end_s if connection.is_paused else min(end_s, self._heard_s + self._idle_s)
 
     def expire(self, now_s: float) -> None:
         """Fail the exchange, because its deadline has passed."""
@@ -429,39 +444,37 @@ class Exchange:
 
     # ---- errors, made again for each raise, because a raised exception keeps its frames
 
-    def _why_late(self, now_s: float) -> Callable[[Exchange], RequestError]:
+    def _why_late(self, now_s: float) -> Callable[[Exchange], AnswerFailed]:
         if now_s >= self._started_s + self._total_s:
             return Exchange._overdue
-        is_tokenless = (
-            self._awaits_token and now_s >= self._started_s + self._timeouts.first_token_s
-        )
+        is_tokenless = self._awaits_token and now_s >= self._started_s + self._first_token_s
         return Exchange._tokenless if is_tokenless else Exchange._stalled
 
-    def _silent(self) -> RequestError:
-        waited_s = min(self._timeouts.first_byte_s, self._total_s)
-        return UpstreamTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
+    def _silent(self) -> AnswerFailed:
+        waited_s = min(self._first_byte_s, self._total_s)
+        return AnswerTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
 
-    def _tokenless(self) -> RequestError:
-        waited_s = self._timeouts.first_token_s
-        return UpstreamTimeout(
+    def _tokenless(self) -> AnswerFailed:
+        waited_s = self._first_token_s
+        return AnswerTimeout(
             f"{self._name} began to answer, but gave no content in {waited_s:g} s."
         )
 
-    def _stalled(self) -> RequestError:
-        return UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.")
+    def _stalled(self) -> AnswerFailed:
+        return AnswerTimeout(f"{self._name} stopped answering in the middle of its answer.")
 
-    def _overdue(self) -> RequestError:
-        return UpstreamTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
+    def _overdue(self) -> AnswerFailed:
+        return AnswerTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
 
-    def _cut(self) -> RequestError:
+    def _cut(self) -> AnswerFailed:
         if not self._answer.has_head:
-            return UpstreamError(
+            return AnswerCut(
                 f"{self._name} closed the connection without an answer: {self._answer.fault}."
             )
-        return UpstreamError(f"The connection to {self._name} broke: {self._answer.fault}.")
+        return AnswerCut(f"The connection to {self._name} broke: {self._answer.fault}.")
 
-    def _malformed(self) -> RequestError:
-        return UpstreamError(
+    def _malformed(self) -> AnswerFailed:
+        return AnswerMalformed(
             f"{self._name} sent an answer that cannot be read: {self._answer.fault}."
         )
 

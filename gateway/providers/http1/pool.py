@@ -9,7 +9,14 @@ from typing import Any
 
 from aiohappyeyeballs import start_connection
 
-from gateway.providers.http1.connection import UpstreamConnection
+from gateway.providers.http1.connection import ErrorOf, UpstreamConnection
+from gateway.providers.http1.errors import (
+    AnswerFailed,
+    ConnectFailed,
+    ConnectTimeout,
+    OriginFull,
+    PoolFull,
+)
 
 ADDRESSES_FRESH_S = 30.0
 NEXT_ADDRESS_AFTER_S = 0.25  # RFC 8305 §8
@@ -24,8 +31,9 @@ SWEEP_S = 1.0
 AddressInfo = tuple[int, int, int, str, Any]
 
 
-class OriginFull(Exception):
-    """One address has its maximum of connections."""
+def own_error(failed: AnswerFailed) -> Exception:
+    """Return an exchange's error unchanged."""
+    return failed
 
 
 class Origin:
@@ -114,8 +122,19 @@ class Pool:
     """
 
     def __init__(
-        self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
+        self,
+        max_connections: int,
+        tls: ssl.SSLContext,
+        *,
+        max_per_origin: int | None = None,
+        error_of: ErrorOf = own_error,
     ) -> None:
+        """Make an empty pool inside the running loop.
+
+        `error_of` makes the error that exchanges raise, so that a caller with errors of its own
+        needs no layer around every read.
+        """
+        self._error_of = error_of
         self._max = max_connections
         self.max_per_origin = max_connections if max_per_origin is None else max_per_origin
         self._bounds_origins = max_per_origin is not None
@@ -144,7 +163,7 @@ class Pool:
     async def take(self, origin: Origin, connect_s: float) -> UpstreamConnection:
         """Return an idle connection or a new one; its exchange gives it back.
 
-        Raises `OriginFull`, `TimeoutError` or `OSError`.
+        Raises `OriginFull`, `PoolFull`, `ConnectTimeout` or `ConnectFailed`: nothing was sent.
         """
         if self._bounds_origins and origin.busy >= self.max_per_origin:
             raise OriginFull
@@ -165,7 +184,7 @@ class Pool:
         self._taken[connection] = origin
         return connection
 
-    def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
+    def give_back(self, connection: UpstreamConnection, says_s: float | None) -> None:
         """Take a connection back after its exchange; keep it for as long as the upstream surely
         does.
         """
@@ -199,20 +218,25 @@ class Pool:
             origin.stop()
 
     async def _idle_or_new(self, origin: Origin, connect_s: float) -> UpstreamConnection:
-        async with asyncio.timeout(connect_s):
-            await self._slots.acquire()
-            self.busy += 1
-            try:
-                return origin.take_idle() or await self._connect(origin)
-            except BaseException:
-                self._release()
-                raise
+        try:
+            async with asyncio.timeout(connect_s):
+                await self._slots.acquire()
+                self.busy += 1
+                try:
+                    return origin.take_idle() or await self._connect(origin)
+                except BaseException:
+                    self._release()
+                    raise
+        except TimeoutError:
+            raise (PoolFull if self.is_full else ConnectTimeout) from None
+        except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
+            raise ConnectFailed(type(broken).__name__) from None
 
     async def _connect(self, origin: Origin) -> UpstreamConnection:
         self._make_room()
         connected = await origin.connect()
         _, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self),
+            self._new_connection,
             sock=connected,
             ssl=origin.tls,
             server_hostname=origin.host if origin.tls else None,
@@ -221,6 +245,11 @@ class Pool:
             raise ConnectionResetError("closed as soon as it was open")
         self.connections[connection] = origin
         return connection
+
+    def _new_connection(self) -> UpstreamConnection:
+        return UpstreamConnection(
+            give_back=self.give_back, forget=self.forget, error_of=self._error_of
+        )
 
     def _make_room(self) -> None:
         """Close one idle connection of any origin, because idle connections count too."""

@@ -10,33 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 from typing import Any
 
-
-class Fault(StrEnum):
-    """The fault of an attempt.
-
-    All but the healthy ones count as fired once the upstream has begun them.
-    """
-
-    NONE = "none"
-    SPLIT = "split"  # events arrive in pieces of a few bytes
-    SLOW = "slow"  # 25 ms between tokens
-    BUSY = "429"
-    BROKEN = "500"
-    OVERLOADED = "503"
-    ERROR_WITH_USAGE = "500 with usage"  # it generated, charges, and fails all the same
-    HANG = "hang before headers"
-    CUT = "cut at a byte"
-    RESET = "reset at a byte"
-    STALL = "stall at a byte"
-    NO_USAGE = "no usage"
-    IN_BAND = "in-band error"
-    WILD = "implausible usage"
-    STALE = "idle connection closed"  # without saying so in a header
-
+from tests.fake_upstream.faults import Behaviour, Fault, Kind, Work
 
 HEALTHY = {Fault.NONE: 1}
 # Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all
@@ -63,20 +40,11 @@ HIDES_USAGE_IF_PLAIN = frozenset(
     {Fault.CUT, Fault.RESET, Fault.STALL, Fault.NO_USAGE, Fault.IN_BAND}
 )
 RARELY = 0.02
+STATUS = {Fault.BUSY: 429, Fault.BROKEN: 500, Fault.OVERLOADED: 503, Fault.ERROR_WITH_USAGE: 500}
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 
 DIALECTS = ("vllm", "paid")
-
-
-class Kind(StrEnum):
-    """A request's endpoint and the form of its prompt."""
-
-    CHAT = "chat"
-    PICTURES = "chat with pictures and tools"
-    COMPLETIONS = "completions"
-    EMBEDDINGS = "embeddings"
-    RESPONSES = "responses"
 
 
 KINDS: dict[Kind, int] = {
@@ -141,15 +109,17 @@ class Shape:
         """Return its path."""
         return PATHS[self.kind]
 
-    @property
-    def answers(self) -> int:
-        """How many answers there are to all prompts."""
-        return self.prompts * self.choices
-
-    def input_of(self, prompt: int) -> int:
-        """The tokens of one of the prompts."""
-        each, rest = divmod(self.input_tokens, self.prompts)
-        return each + (prompt < rest)
+    def work(self, most_output_tokens: int) -> Work:
+        """Return the tokens of an attempt, if each answer has so many at most."""
+        return Work(
+            kind=self.kind,
+            prompts=self.prompts,
+            choices=self.choices,
+            input_tokens=self.input_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=min(self.output_tokens, most_output_tokens) * self.prompts * self.choices,
+            reasoning_tokens=self.reasoning_tokens,
+        )
 
     def body(self, route: str, *, max_tokens: int | None = None) -> bytes:
         """The caller's request. Padded, since no tokenizer makes more tokens than bytes."""
@@ -167,8 +137,9 @@ class Shape:
         return json.dumps(members, separators=(",", ":")).encode()
 
     def _asked(self) -> dict[str, Any]:
-        texts = ["word " * (self.input_of(prompt) // 4 + 1) for prompt in range(self.prompts)]
-        ids = [[7] * self.input_of(prompt) for prompt in range(self.prompts)]
+        inputs = list(map(self.work(0).input_of, range(self.prompts)))
+        texts = ["word " * (tokens // 4 + 1) for tokens in inputs]
+        ids = [[7] * tokens for tokens in inputs]
         lists: list[Any] = list(ids if self.index % 2 else texts)
         one_or_all = lists[0] if self.prompts == 1 else lists
         if self.kind is Kind.COMPLETIONS:
@@ -249,3 +220,50 @@ def plan(seed: int, index: int, model: str, mix: dict[Fault, int], *, is_stream:
     at = rng.uniform(0, 0.35) if rng.random() < RARELY else rng.uniform(0.35, 1)
     gap_s = 0.025 if fault is Fault.SLOW else rng.choice((0.0, 0.001, 0.003))
     return Plan(fault=fault, at=at, ttft_s=rng.uniform(0, 0.03), gap_s=gap_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRun:
+    """A run's draws, as its upstream needs them."""
+
+    seed: int
+    mix: dict[Fault, int]
+    most_output: int = 40
+
+    def behaviour(self, path: str, asked: dict[str, Any]) -> Behaviour:
+        """Draw an attempt again, from the seed and the request's index and model."""
+        model, index = str(asked["model"]), index_of(asked)
+        wanted = shape(self.seed, index, most_output=self.most_output, kind=_kind(path, asked))
+        drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
+        maximum = asked.get(MAXIMUM.get(wanted.kind, "max_tokens")) or wanted.output_tokens
+        is_engine = model.startswith("vllm")
+        return Behaviour(
+            work=wanted.work(int(maximum)),
+            fault=drawn.fault,
+            at=drawn.at,
+            status=STATUS.get(drawn.fault, 200),
+            retry_after_s=1 if drawn.fault is Fault.BUSY else None,
+            style="vllm" if is_engine else "openai",
+            ttft_s=drawn.ttft_s,
+            gap_s=drawn.gap_s,
+            has_running_usage=is_engine,
+            has_final_usage=drawn.fault is not Fault.NO_USAGE,
+            goes_on=model.startswith("paid"),
+            has_canary=False,
+            index=index,
+        )
+
+
+def index_of(asked: dict[str, Any]) -> int:
+    """Return a request's index.
+
+    It stands in `user`; requests of the scenario `cuts` have it in `seed`, if their endpoint knows
+    that.
+    """
+    return int(asked.get("user") or asked.get("seed") or 0)
+
+
+def _kind(path: str, asked: dict[str, Any]) -> Kind:
+    if "tools" in asked:
+        return Kind.PICTURES
+    return next((kind for kind, its in PATHS.items() if its == path), Kind.CHAT)

@@ -1,0 +1,299 @@
+"""The OpenAI dialect: each endpoint's form of an answer, its events and its usage.
+
+Pure. A completion of several prompts, each answered `n` times, counts like vLLM: a running figure
+is that of one choice alone, with the tokens of that choice's own prompt.
+
+Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is
+the canary that `tests.canary` searches for, so that a completion that is kept anywhere is found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.canary import COMPLETION
+from tests.fake_upstream.faults import Behaviour, Fault, Kind
+
+CREATED = 1_764_000_000
+Usage = dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIWording:
+    """The words of one attempt. `number` tells its ids from those of others."""
+
+    number: int
+    model: str
+    behaviour: Behaviour
+    options: dict[str, Any]  # `stream_options`
+    keeps: bool = True  # `store` of `/v1/responses`
+
+    @property
+    def kind(self) -> Kind:
+        """Return the request's kind."""
+        return self.behaviour.work.kind
+
+    # ---- usage that is reported
+
+    @property
+    def has_final_usage(self) -> bool:
+        """Return True if a stream ends with an event that has the usage."""
+        behaviour = self.behaviour
+        is_asked = (
+            bool(self.options.get("include_usage"))
+            or behaviour.style == "mistral"  # which sends it unasked
+            or self.kind is Kind.RESPONSES
+        )
+        return is_asked and behaviour.has_final_usage and not behaviour.usage_on_choice
+
+    @property
+    def has_running_usage(self) -> bool:
+        """Return True if each token's event has the usage so far."""
+        is_asked = bool(self.options.get("continuous_usage_stats"))
+        return is_asked and self.behaviour.has_running_usage and self.kind is not Kind.RESPONSES
+
+    @property
+    def _announces_usage(self) -> bool:
+        """Return True if the chunks before the usage have an empty one, as OpenAI's do."""
+        behaviour = self.behaviour
+        is_asked = bool(self.options.get("include_usage"))
+        return is_asked and behaviour.has_final_usage and behaviour.style == "openai"
+
+    # ---- whole answers
+
+    def whole(self, made: int, usage: Usage) -> bytes:
+        """Return an answer of `made` tokens, the choices taking turns."""
+        work = self.behaviour.work
+        texts = [
+            self.text(range(work.reasoning_tokens + choice, made, work.answers))
+            for choice in range(work.answers)
+        ]
+        answer = self._whole(texts)
+        return json.dumps(answer if usage is None else {**answer, "usage": usage}).encode()
+
+    def text(self, numbers: Iterable[int]) -> str:
+        """Return the words of these tokens."""
+        return " ".join(map(self._word, numbers))
+
+    def _word(self, number: int) -> str:
+        return COMPLETION if number == 0 and self.behaviour.has_canary else f"t{number}"
+
+    def _whole(self, texts: list[str]) -> dict[str, Any]:
+        if self.kind is Kind.EMBEDDINGS:
+            data = [
+                {"object": "embedding", "index": index, "embedding": [0.5, -0.25]}
+                for index in range(len(texts))
+            ]
+            return {"object": "list", "model": self.model, "data": data}
+        if self.kind is Kind.RESPONSES:
+            return self._response("completed", texts[0])
+        is_chat = self.kind is not Kind.COMPLETIONS
+        choices: list[Any] = []
+        for index, text in enumerate(texts):
+            message = {"role": "assistant", "content": text, "refusal": None}
+            content: dict[str, Any] = {"message": message} if is_chat else {"text": text}
+            ending = {"finish_reason": self._finish_reason, "logprobs": None}
+            choices.append({"index": index, **ending, **content})
+        name = "chat.completion" if is_chat else "text_completion"
+        return {**self._frame(name, choices), "system_fingerprint": "fp_fake"}
+
+    def broken_json(self) -> bytes:
+        """Return a whole answer that is no JSON."""
+        return b'{"choices": [{"message"'
+
+    # ---- events of a stream
+
+    def begin(self) -> bytes:
+        """Return the first event; completions have none."""
+        if self.kind is Kind.RESPONSES:
+            response = self._response("in_progress", "")
+            return self._event("response.created", 0, response=response)
+        if self.kind is Kind.COMPLETIONS:
+            return b""
+        return self._chunk({"delta": {"role": "assistant", "content": ""}}, 0, made=0)
+
+    def token(self, number: int, usage: Usage) -> bytes:
+        """Return the event of one token; `number` counts those of all choices.
+
+        `usage` is the final one.
+        """
+        work = self.behaviour.work
+        is_last = number == work.output_tokens - 1
+        is_reasoning = number < work.reasoning_tokens
+        if self.kind is Kind.RESPONSES:
+            place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+            members: dict[str, Any] = {**place, "delta": self._word(number) + " "}
+            if is_reasoning:
+                return self._event("response.reasoning_text.delta", number + 1, **members)
+            return self._event("response.output_text.delta", number + 1, **members, logprobs=[])
+        text = self._word(number) + ("" if is_last else " ")
+        name = "reasoning" if is_reasoning else "content"
+        content: dict[str, Any] = (
+            {"text": text} if self.kind is Kind.COMPLETIONS else {"delta": {name: text}}
+        )
+        if is_last:
+            content["finish_reason"] = self._finish_reason
+        on_choice = usage if is_last and self.behaviour.usage_on_choice else None
+        return self._chunk(content, number, made=number + 1, usage=on_choice)
+
+    def last(self, usage: Usage, text: str) -> bytes:
+        """Return the event that has the usage, if there is one. `text` is the whole answer."""
+        if self.kind is Kind.RESPONSES:
+            response = {**self._response("completed", text), "usage": usage}
+            return self._event(
+                "response.completed", self.behaviour.work.output_tokens + 1, response=response
+            )
+        return b"" if usage is None else _data({**self._frame(self._object, []), "usage": usage})
+
+    def error(self) -> bytes:
+        """Return an error in the stream, after a head of status 200."""
+        message = "EngineCore encountered an issue"
+        if self.kind is Kind.RESPONSES:
+            return self._event("error", 0, code="server_error", message=message, param=None)
+        error = {"message": message, "type": "InternalServerError", "param": None, "code": 500}
+        return _data({"error": error})
+
+    def bad_event(self) -> bytes:
+        """Return an event that is no JSON."""
+        return b"data: {not json\n\n"
+
+    def done(self) -> bytes:
+        """Return the end of the dialect; that of `/v1/responses` is its last event."""
+        return b"" if self.kind is Kind.RESPONSES else b"data: [DONE]\n\n"
+
+    # ---- errors
+
+    def error_body(self, usage: Usage) -> bytes:
+        """Return the body of an error answer."""
+        behaviour = self.behaviour
+        # A plain answer has no band: an in-band error is one of status 200.
+        status = 500 if behaviour.fault is Fault.IN_BAND else behaviour.status
+        error = {
+            "message": f"the fake fails with {status}",
+            "type": "fake_error",
+            "code": behaviour.error_code or status,
+            "param": "model" if status == 404 else None,
+        }
+        return json.dumps({"error": error} | ({} if usage is None else {"usage": usage})).encode()
+
+    # ---- usage
+
+    def usage(self, made: int, reasoning: int, *, prompt: int) -> dict[str, Any]:
+        """Return the final usage, spelled as the style does."""
+        work = self.behaviour.work
+        thought = {"reasoning_tokens": reasoning}
+        cached = {
+            "cached_tokens": work.cached_tokens,
+            "cache_write_tokens": work.cache_write_tokens,
+        }
+        if self.kind is Kind.EMBEDDINGS:
+            return {"prompt_tokens": prompt, "total_tokens": prompt}
+        if self.kind is Kind.RESPONSES:
+            return {
+                "input_tokens": prompt,
+                "input_tokens_details": cached,
+                "output_tokens": made,
+                "output_tokens_details": thought,
+                "total_tokens": prompt + made,
+            }
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + made,
+            "completion_tokens": made,
+        }
+        if self.behaviour.style == "deepseek":
+            usage["prompt_cache_hit_tokens"] = work.cached_tokens
+            usage["prompt_cache_miss_tokens"] = prompt - work.cached_tokens
+        elif self.behaviour.style == "vllm":
+            usage["prompt_tokens_details"] = {
+                "cached_tokens": work.cached_tokens,
+                "created_cache_tokens": work.cache_write_tokens,
+                "multimodal_tokens": None,
+            }
+        else:
+            usage["prompt_tokens_details"] = cached
+        usage["completion_tokens_details"] = thought
+        return usage
+
+    def _running(self, made: int, number: int) -> dict[str, Any]:
+        """Return the figure at token `number`, after `made` tokens of all choices.
+
+        Like vLLM's, it lacks the cache's share.
+        """
+        work = self.behaviour.work
+        choice = number % work.answers
+        own = len(range(choice, made, work.answers))
+        read = work.input_of(choice // work.choices)
+        return {"prompt_tokens": read, "total_tokens": read + own, "completion_tokens": own}
+
+    # ---- frames
+
+    @property
+    def _finish_reason(self) -> str:
+        return "length" if self.behaviour.work.is_shortened else "stop"
+
+    @property
+    def _object(self) -> str:
+        return "text_completion" if self.kind is Kind.COMPLETIONS else "chat.completion.chunk"
+
+    def _frame(self, name: str, choices: list[Any]) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{self.number}",
+            "object": name,
+            "created": CREATED,
+            "model": self.model,
+            "choices": choices,
+        }
+
+    def _chunk(
+        self, content: dict[str, Any], number: int, *, made: int, usage: Usage = None
+    ) -> bytes:
+        index = number % self.behaviour.work.answers
+        chunk = self._frame(self._object, [{"index": index, "finish_reason": None, **content}])
+        if usage is not None:
+            chunk["usage"] = usage
+        elif self.has_running_usage:
+            chunk["usage"] = self._running(made, number)
+        elif self._announces_usage:
+            chunk["usage"] = None
+        return _data(chunk)
+
+    def _response(self, status: str, text: str) -> dict[str, Any]:
+        part = {"type": "output_text", "text": text, "annotations": []}
+        message = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+        return {
+            "id": f"resp_{self.number}",
+            "object": "response",
+            "created_at": CREATED,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "model": self.model,
+            "output": [message] if status == "completed" else [],
+            "parallel_tool_calls": True,
+            "temperature": 1.0,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": 1.0,
+            "store": self.keeps,
+            "usage": None,
+        }
+
+    def _event(self, kind: str, sequence_number: int, **members: Any) -> bytes:
+        data = {"type": kind, "sequence_number": sequence_number, **members}
+        return b"event: %b\n%b" % (kind.encode(), _data(data))
+
+
+def _data(value: Any) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
