@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -26,8 +24,9 @@ from gateway.domain.budgets.budgets import (
     SliceAsk,
     SliceGranted,
 )
-from gateway.errors import BudgetExhausted, DatabaseUnavailable, Unavailable
+from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
+from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import BudgetLeaseStore, Clock
 
 log = structlog.get_logger()
@@ -38,7 +37,7 @@ LAST_WORD_S = 10.0  # while Postgres is slow, its last refusal counts instead of
 MOST_WAIT_S = 1.0  # seconds for a slice if Postgres answers but other requests are first
 SILENT_AFTER_S = 0.25  # seconds; after that readiness reports it
 AWAY_AFTER_S = 1.0  # seconds without an answer; then Postgres counts as away, not slow
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
+PAUSES_S = 0.05, 1.0  # after failed exchanges: the first and the longest
 
 
 class BudgetLeases:
@@ -67,32 +66,26 @@ class BudgetLeases:
         self._turn = 0
         self._unanswered: Sequence[SliceAsk] = ()
         self._refused: set[tuple[str, int]] = set()  # leases whose last ask Postgres refused
-        self._asking_since_s: float | None = None
-        self._away_since_s: float | None = None
         self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
-        self._pause_s = FIRST_PAUSE_S
-        self._thread = ThreadPoolExecutor(1, "budget-leases")
+        self._postgres = DatabaseExchange("budget-leases", clock, pauses_s=PAUSES_S)
 
     @property
     def away_s(self) -> float | None:
         """Seconds since Postgres last answered; None if it answers or was not asked."""
-        now_s = self._clock.monotonic()
-        if self._away_since_s is not None:
-            return now_s - self._away_since_s
-        asking_s = now_s - (self._asking_since_s or now_s)
-        return asking_s if asking_s > AWAY_AFTER_S else None
+        return self._silent_for(AWAY_AFTER_S)
 
     @property
     def silent_s(self) -> float | None:
         """Seconds that an ask has waited for Postgres. Requests are refused before Postgres counts
         as away.
         """
-        if self._away_since_s is not None:
-            return self.away_s
-        asking_s = (
-            0.0 if self._asking_since_s is None else self._clock.monotonic() - self._asking_since_s
-        )
-        return asking_s if asking_s > SILENT_AFTER_S else None
+        return self._silent_for(SILENT_AFTER_S)
+
+    def _silent_for(self, least_s: float) -> float | None:
+        if self._postgres.is_away:
+            return self._postgres.away_s
+        asking_s = self._postgres.asking_s
+        return asking_s if asking_s > least_s else None
 
     async def hold(
         self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime
@@ -165,21 +158,15 @@ class BudgetLeases:
 
         Opens the connection at once, so that no caller waits for it.
         """
-        loop = asyncio.get_running_loop()
-        opening = loop.run_in_executor(self._thread, self._store.exchange, self._worker, ())
+        opening = self._postgres.ask(self._store.exchange, self._worker, ())
         opening.add_done_callback(
             lambda opened: opened.exception()
         )  # asked again when money is needed
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    LOOK_EVERY_S
-                ):  # `wait_for` would swallow a cancellation (Python 3.11)
-                    await self._wanted.wait()
+            await wait_for(self._wanted, LOOK_EVERY_S)
             self._wanted.clear()
             if not await self.exchange():
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+                await asyncio.sleep(self._postgres.pause_s)
 
     async def exchange(self) -> bool:
         """Ask once for everything needed now. Return False if Postgres gave no answer.
@@ -190,19 +177,10 @@ class BudgetLeases:
         asks = self._unanswered or self._asks(now_s)
         if not asks:
             return True
-        self._unanswered, self._asking_since_s = asks, now_s
-        is_answered = False
-        try:
-            await self._ask(asks, until_s=now_s + self._lease_s)
-            is_answered = True
-        except DatabaseUnavailable as problem:
-            self._note_away(now_s, problem.message)
-        finally:
-            self._asking_since_s = None
-            if not is_answered:
-                self._note_away(now_s, "the exchange failed, see the log")
-                for budget_lease in self._leases.values():
-                    self._tell(budget_lease, is_answered=False)
+        self._unanswered = asks
+        is_answered = await self._postgres.turn(
+            self._ask(asks, until_s=now_s + self._lease_s), on_failure=self._note_silence
+        )
         if any(budget_lease.still_waiting for budget_lease in self._leases.values()):
             self._wanted.set()
         return is_answered
@@ -213,7 +191,7 @@ class BudgetLeases:
         The leased money returns to the budget with the journal, and so does any grant still under
         way.
         """
-        self._thread.shutdown(wait=False)
+        self._postgres.close()
 
     def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
         budget_lease = self._current.get(account.account_id)
@@ -345,7 +323,7 @@ class BudgetLeases:
                 budget_lease.lose()
         self._unanswered = ()
         self._heard_s = asyncio.get_running_loop().time()
-        self._away_since_s, self._pause_s = None, FIRST_PAUSE_S
+        self._postgres.note_answer()
         now_s = self._clock.monotonic()
         for slice_ in granted:
             budget_lease = self._leases[slice_.account_id, slice_.starts_s]
@@ -356,8 +334,7 @@ class BudgetLeases:
             self._tell(self._lease_of(ask), is_answered=True)
 
     async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._store.exchange, self._worker, asks)
+        return await self._postgres.ask(self._store.exchange, self._worker, asks)
 
     def _drop(self, ask: SliceAsk, problem: str) -> None:
         """Drop an ask that Postgres refuses, and notify its waiters."""
@@ -375,10 +352,11 @@ class BudgetLeases:
     def _lease_of(self, ask: SliceAsk) -> BudgetLease:
         return self._leases[ask.account_id, int(ask.starts_at.timestamp())]
 
-    def _note_away(self, now_s: float, problem: str) -> None:
-        if self._away_since_s is None:
-            self._away_since_s = now_s
+    def _note_silence(self, problem: str) -> None:
+        if self._postgres.failures == 1:
             log.warning("budgets_not_reached", problem=problem)
+        for budget_lease in self._leases.values():
+            self._tell(budget_lease, is_answered=False)
 
 
 def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Protocol
 from uuid import UUID
 
@@ -18,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from gateway.domain.budgets.limits import LimitAnswer, LimitAsk, LimitedBy, Limits, LimitUnit
-from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.errors import RequestError
 from gateway.services.budgets.limit_refusals import never_fits, refusal
 from gateway.services.budgets.limit_windows import (
     GIVE_BACK_AFTER_S,
@@ -28,6 +26,7 @@ from gateway.services.budgets.limit_windows import (
     grouped,
     tick_at,
 )
+from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -138,17 +137,16 @@ class Limiter:
         self._number = 1  # of the next exchange, or of one still without an answer
         self._forgot_s = clock.monotonic()
         self._began_s = clock.monotonic() - HEARTBEAT_S
-        self._is_asking = self._is_failing = False
         self._due_s = clock.monotonic()
         self._stirred = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "limiter")
+        self._postgres = DatabaseExchange("limiter", clock)
 
     @property
     def is_alone(self) -> bool:
         """Return True while Postgres does not answer; the worker then keeps to its own share of
         each limit.
         """
-        return self._is_failing or self._is_late(self._clock.monotonic())
+        return self._postgres.is_away or self._is_late
 
     # ---- admit
 
@@ -167,9 +165,9 @@ class Limiter:
                 break
         else:
             return self._take(claim, tokens, now_s)
-        if self._is_late(now_s):
-            await self._hear(lambda: not self._is_late(now_s))
-        if self._is_failing or self._is_late(now_s):
+        if self._is_late:
+            await self._hear(lambda: not self._is_late)
+        if self.is_alone:
             return self._take_share(claim, tokens, now_s)
         for pool, units in claim:
             if pool.refuses(units, now_s):
@@ -242,7 +240,7 @@ class Limiter:
                 wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
                 # A late Postgres answers soon, and only it knows the units that the other workers
                 # left.
-                wait_s = wait_s if self._is_failing else min(wait_s, LATE_RETRY_S)
+                wait_s = wait_s if self._postgres.is_away else min(wait_s, LATE_RETRY_S)
                 raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=wait_s)
         self.admitted_alone += 1
         tick, taken = tick_at(now_s, self._offset_ms), []
@@ -297,8 +295,9 @@ class Limiter:
             for pool, units in waiter.claim:
                 pool.waiting -= units
 
-    def _is_late(self, now_s: float) -> bool:
-        return self._is_asking and now_s - self._began_s > self._wait_s
+    @property
+    def _is_late(self) -> bool:
+        return self._postgres.asking_s > self._wait_s
 
     # ---- ask
 
@@ -312,19 +311,15 @@ class Limiter:
             if pause_s <= 0:
                 await self.exchange()
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    pause_s
-                ):  # `wait_for` may swallow a cancellation (Python 3.11)
-                    await self._stirred.wait()
+            await wait_for(self._stirred, pause_s)
 
     async def close(self) -> None:
         """Give back all held units. `run` has ended and no more requests are admitted."""
-        if not self._is_failing:
+        if not self._postgres.is_away:
             for pool in self._listed:
                 pool.give_all_back()
             await self.exchange()
-        self._thread.shutdown(wait=False)
+        self._postgres.close()
         self._store.close()
 
     async def exchange(self) -> None:
@@ -335,21 +330,16 @@ class Limiter:
         self._began_s = now_s = self._clock.monotonic()
         self._due_s = now_s + HEARTBEAT_S
         pools = self._due_pools(now_s)
-        asks = self._asks(pools, now_s)
-        self._is_asking, is_done = True, False
-        try:
-            answer = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._store.exchange, self._worker, self._number, asks
-            )
-            self._note_answer(answer, pools, asked_s=now_s)
-            is_done = True
-        except DatabaseUnavailable as problem:
-            self._note_away(problem.message)
-            is_done = True
-        finally:
-            self._is_asking = False
-            if not is_done:  # requests continue from this worker's share
-                self._note_away("the exchange failed, see the log")
+        await self._postgres.turn(
+            self._exchanged(pools, self._asks(pools, now_s), asked_s=now_s),
+            on_failure=self._serve_alone,
+        )
+
+    async def _exchanged(
+        self, pools: Sequence[Pool], asks: Sequence[LimitAsk], *, asked_s: float
+    ) -> None:
+        answer = await self._postgres.ask(self._store.exchange, self._worker, self._number, asks)
+        self._note_answer(answer, pools, asked_s=asked_s)
 
     def _due_pools(self, now_s: float) -> list[Pool]:
         soon_s = now_s + SPACING_S
@@ -375,9 +365,9 @@ class Limiter:
 
     def _note_answer(self, answer: LimitAnswer, pools: Sequence[Pool], *, asked_s: float) -> None:
         now_s = self._clock.monotonic()
-        if self._is_failing:
-            self._is_failing = False
+        if self._postgres.is_away:
             log.info("limits_shared_again")
+        self._postgres.note_answer()
         self._number += 1
         self._workers, self._offset_ms = max(answer.workers, 1), answer.now_ms - now_s * 1000
         answered = {(one.limit_id, one.measure): one for one in answer.answers}
@@ -412,9 +402,9 @@ class Limiter:
             else:
                 waiter.future.set_exception(_refusal(*short, now_s))
 
-    def _note_away(self, problem: str) -> None:
-        if not self._is_failing:
-            self._is_failing = True
+    def _serve_alone(self, problem: str) -> None:
+        """Continue from this worker's share of each limit."""
+        if self._postgres.failures == 1:
             log.warning("limits_not_shared", problem=problem)
         self._due_s = self._clock.monotonic() + RETRY_S
         for waiter in [waiter for waiter in self._waiters if not waiter.future.done()]:
@@ -439,7 +429,7 @@ class Limiter:
         self._listed = listed
 
     def _ask_by(self, at_s: float) -> None:
-        if self._is_failing:
+        if self._postgres.is_away:
             return  # asked at the next retry
         if at_s < self._due_s:
             self._due_s = at_s

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
 from gateway.domain.ledger.usage_event import Key
 from gateway.domain.ledger.written import Written
 from gateway.errors import DatabaseUnavailable
+from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import (
     Clock,
     EventLedger,
@@ -32,7 +31,6 @@ from gateway.services.ports import (
 )
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 BATCH_EVENTS = 1000
 MAX_PAUSE_S = 5.0
@@ -74,15 +72,13 @@ class EventWriter:
         self._adopted_at_s: float | None = None
         self._ledger, self._journals, self._clock = ledger, journals, clock
         self._noted_at_s: float | None = None
-        self._every_s = self._pause_s = every_s
         self._replica = replica
         self._on_written, self._on_failure = on_written, on_failure
         self._whole_until_s = clock.monotonic()
-        self._failing_since_s: float | None = None
         self.has_taken_leave = False  # True once Postgres knows that this journal is drained
         self._stopping = asyncio.Event()
-        # A thread of its own: in a pool, every thread would come to hold a batch's memory.
-        self._thread = ThreadPoolExecutor(1, "event-writer")
+        # One thread: in a pool, every thread would come to hold a batch's memory.
+        self._postgres = DatabaseExchange("event-writer", clock, pauses_s=(every_s, MAX_PAUSE_S))
 
     @property
     def lag_s(self) -> float:
@@ -97,25 +93,20 @@ class EventWriter:
     @property
     def failing_s(self) -> float | None:
         """Return the seconds since writes began to fail; None while they succeed."""
-        return (
-            None
-            if self._failing_since_s is None
-            else self._clock.monotonic() - self._failing_since_s
-        )
+        return self._postgres.away_s
 
     async def run(self) -> None:
         """Write until stopped, and then once more. After a failure, wait before the next try."""
         while not self._stopping.is_set():
             await self.write_all()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._pause_s)
+            await wait_for(self._stopping, self._postgres.pause_s)
         if await self.write_all() and self._own.is_drained:
             with suppress(
                 DatabaseUnavailable
             ):  # the journal stays registered then; the next start deregisters it
-                await self._in_thread(self._journals.drained, self._own.journal_id)
+                await self._postgres.ask(self._journals.drained, self._own.journal_id)
                 self.has_taken_leave = True
-        self._thread.shutdown(wait=False)
+        self._postgres.close()
 
     def stop(self) -> None:
         """Let `run` end. The current batch finishes, because a thread cannot be interrupted."""
@@ -126,27 +117,28 @@ class EventWriter:
 
         Returns False if Postgres did not take it; nothing is lost then.
         """
-        is_written = False
-        try:
-            await self._look_for_left()
-            await self._note_alive()
-            for journal in tuple(self._adopted):
-                await self._write_left(journal)
-            await self._write(self._own)
-            is_written = True
-        except (
-            DatabaseUnavailable,
-            OSError,
-        ) as problem:  # Postgres is away, or our journal cannot be read at the moment
-            log.warning("events_not_written", problem=str(problem), retry_s=round(self._pause_s, 1))
-        finally:
-            self._note_result(is_written)
-        return is_written
+        return await self._postgres.turn(
+            self._write_journals(),
+            on_failure=self._note_failure,
+            failures=(DatabaseUnavailable, OSError),  # or our journal cannot be read at the moment
+        )
+
+    async def _write_journals(self) -> None:
+        await self._look_for_left()
+        await self._note_alive()
+        for journal in tuple(self._adopted):
+            await self._write_left(journal)
+        await self._write(self._own)
+
+    def _note_failure(self, problem: str) -> None:
+        retry_s = round(self._postgres.pause_s, 1)
+        log.warning("events_not_written", problem=problem, retry_s=retry_s)
+        self._on_failure()
 
     async def _write(self, journal: SettledEvents) -> None:
         started_s, end = self._clock.monotonic(), journal.end()
         while True:
-            batch, written = await self._in_thread(self._move, journal, end)
+            batch, written = await self._postgres.ask(self._move, journal, end)
             if written is None:
                 break
             journal.acknowledge(batch)
@@ -162,7 +154,7 @@ class EventWriter:
         now_s = self._clock.monotonic()
         if self._adopted_at_s is None or now_s - self._adopted_at_s >= ADOPT_EVERY_S:
             self._adopted_at_s = now_s
-            self._adopted += await self._in_thread(self._adopt)
+            self._adopted += await self._postgres.ask(self._adopt)
 
     async def _note_alive(self) -> None:
         """Register this journal in Postgres, and renew the registration from time to time.
@@ -173,10 +165,10 @@ class EventWriter:
         now_s = self._clock.monotonic()
         if (
             self._noted_at_s is None
-            or self._failing_since_s is not None
+            or self._postgres.is_away
             or now_s - self._noted_at_s >= NOTE_EVERY_S
         ):
-            await self._in_thread(
+            await self._postgres.ask(
                 partial(self._journals.register, self._own.journal_id, replica=self._replica)
             )
             self._noted_at_s = now_s
@@ -187,15 +179,12 @@ class EventWriter:
         """
         try:
             await self._write(journal)
-            await self._in_thread(self._journals.drained, journal.journal_id)
+            await self._postgres.ask(self._journals.drained, journal.journal_id)
             journal.finish()
         except OSError as problem:
             log.error("journal_not_read", journal=str(journal.journal_id), problem=str(problem))
             journal.release()
         self._adopted.remove(journal)
-
-    def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _move(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
         """Read a batch and commit it. Runs in a thread."""
@@ -203,15 +192,6 @@ class EventWriter:
         if not batch.documents:
             return batch, None
         return batch, self._ledger.write_documents(batch.documents, journal_id=journal.journal_id)
-
-    def _note_result(self, is_written: bool) -> None:
-        if is_written:
-            self._pause_s, self._failing_since_s = self._every_s, None
-            return
-        self._on_failure()
-        self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
-        if self._failing_since_s is None:
-            self._failing_since_s = self._clock.monotonic()
 
 
 def write_left(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from gateway.errors import (
     RequestError,
     Unavailable,
 )
+from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -94,8 +94,8 @@ class Claims:
         self._store, self._clock, self._secret, self._journal_id = store, clock, secret, journal_id
         self._patience_s, self._most_waiting = patience_s, most_waiting
         self._slots = asyncio.Semaphore(SLOTS)
-        self._asking = ThreadPoolExecutor(SLOTS, "claims")
-        self._writing = ThreadPoolExecutor(1, "claims-writer")
+        self._asking = DatabaseExchange("claims", clock, threads=SLOTS)
+        self._writing = DatabaseExchange("claims-writer", clock, pauses_s=(PAUSE_S, PAUSE_S))
         self._ended: dict[UUID, _Ended] = {}
         self._has_ended = asyncio.Event()
         self._forgot_at_s = clock.monotonic()
@@ -135,25 +135,22 @@ class Claims:
     async def run(self) -> None:
         """Write ends as they come and drop old claims, until cancelled."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    FORGET_EVERY_S
-                ):  # `wait_for` may swallow a cancellation (Python 3.11)
-                    await self._has_ended.wait()
+            await wait_for(self._has_ended, FORGET_EVERY_S)
             if not await self.look():
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(self._writing.pause_s)
 
     async def look(self) -> bool:
         """Write all ends and drop due old claims; return False if the database failed."""
-        try:
-            await self._write()
-            if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
-                await self._in_background(self._store.forget)
-                self._forgot_at_s = self._clock.monotonic()
-        except DatabaseUnavailable as problem:
-            log.warning("claims_not_ended", problem=problem.message, waiting=len(self._ended))
-            return False
-        return True
+        return await self._writing.turn(self._write_and_forget(), on_failure=self._note_failure)
+
+    def _note_failure(self, problem: str) -> None:
+        log.warning("claims_not_ended", problem=problem, waiting=len(self._ended))
+
+    async def _write_and_forget(self) -> None:
+        await self._write()
+        if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
+            await self._writing.ask(self._store.forget)
+            self._forgot_at_s = self._clock.monotonic()
 
     async def close(self) -> None:
         """Write the remaining ends, for a short time.
@@ -163,8 +160,8 @@ class Claims:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
                 await self.look()
-        self._asking.shutdown(wait=False, cancel_futures=True)
-        self._writing.shutdown(wait=False, cancel_futures=True)
+        self._asking.close()
+        self._writing.close()
         self._store.close()
 
     async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
@@ -179,7 +176,7 @@ class Claims:
                 await self._slots.acquire()
         except TimeoutError:
             raise _away() from None
-        asking = asyncio.get_running_loop().run_in_executor(self._asking, ask)
+        asking = self._asking.ask(ask)
         asking.add_done_callback(lambda _: self._slots.release())
         is_heard = False
         try:
@@ -221,17 +218,13 @@ class Claims:
         self._has_ended.clear()
         try:
             while batch := list(islice(self._ended.values(), BATCH)):
-                await self._in_background(
-                    partial(self._store.end, [(one.claim, one.was_charged) for one in batch])
-                )
+                ends = [(one.claim, one.was_charged) for one in batch]
+                await self._writing.ask(self._store.end, ends)
                 for one in batch:
                     del self._ended[one.claim.request_id]
         finally:
             if self._ended:
                 self._has_ended.set()
-
-    async def _in_background(self, work: Callable[[], object]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._writing, work)
 
 
 def _refusal(earlier: Earlier) -> RequestError:

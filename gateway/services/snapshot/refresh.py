@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ import structlog
 
 from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected
+from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import (
     Snapshot,
@@ -68,7 +68,7 @@ class Refresher:
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
         self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
         self._on_swap = on_swap
-        self._threads = ThreadPoolExecutor(_THREADS, "snapshot")
+        self._postgres = DatabaseExchange("snapshot", clock, threads=_THREADS)
         self._changed, self._looked, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._confirmed_within_s = confirmed_within_s
         holder.confirm = self.confirm
@@ -141,7 +141,7 @@ class Refresher:
             ejected=snapshot.ejected,
         )
         try:
-            if not await self._in_thread(lambda: shelf.write(last)):
+            if not await self._postgres.ask(lambda: shelf.write(last)):
                 return  # another worker is writing; retried after the next look
         except Exception as broken:  # a gateway that cannot store it still serves
             self._say_of_shelf(f"the last snapshot cannot be kept: {broken}")
@@ -163,7 +163,7 @@ class Refresher:
 
     async def close(self) -> None:
         """Stop the threads; the loops have ended."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._postgres.close()
 
     async def _listen(self) -> None:
         """Wake the poll when something changed.
@@ -172,18 +172,14 @@ class Refresher:
         """
         while True:
             try:
-                if await self._in_thread(lambda: self._source.wait(self._every_s)):
+                if await self._postgres.ask(lambda: self._source.wait(self._every_s)):
                     self._changed.set()
             except OperatorError:
                 await asyncio.sleep(self._every_s)
 
     async def _poll(self) -> None:
         while True:
-            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives together
-            # with the result.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
-                    await self._changed.wait()
+            await wait_for(self._changed, self._every_s)
             self._changed.clear()
             await self.refresh()
             self._ended.set()  # wakes the current waiters
@@ -211,7 +207,7 @@ class Refresher:
             return
         version = snapshot.policy.version
         try:
-            await self._in_thread(lambda: self._tell(version))
+            await self._postgres.ask(lambda: self._tell(version))
         except OperatorError:
             return  # the following look reports the problem with Postgres
         self._reported = version
@@ -219,13 +215,7 @@ class Refresher:
     async def _look(self, *, limit_s: float) -> None:
         # Read before Postgres is asked: the answer may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
-        try:
-            async with asyncio.timeout(limit_s):  # a later result of the thread is dropped
-                snapshot = await self._in_thread(lambda: self._source.load(before))
-        except TimeoutError:
-            raise DatabaseUnavailable(
-                f"Postgres has not answered within {limit_s:.0f} s."
-            ) from None
+        snapshot = await self._postgres.ask_within(limit_s, lambda: self._source.load(before))
         if snapshot is None:
             self._holder.problem = "no policy was applied yet; run: tollgate policy apply FILE"
             return
@@ -253,7 +243,7 @@ class Refresher:
             return last, self._source.rebuilt(last)
 
         try:
-            last, snapshot = await self._in_thread(recalled)
+            last, snapshot = await self._postgres.ask(recalled)
             age_s = usable_age_s(
                 last.good_at, now=self._clock.now(), outage_s=self._holder.outage_s
             )
@@ -274,6 +264,3 @@ class Refresher:
         if self._shelf_problem != problem:
             log.warning("last_snapshot", problem=problem)
         self._shelf_problem = problem
-
-    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
