@@ -2,9 +2,9 @@
 
 No content leaves here, so no permit is needed.
 
-It does not use the HTTP client for content. It follows no redirect, uses no proxy of the
-environment, and has no switch for TLS verification: an alert goes to the declared address or is not
-sent.
+It does not use the HTTP client for content. It follows no redirect, keeps no cookie, uses no proxy
+of the environment, and has no switch for TLS verification: an alert goes to the declared address or
+is not sent.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import binascii
 import hashlib
 import hmac
 import os
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
+import httpx2
 import msgspec
 
 from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
 from gateway.domain.policy.policy import Alerts
-from gateway.domain.routing.decide import DEFAULT_PORTS
 
 TIMEOUT_S = 5.0  # for everything: address, connection, request and the head of the answer
+HEADERS = {
+    "user-agent": "tollgate",
+    "content-type": "application/json",
+    "connection": "close",
+}
 SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one itself
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
 class Webhook:
@@ -61,30 +63,29 @@ class Webhook:
             raise NotDelivered(f"The webhook answered {status}.")
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        parts = urlsplit(url)
-        is_tls = parts.scheme == "https"
-        head = _head(parts.path or "/", parts.netloc, headers, length=len(body))
+        """Return the answer's status. Its body is not read."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                reader, writer = await asyncio.open_connection(
-                    parts.hostname,
-                    parts.port or DEFAULT_PORTS[parts.scheme],
-                    ssl=self._tls if is_tls else None,
-                )
-                try:
-                    writer.write(head + body)
-                    return await _status(reader)
-                finally:
-                    writer.close()
+            request = httpx2.Request("POST", url, headers={**HEADERS, **headers}, content=body)
+            # The transport alone: a client adds headers, and logs the address, which may hold a
+            # token.
+            async with (
+                asyncio.timeout(self._timeout_s),
+                httpx2.AsyncHTTPTransport(verify=self._tls, trust_env=False) as transport,
+            ):
+                answer = await transport.handle_async_request(request)
+                await answer.aclose()
+                return answer.status_code
         except TimeoutError:
             raise NotDelivered(
                 f"The webhook did not answer within {self._timeout_s:g} s."
             ) from None
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NotDelivered("The webhook's answer was cut, or has no end.") from None
-        except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
+        except httpx2.ProtocolError:
             raise NotDelivered(
-                f"The webhook could not be reached: {type(broken).__name__}."
+                "The webhook's answer was cut, has no end, or is not HTTP."
+            ) from None
+        except (httpx2.TransportError, httpx2.InvalidURL, OSError, UnicodeError) as broken:
+            raise NotDelivered(
+                f"The webhook could not be reached: {type(_cause(broken)).__name__}."
             ) from None
 
 
@@ -129,31 +130,12 @@ def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str,
     }
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
-    """Return the answer's status, after informational answers (1xx).
-
-    Raises the errors of `readuntil`, or `NotDelivered`.
-    """
-    while True:
-        head = await reader.readuntil(b"\r\n\r\n")
-        found = _STATUS.match(head)
-        if found is None:
-            raise NotDelivered("The webhook's answer is not HTTP.")
-        if found[1] >= b"200":
-            return int(found[1])
-
-
-def _head(path: str, host: str, headers: Mapping[str, str], *, length: int) -> bytes:
-    lines = [
-        f"POST {path} HTTP/1.1",
-        f"host: {host}",
-        "user-agent: tollgate",
-        "content-type: application/json",
-        f"content-length: {length}",
-        "connection: close",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+def _cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain, such as a certificate that is not valid."""
+    while isinstance(error, BaseExceptionGroup):  # one error for each address of a host
+        error = error.exceptions[0]
+    before = error.__cause__ or error.__context__
+    return error if before is None else _cause(before)
 
 
 def _unusable(reference: str, what: str) -> str:

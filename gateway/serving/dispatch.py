@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway.providers import probe
+from gateway.providers.probe import EngineProbe
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.providers.transport import Http1Transport, open_transport
@@ -56,7 +56,9 @@ def build_deployments(context: ProcessContext) -> Deployments:
     ejections = Ejections(
         EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection
     )
-    loads = EngineLoads(policy=context.policy, page=probe.metrics_page, clock=clock)
+    loads = EngineLoads(
+        policy=context.policy, page=EngineProbe(clock.now).metrics_page, clock=clock
+    )
     health = Health(
         max_in_flight=max(context.settings.max_streams // 2, 1),
         on_begin=loads.began,

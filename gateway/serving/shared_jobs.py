@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.providers import probe
+from gateway.providers.probe import EngineProbe
 from gateway.providers.webhook import Webhook
 from gateway.services.deployments.engine_resolution import EngineResolution
 from gateway.services.deployments.engine_watch import EngineWatch
@@ -52,7 +52,7 @@ def build_shared_jobs(context: ProcessContext) -> SharedJobs:
         ),
         engines=EngineWatch(
             policy=context.policy,
-            look_at=lambda deployment: probe.sample(deployment, now=clock.now),
+            look_at=EngineProbe(clock.now).sample,
             store=EngineSamples(database),
             is_leader=Leadership(database, "engines").is_mine,
             clock=clock,

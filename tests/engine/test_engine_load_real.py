@@ -21,7 +21,7 @@ from test_engine_real import IS_READY, RunningEngine, served
 from gateway.domain.deployments.engine_load import EngineMetrics, load_between, read_page
 from gateway.domain.policy.policy import Deployment
 from gateway.main import SystemClock
-from gateway.providers.probe import metrics_page
+from gateway.providers.probe import EngineProbe
 from gateway.services.deployments.engine_load import EngineLoads
 from gateway.wire.openai.usage import engine_queue_s
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup"),
 ]
+PROBE = EngineProbe(SystemClock().now)
 LONG: dict[str, Any] = {"max_tokens": 2000, "min_tokens": 2000, "ignore_eos": True}
 
 
@@ -47,7 +48,7 @@ def deployment_of(engine: RunningEngine) -> Deployment:
 
 
 def look_at(engine: RunningEngine) -> EngineMetrics:
-    page = metrics_page(deployment_of(engine))
+    page = PROBE.metrics_page(deployment_of(engine))
     assert page is not None
     return read_page(page, model="tiny")
 
@@ -132,7 +133,7 @@ async def test_a_hung_core_is_told_from_a_busy_one(engine: RunningEngine) -> Non
     """Its web server answers all the while, /health with 200: only the figures stand still."""
     loads = EngineLoads(
         policy=lambda: factories.version(factories.policy(deployment_of(engine))),
-        page=metrics_page,
+        page=PROBE.metrics_page,
         clock=SystemClock(),
     )
     core = core_of(engine)

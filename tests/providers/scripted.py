@@ -30,7 +30,7 @@ class Peer:
     def __init__(
         self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._server, self._reader, self._writer = server, reader, writer
+        self.server, self._reader, self._writer = server, reader, writer
 
     async def request(self) -> bytes:
         """Return the next whole request. Raises `IncompleteReadError` if the client closes
@@ -39,7 +39,7 @@ class Peer:
         head = await self.head()
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         request = head + await self._reader.readexactly(length)
-        self._server.requests.append(request)
+        self.server.requests.append(request)
         return request
 
     async def head(self) -> bytes:

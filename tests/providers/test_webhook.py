@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -60,10 +61,11 @@ async def deliver(url: str, secret: str, *, timeout_s: float = 5.0) -> None:
 
 
 def parsed(request: bytes) -> tuple[str, dict[str, str], bytes]:
-    """Return the first line, headers and body of the received request."""
+    """Return the first line, headers (names in lower case) and body of the received request."""
     head, _, body = request.partition(b"\r\n\r\n")
     first, *rest = head.decode().split("\r\n")
-    return first, dict(line.split(": ", 1) for line in rest), body
+    fields = (line.split(": ", 1) for line in rest)
+    return first, {name.lower(): value for name, value in fields}, body
 
 
 def verify(headers: dict[str, str], body: bytes, secret: str) -> dict[str, Any]:
@@ -261,6 +263,21 @@ async def test_a_receiver_that_is_not_there_is_one_that_did_not_take_it(
     """The connection is refused, or the name does not exist."""
     with pytest.raises(NotDelivered, match="could not be reached"):
         await deliver(f"http://{host}:{free_port()}/", secret)
+
+
+async def test_the_reason_is_named_if_a_host_has_several_addresses(secret: str) -> None:
+    """Both of localhost's addresses refuse; "several errors" would help no operator."""
+    with pytest.raises(NotDelivered, match=r"could not be reached: ConnectionRefusedError\."):
+        await deliver(f"http://localhost:{free_port()}/", secret)
+
+
+async def test_an_address_is_never_logged(secret: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Chat systems put a token into a webhook's path; libraries log addresses at level INFO."""
+    caplog.set_level(logging.DEBUG)
+    async with serving(answering(OK)) as server:
+        await deliver(f"http://127.0.0.1:{server.port}/token-in-the-path", secret)
+    assert "receive_response_headers" in caplog.text  # the library's own lines are captured
+    assert "token-in-the-path" not in caplog.text
 
 
 async def test_cancelling_lets_the_connection_go(secret: str) -> None:

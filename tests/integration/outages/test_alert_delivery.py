@@ -121,7 +121,7 @@ class Stand:
         alerts = Alerts(webhook=self.webhook, secret="env:AN_ALERT_SECRET")
         return BudgetAlerts(
             store=BudgetAlertStore(database),
-            receiver=Webhook(self.clock.now),
+            deliver=Webhook(self.clock.now).send,
             draw=lambda: 1.0,
             clock=self.clock,
             is_leader=Leadership(database, "budget_alerts").is_mine,
