@@ -15,9 +15,8 @@ from uuid import UUID, uuid4
 
 from gateway.domain.budgets.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
 from gateway.domain.deployments.engine_counters import Tokens
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent, Written
 from gateway.domain.ledger.usage_event import Key, UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent, Written
 from gateway.domain.ledger.usage_event import Key, UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage

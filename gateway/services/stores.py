@@ -15,12 +15,11 @@ from uuid import UUID
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
-from gateway.domain.ledger.dead_letter import DeadLetter
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
+from gateway.domain.ledger.records import DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.domain.logins import As, CreatedLogins
 from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment

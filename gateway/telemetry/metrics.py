@@ -18,7 +18,7 @@ from prometheus_client import (
 from gateway.domain.allowed_hosts import answers_to
 from gateway.domain.budgets.alerts import BudgetAlert, plain_share
 from gateway.domain.ledger.health import LedgerHealth, LedgerState
-from gateway.domain.ledger.written import Written
+from gateway.domain.ledger.records import Written
 from gateway.errors import BadUsage
 from gateway.telemetry.counts import RequestCounts
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Key, Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.services.request.meter import Meter

@@ -9,9 +9,9 @@ from decimal import Decimal
 from uuid import uuid4
 
 from gateway.domain.budgets.budgets import BudgetKind
+from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.domain.policy.policy import Operation, Route
 from gateway.domain.pricing.pricing import MOST_NUSD
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.errors import JournalFull
 from gateway.storage.journal import Segments, SettlementReader, journals_on
 from gateway.storage.journal.layout import segment_path

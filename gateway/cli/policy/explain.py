@@ -9,6 +9,7 @@ from gateway.cli.terminal.output import Format, Table, note, print_json, show
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.errors import NothingFound
+from gateway.reports import Dataset
 from gateway.services.policy.explain import CandidateVerdict, Explanation
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
 
 def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
     """Return a request's receipt among real and demo events. Raises `NothingFound`."""
-    from gateway.reports import Dataset
-
     for dataset in Dataset:
         receipt = reports.receipt(request_id, dataset=dataset)
         if receipt is not None:

@@ -28,6 +28,7 @@ from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable, UpstreamAuth
+from gateway.reports import Dataset
 from gateway.services.policy.apply import document_sha256, prices_of
 from gateway.services.policy.changes import Change
 from gateway.services.policy.past_prices import PastPrices
@@ -125,8 +126,6 @@ def make_plan(
         )
         found: Replay | None = None
         if past is not None:
-            from gateway.reports import Dataset
-
             dataset = Dataset.DEMO if demo else Dataset.REAL
             prices = PastPrices(policy, builtin=stores.price_list.builtin_price, book=book)
             with reports.past(since=now - _past(past), until=now, dataset=dataset) as source:

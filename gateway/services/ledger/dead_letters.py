@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from gateway.domain.ledger.dead_letter import DeadLetter
+from gateway.domain.ledger.records import DeadLetter
 from gateway.services.stores import DeadLetterQueue, EventBooking
 
 BOOKED, KNOWN = "booked when it was tried again", "was in the ledger already"

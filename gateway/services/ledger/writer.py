@@ -16,8 +16,8 @@ from functools import partial
 
 import structlog
 
+from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.usage_event import Key
-from gateway.domain.ledger.written import Written
 from gateway.errors import DatabaseUnavailable
 from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import (

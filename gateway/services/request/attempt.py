@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.domain.budgets.budgets import Account, Hold
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.policy.policy import Operation

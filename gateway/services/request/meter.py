@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.residency.stated import Contradiction

@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 from sqlalchemy import text
 
-from gateway.domain.ledger.dead_letter import DeadLetter
+from gateway.domain.ledger.records import DeadLetter
 from gateway.storage.postgres.database import Database
 
 _RECORD = """

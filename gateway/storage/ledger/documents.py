@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenUsage

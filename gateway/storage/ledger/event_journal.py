@@ -12,8 +12,7 @@ from uuid import UUID
 import structlog
 from msgspec.structs import replace
 
-from gateway.domain.ledger.intent import Intent
-from gateway.domain.ledger.recovery import recovered
+from gateway.domain.ledger.records import Intent, recovered
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import InvalidRequest, JournalFull

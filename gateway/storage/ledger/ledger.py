@@ -14,9 +14,8 @@ from uuid import UUID
 
 import psycopg
 
-from gateway.domain.ledger.dead_letter import DeadLetter
+from gateway.domain.ledger.records import DeadLetter, Written
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.storage.ledger import adjustments, dead_letters, journals_table
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.postgres.database import Database

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope, Hold, period_at
+from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.resolution import StatedCost
-from gateway.domain.ledger.written import Written
 from gateway.domain.pricing.repricing import KIND as REPRICED
 from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes
 from gateway.storage.ledger.adjustments import (

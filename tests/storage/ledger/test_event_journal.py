@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import InvalidRequest, JournalFull

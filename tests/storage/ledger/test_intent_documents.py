@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.records import Intent
 from gateway.domain.pricing.pricing import Price
 from gateway.storage.ledger.documents import MOST_PRICES, decode_intent, encode_intent
 from tests.factories import price

@@ -15,8 +15,8 @@ import pytest
 from msgspec import structs
 from sqlalchemy import text
 
+from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.ledger.written import Written
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.ledger.documents import encode_event

@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import text
 
-from gateway.domain.ledger.written import Written
+from gateway.domain.ledger.records import Written
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger

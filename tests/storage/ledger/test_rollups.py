@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.ledger.written import Written
+from gateway.domain.ledger.records import Written
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.storage.ledger import adjustments, rollups
 from gateway.storage.ledger.documents import encode_event

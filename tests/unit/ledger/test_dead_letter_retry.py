@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from gateway.domain.ledger.dead_letter import DeadLetter
-from gateway.domain.ledger.written import Written
+from gateway.domain.ledger.records import DeadLetter, Written
 from gateway.services.ledger.dead_letters import BOOKED, KNOWN, retry
 from tests.factories import NOW
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.ledger.recovery import recovered
+from gateway.domain.ledger.records import recovered
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.endings import ENDINGS, HELD_NUSD, Ending

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.domain.ledger.recovery import recovered
+from gateway.domain.ledger.records import recovered
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.factories import price

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
+from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.usage_event import Key
-from gateway.domain.ledger.written import Written
 from gateway.errors import DatabaseUnavailable
 from gateway.services.ledger.writer import BATCH_EVENTS, CommittedBatch, EventWriter, write_left
 from gateway.services.supervisor import Supervisor

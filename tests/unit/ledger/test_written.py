@@ -7,7 +7,7 @@ from dataclasses import astuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.ledger.written import Written
+from gateway.domain.ledger.records import Written
 
 counts = st.integers(0, 10**6)
 parts = st.builds(Written, inserted=counts, known=counts, conflicts=counts, dead=counts)
