@@ -169,9 +169,9 @@ def _run(chosen: argparse.Namespace) -> Books:
             )
             applied.append(_apply(first, files[number % 2]))
         time.sleep(max(0.0, began_s + chosen.seconds - time.monotonic()))
-        said, _ = callers.communicate()  # the end of its input ends it
+        output, _ = callers.communicate()  # the end of its input ends it
         calls = tuple(
-            Call(**{**one, "cost_usd": tuple(one["cost_usd"])}) for one in json.loads(said)
+            Call(**{**one, "cost_usd": tuple(one["cost_usd"])}) for one in json.loads(output)
         )
         events, stored_s = _ledger(url, len(calls))
         by_version = {1: terms[0]} | {
@@ -293,11 +293,11 @@ def _apply(gateway: Gateway, file: Path) -> Applied:
     )
     if done.returncode != 0:
         raise DemoFailed(f"tollgate policy apply: {done.stderr.strip()}")
-    said = re.search(rf"Live on {GATEWAYS}/{GATEWAYS} replicas in ([\d.]+) s", done.stderr)
+    live_line = re.search(rf"Live on {GATEWAYS}/{GATEWAYS} replicas in ([\d.]+) s", done.stderr)
     return Applied(
         version=json.loads(done.stdout)["version"],
         stored_s=0.0,
-        said_s=float(said[1]) if said else None,
+        reported_s=float(live_line[1]) if live_line else None,
         ended_s=time.time(),
         took_s=time.monotonic() - began_s,
     )
@@ -379,22 +379,22 @@ async def _call(
                 idle.pop()
             connection = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
             connection[1].write(head.encode() + content)
-            status, told, text = await _answer(connection[0])
+            status, headers, text = await _answer(connection[0])
     except (OSError, EOFError, ValueError) as error:  # a time-out is one of the first
         return replace(call, ended_s=time.time(), problem=f"{type(error).__name__}: {error}")
     idle.append(connection)
     costs, problem = _read(text, is_stream=call.is_stream)
-    own = told.get("x-tollgate-cost-usd")
+    own = headers.get("x-tollgate-cost-usd")
     return replace(
         call,
         ended_s=time.time(),
         status=status,
         problem=problem,
-        request_id=told.get("x-request-id", ""),
-        version=int(told.get("x-tollgate-policy", 0)),
-        deployment=told.get("x-tollgate-deployment", ""),
-        provider=told.get("x-tollgate-provider", ""),
-        region=told.get("x-tollgate-region", ""),
+        request_id=headers.get("x-request-id", ""),
+        version=int(headers.get("x-tollgate-policy", 0)),
+        deployment=headers.get("x-tollgate-deployment", ""),
+        provider=headers.get("x-tollgate-provider", ""),
+        region=headers.get("x-tollgate-region", ""),
         cost_usd=costs if own is None else (own, *costs),
     )
 
@@ -408,15 +408,15 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], st
     late.
     """
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-    told = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    if "content-length" in told:
-        body = await reader.readexactly(int(told["content-length"]))
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    if "content-length" in headers:
+        body = await reader.readexactly(int(headers["content-length"]))
     else:
         body = b""
         while size := int(await reader.readline(), 16):
             body += (await reader.readexactly(size + 2))[:-2]
         await reader.readline()
-    return int(first.split(" ")[1]), told, body.decode()
+    return int(first.split(" ")[1]), headers, body.decode()
 
 
 def _read(text: str, *, is_stream: bool) -> tuple[tuple[str, ...], str]:
@@ -464,7 +464,7 @@ def _table(
     )
     reached = (len(calls) - 1) / (calls[-1].begun_s - calls[0].begun_s)
     late_ms = sorted(1000 * call.late_s for call in calls)
-    said_s = [one.said_s for one in books.applied if one.said_s is not None]
+    reported_s = [one.reported_s for one in books.applied if one.reported_s is not None]
     streams = sum(call.is_stream for call in calls)
     planted = len(list(plants(books)))
     rows = [
@@ -488,14 +488,14 @@ def _table(
         (
             f"applies that say they are live on {GATEWAYS}/{GATEWAYS}",
             f"{applies}",
-            f"{len(said_s)}",
-            len(said_s) == applies,
+            f"{len(reported_s)}",
+            len(reported_s) == applies,
         ),
         (
             "until live, as the command says: p50 / most",
             f"≤ {MOST_LIVE_S:g} s",
-            f"{median(said_s or [0]):.1f} / {max(said_s, default=0):.1f} s",
-            max(said_s, default=0) <= MOST_LIVE_S,
+            f"{median(reported_s or [0]):.1f} / {max(reported_s, default=0):.1f} s",
+            max(reported_s, default=0) <= MOST_LIVE_S,
         ),
         (
             "begun with an older version, after a newer one was stored: most",

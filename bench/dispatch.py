@@ -62,7 +62,7 @@ PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class Reply:
     """One caller's view: `first_s` is the time to the first content after its request at
     `began_s`.
     """
@@ -146,7 +146,7 @@ class Stand:
         with urllib.request.urlopen(f"{self.steady}/ledger", timeout=60) as answer:
             return len(json.loads(answer.read())["entries"])
 
-    async def ask(self, route: str, *, is_stream: bool = False, words: int = 1) -> Heard:
+    async def ask(self, route: str, *, is_stream: bool = False, words: int = 1) -> Reply:
         """Send one request on a new connection."""
         body = json.dumps(
             {
@@ -174,7 +174,7 @@ class Stand:
         finally:
             writer.close()
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
-        return Heard(
+        return Reply(
             status=int(head[0].split()[1]),
             headers=headers,
             began_s=began_s,
@@ -247,16 +247,16 @@ async def _all_fail(stand: Stand, route: str, *, seconds: float) -> Row:
     """(a) Make each request fail at every deployment."""
     stand.start()
     before = stand.attempts()
-    heard = await _paced(lambda: stand.ask(route), rate=RATE, seconds=seconds)
+    replies = await _paced(lambda: stand.ask(route), rate=RATE, seconds=seconds)
     attempts = stand.attempts() - before
     floor = FLOOR_PER_S * (seconds + HELD_S)
-    assert all(one.status >= 429 for one in heard), "everything fails"
+    assert all(one.status >= 429 for one in replies), "everything fails"
     return Row(
         what=f"(a) everything fails with {'429' if route == 'limited' else '500'}: attempts ÷ "
         "requests",
-        measured=f"{attempts} ÷ {len(heard)} = {attempts / len(heard):.2f}",
+        measured=f"{attempts} ÷ {len(replies)} = {attempts / len(replies):.2f}",
         bound=f"≤ {MOST_ATTEMPTS} and a floor of {floor:.0f}",
-        is_kept=attempts <= MOST_ATTEMPTS * len(heard) + floor,
+        is_kept=attempts <= MOST_ATTEMPTS * len(replies) + floor,
     )
 
 
@@ -268,10 +268,10 @@ async def _dies_and_returns(stand: Stand) -> list[Row]:
     mortal = stand.start_upstream(stand.mortal_port)
     places: list[tuple[float, tuple[str, str]]] = []
 
-    async def ask() -> Heard:
-        heard = await stand.ask("mortal")
-        places.append((time.perf_counter(), heard.place))
-        return heard
+    async def ask() -> Reply:
+        reply = await stand.ask("mortal")
+        places.append((time.perf_counter(), reply.place))
+        return reply
 
     load = asyncio.create_task(_paced(ask, rate=RATE, seconds=20))
     await asyncio.sleep(2)
@@ -338,14 +338,14 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         for caller in callers:
             assert caller.cancelled(), f"they asked to the end: {caller.exception()}"
         assert all(one.status == 200 for one in every), "the healthy one serves everybody"
-        heard = [
+        replies = [
             one for one in every if one.began_s >= began_s + STREAM_S
         ]  # until then as many have begun as are to run
         at_once = median(
-            sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in heard
+            sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in replies
         )
-        added_ms = _p99([float(one.headers["x-tollgate-overhead-ms"]) for one in heard])
-        waited_ms = _p99([one.first_s * 1000 for one in heard])
+        added_ms = _p99([float(one.headers["x-tollgate-overhead-ms"]) for one in replies])
+        waited_ms = _p99([one.first_s * 1000 for one in replies])
         found_ms[other] = added_ms
         base_ms = found_ms[compared or other]
         beside = other if other == "alone" else f"another deployment {other}"
@@ -366,8 +366,8 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
 async def _over_and_over(stand: Stand, route: str) -> None:
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
-            heard = await stand.ask(route)
-            assert (heard.status == 200) == (route == "well"), f"{route} answers {heard.status}"
+            reply = await stand.ask(route)
+            assert (reply.status == 200) == (route == "well"), f"{route} answers {reply.status}"
         await asyncio.sleep(0.1)
 
 
@@ -393,9 +393,9 @@ async def _refuses_when_full(stand: Stand) -> Row:
     stand.postgres.stop()
 
     async def fill() -> None:
-        while (heard := await stand.ask("well")).status == 200:
+        while (reply := await stand.ask("well")).status == 200:
             pass
-        assert heard.status == 503, f"it answers {heard.status}"
+        assert reply.status == 503, f"it answers {reply.status}"
 
     await asyncio.gather(*(fill() for _ in range(CAP)))
     return await _refusing(stand, "where the journal fills")
@@ -405,12 +405,12 @@ async def _refusing(stand: Stand, why: str) -> Row:
     """Measure the refusals of requests of six kilobytes, which come before the body is read."""
     times_ms: list[float] = []
     while len(times_ms) < REFUSALS:
-        heard = await stand.ask("well", words=1000)
-        if heard.status == 200:  # an ended one has left room for this one
+        reply = await stand.ask("well", words=1000)
+        if reply.status == 200:  # an ended one has left room for this one
             continue
-        assert heard.status == 503, "it takes nothing new"
-        assert "retry-after" in heard.headers, "and says when it may"
-        times_ms.append(heard.first_s * 1000)
+        assert reply.status == 503, "it takes nothing new"
+        assert "retry-after" in reply.headers, "and says when it may"
+        times_ms.append(reply.first_s * 1000)
     return Row(
         what=f"(d) refusing {why}, a connection each, median / p99",
         measured=f"{median(times_ms):.2f} / {_p99(times_ms):.2f} ms",
@@ -420,8 +420,8 @@ async def _refusing(stand: Stand, why: str) -> Row:
 
 
 async def _paced(
-    ask: Callable[[], Awaitable[Heard]], *, rate: float, seconds: float
-) -> list[Heard]:
+    ask: Callable[[], Awaitable[Reply]], *, rate: float, seconds: float
+) -> list[Reply]:
     """Begin requests at a rate whether earlier ones are answered or not; return all results."""
     began_s = time.perf_counter()
     running = []

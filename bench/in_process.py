@@ -144,7 +144,7 @@ class Upstream:
     def arrived_bytes(self) -> int:
         return 0
 
-    def heard_token(self) -> None:
+    def note_first_token(self) -> None:
         pass
 
     def close(self) -> None:

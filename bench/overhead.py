@@ -321,17 +321,19 @@ class Bench:
 
     def _gap_p99_ms(self, target: Target) -> float:
         """Measure beside enough streams from wrk to make 200 in all."""
-        where = probes.Where(port=target.port_of["paced-vllm"], model="paced-vllm", key=target.key)
+        endpoint = probes.Endpoint(
+            port=target.port_of["paced-vllm"], model="paced-vllm", key=target.key
+        )
         load = start_load(target, "paced-vllm", connections=200 - probes.STREAMS, seconds=7)
-        gaps = probes.event_gaps_ms(where, 6)
+        gaps = probes.event_gaps_ms(endpoint, 6)
         result = finish_load(load)
         self._answered[target.name] += result["answered"] - result["refused"]
         self._left_open[target.name] += 200 + len(gaps)  # the probe's own streams have rows too
         return _p99(gaps)
 
     def _stall_p99_ms(self, target: Target) -> float:
-        small = probes.Where(port=target.port_of["plain"], model="plain", key=target.key)
-        large = probes.Where(port=target.port_of["large"], model="large", key=target.key)
+        small = probes.Endpoint(port=target.port_of["plain"], model="plain", key=target.key)
+        large = probes.Endpoint(port=target.port_of["large"], model="large", key=target.key)
         alone = probes.small_beside_large_ms(small, 3)
         beside = probes.small_beside_large_ms(small, 3, large=large)
         self._left_open[target.name] += 10 * (len(alone) + len(beside))

@@ -373,20 +373,20 @@ async def _ask(client: httpx2.AsyncClient, route: str, random: Random) -> Call:
         "max_tokens": ANSWER_TOKENS,
         "ignore_eos": True,
     }
-    began_s, call, heard = time.perf_counter(), Call(), b""
+    began_s, call, received = time.perf_counter(), Call(), b""
     try:
         async with client.stream("POST", "/chat/completions", json=body) as answer:
-            call = _told(answer.headers)
+            call = _call_from_headers(answer.headers)
             async for piece in answer.aiter_bytes():
-                heard += piece
-                if call.ttft_s is None and FIRST_CONTENT.search(heard):
+                received += piece
+                if call.ttft_s is None and FIRST_CONTENT.search(received):
                     call = replace(call, ttft_s=time.perf_counter() - began_s)
             status = answer.status_code
     except httpx2.HTTPError as error:
         return replace(call, problem=type(error).__name__)
     if status != 200:
         return replace(call, problem=f"status {status}")
-    is_whole = heard.endswith(b"data: [DONE]\n\n") and b'"error"' not in heard
+    is_whole = received.endswith(b"data: [DONE]\n\n") and b'"error"' not in received
     return (
         call
         if is_whole and call.ttft_s is not None
@@ -394,7 +394,7 @@ async def _ask(client: httpx2.AsyncClient, route: str, random: Random) -> Call:
     )
 
 
-def _told(headers: Mapping[str, str]) -> Call:
+def _call_from_headers(headers: Mapping[str, str]) -> Call:
     return Call(
         request_id=headers.get("x-request-id", ""),
         deployment=headers.get("x-tollgate-deployment", ""),

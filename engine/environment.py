@@ -231,7 +231,7 @@ def _install_packages(
 ) -> None:
     text = lock.read_text(encoding="utf-8")
     total = package_count(text)
-    if device == "cpu" and not _is_torch_at_hand(home, lock):
+    if device == "cpu" and not _has_torch(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
         # Separately, because pip asks every index for every package: 148 more queries, and retries
         # if one is away.
@@ -273,7 +273,7 @@ def _pip_install(
         )
 
 
-def _is_torch_at_hand(home: EngineHome, lock: Path) -> bool:
+def _has_torch(home: EngineHome, lock: Path) -> bool:
     """Return whether pip's configured indexes have the torch that the lock pins."""
     pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None

@@ -447,7 +447,7 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
     used = {port.number for port in wanted}
     others = " ".join("{}={}".format(port.setting, _free_port(port, used)) for port, _ in taken)
     for port, why in taken:
-        server = who_answers(_dialable(port.host), port.number)
+        server = server_at(_dialable(port.host), port.number)
         finding = "port {} of the {} is taken by {}".format(port.number, port.of, server.name)
         if why != "Address already in use":
             finding = "{}:{} of the {} cannot be used: {}".format(
@@ -516,7 +516,7 @@ def compatible_servers() -> List[Server]:
     return [server for server in answers if server is not None]
 
 
-def who_answers(host: str, port: int) -> Server:
+def server_at(host: str, port: int) -> Server:
     """Return the program that listens at a port, by its own answer or as the system shows it."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         models = pool.submit(_json, host, port, "/v1/models")

@@ -129,25 +129,25 @@ def _put_in_a_row(rows: Rows, rng: Random) -> Rows:
     return rows
 
 
-def _tell_another_story(rows: Rows, rng: Random) -> Rows:
+def _rewrite_a_row(rows: Rows, rng: Random) -> Rows:
     """One row is written anew with the hash that it should have then."""
     place = rng.randrange(len(rows))
-    rows[place] = sealed(_other_story(rows[place], rng))
+    rows[place] = sealed(_other_content(rows[place], rng))
     return rows
 
 
-def _write_the_rest_anew(rows: Rows, rng: Random) -> Rows:
+def _rewrite_the_rest(rows: Rows, rng: Random) -> Rows:
     """All rows from one on, each bound to the one before it: only a head that was kept elsewhere
     can tell.
     """
     first = rng.randrange(len(rows))
-    rows[first] = sealed(_other_story(rows[first], rng))
+    rows[first] = sealed(_other_content(rows[first], rng))
     for place in range(first + 1, len(rows)):
         rows[place] = sealed(rows[place], previous=rows[place - 1].hash)
     return rows
 
 
-def _other_story(row: AuditRow, rng: Random) -> AuditRow:
+def _other_content(row: AuditRow, rng: Random) -> AuditRow:
     return replace(
         row, **{rng.choice(["operator", "reason", "action", "subject", "db_user"]): "somebody else"}
     )
@@ -164,6 +164,6 @@ EDITS: Sequence[Callable[[Rows, Random], Rows]] = (
     _swap_two_numbers,
     _repeat_a_row,
     _put_in_a_row,
-    _tell_another_story,
-    _write_the_rest_anew,
+    _rewrite_a_row,
+    _rewrite_the_rest,
 )

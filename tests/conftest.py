@@ -63,6 +63,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add the findings of a worker of pytest-xdist; a crashed one has failed the run already."""
-    told = getattr(node, "workeroutput", {}).get("findings")
-    if told is not None:
-        node.config.stash[FINDINGS].add(Findings(**told))
+    findings = getattr(node, "workeroutput", {}).get("findings")
+    if findings is not None:
+        node.config.stash[FINDINGS].add(Findings(**findings))

@@ -52,9 +52,9 @@ class Ending:
 
 
 BROKE = "The beginning, then an error event; no `[DONE]`."
-NOBODY = "Nothing: the caller left."
+CALLER_LEFT = "Nothing: the caller left."
 ERROR = "An error answer, or another deployment's answer."
-AS_SAID = "The upstream's figure."
+AS_REPORTED = "The upstream's figure."
 LAST_SEEN = "The upstream's last running figure."
 OUR_COUNT = "Our count of the sent and received text."
 ITS_HOLD = "Its hold, until it is resolved."
@@ -65,7 +65,7 @@ ENDINGS = (
         name="complete",
         outcome=Outcome.OK,
         caller="The whole answer.",
-        booked=AS_SAID,
+        booked=AS_REPORTED,
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "running": PART},
     ),
@@ -217,7 +217,7 @@ ENDINGS = (
         name="error status, usage in its body",
         outcome=Outcome.UPSTREAM_ERROR,
         caller=ERROR,
-        booked=AS_SAID,
+        booked=AS_REPORTED,
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "was_served": False},
     ),
@@ -248,14 +248,14 @@ ENDINGS = (
     Ending(
         name="client gone before the first token, self-hosted",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked="Its hold: the upstream was closed at once.",
         source=UsageSource.UNKNOWN,
     ),
     Ending(
         name="client gone after the first token, self-hosted",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked=LAST_SEEN,
         source=UsageSource.DERIVED,
         known={"running": PART, "least_output_tokens": 1},
@@ -263,7 +263,7 @@ ENDINGS = (
     Ending(
         name="client gone, plain request sent as a stream, self-hosted",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked=LAST_SEEN,
         source=UsageSource.DERIVED,
         known={"running": PART},
@@ -271,7 +271,7 @@ ENDINGS = (
     Ending(
         name="client gone, plain request not sent as a stream, self-hosted",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked="The upstream's figure: it was read to its end.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE},
@@ -279,7 +279,7 @@ ENDINGS = (
     Ending(
         name="client gone, external, drained",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked="The upstream's figure: it was read to its end.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "least_output_tokens": 1},
@@ -287,7 +287,7 @@ ENDINGS = (
     Ending(
         name="client gone, external stream, drain given up",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked=OUR_COUNT,
         source=UsageSource.ESTIMATED,
         known={"counted": COUNTED, "least_output_tokens": 1},
@@ -295,7 +295,7 @@ ENDINGS = (
     Ending(
         name="client gone, external stream, drain given up, input reported, output counted exactly",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked="The upstream's input and our count of its output.",
         source=UsageSource.DERIVED,
         keeps_reported=True,
@@ -307,7 +307,7 @@ ENDINGS = (
     Ending(
         name="client gone, external plain request, drain given up",
         outcome=Outcome.CLIENT_GONE,
-        caller=NOBODY,
+        caller=CALLER_LEFT,
         booked=ITS_HOLD,
         source=UsageSource.UNKNOWN,
     ),

@@ -307,7 +307,7 @@ class FakeUpstreamAnswer:
     def arrived_bytes(self) -> int:
         return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
 
-    def heard_token(self) -> None:
+    def note_first_token(self) -> None:
         self.has_token = True
 
     def close(self) -> None:
@@ -386,13 +386,13 @@ class CountingListener:
 class FakeEjections:
     """The receiver of ejections; it can be away."""
 
-    told: list[tuple[Contradiction, UUID, int]] = field(default_factory=list)
+    ejected: list[tuple[Contradiction, UUID, int]] = field(default_factory=list)
     is_away: bool = False
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
         if self.is_away:
             raise DatabaseUnavailable("away")
-        self.told.append((found, request_id, attempt))
+        self.ejected.append((found, request_id, attempt))
 
 
 @dataclass

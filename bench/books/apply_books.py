@@ -85,12 +85,12 @@ class Applied:
     """One apply: the time when the version was stored, the command's reported delay until it was
     live, and the end.
 
-    `said_s` is None if the command does not report that every gateway serves it.
+    `reported_s` is None if the command does not report that every gateway serves it.
     """
 
     version: int
     stored_s: float
-    said_s: float | None
+    reported_s: float | None
     ended_s: float
     took_s: float
 
@@ -138,16 +138,16 @@ def judge(books: Books) -> list[Finding]:
 
 def spanning(books: Books) -> int:
     """Return the number of requests that ran while a newer version was already deciding others."""
-    told = [call for call in books.calls if call.version]
+    answered = [call for call in books.calls if call.version]
     first_s: dict[int, float] = {}
-    for call in told:
+    for call in answered:
         first_s[call.version] = min(call.begun_s, first_s.get(call.version, call.begun_s))
     return sum(
         any(
             version > call.version and call.begun_s < at_s < call.ended_s
             for version, at_s in first_s.items()
         )
-        for call in told
+        for call in answered
     )
 
 
@@ -155,11 +155,11 @@ def latest_s(books: Books) -> float:
     """Return the longest time after which a request still began with the version before a stored
     one.
     """
-    told = [call for call in books.calls if call.version]
+    answered = [call for call in books.calls if call.version]
     after = (
         call.begun_s - one.stored_s
         for one in books.applied
-        for call in told
+        for call in answered
         if call.version < one.version
     )
     return max(0.0, *after, 0.0)
@@ -228,7 +228,7 @@ def plants(books: Books) -> Iterator[tuple[str, str, Books]]:
     yield "an error", "failed", called(status=503)
     yield "an answer that breaks off", "failed", called(problem="no [DONE]")
     later = Applied(
-        version=call.version + 1, stored_s=0, said_s=0, ended_s=call.begun_s - 0.001, took_s=0
+        version=call.version + 1, stored_s=0, reported_s=0, ended_s=call.begun_s - 0.001, took_s=0
     )
     yield (
         "a version that was told to be gone",
@@ -255,7 +255,7 @@ def _judged(
         yield Finding("mixed", f"{call.request_id}: nobody applied version {call.version}")
         return
     sides = _sides(call, events[0], entries[0], wanted)
-    wrong = [f"{name} {said}, not {right}" for name, said, right in sides if said != right]
+    wrong = [f"{name} {shown}, not {right}" for name, shown, right in sides if shown != right]
     if wrong:
         yield Finding("mixed", f"{call.request_id}, version {call.version}: {'; '.join(wrong)}")
 
@@ -290,7 +290,11 @@ def _stale(call: Call, applied: Sequence[Applied]) -> Iterator[Finding]:
     everywhere.
     """
     newest = max(
-        (one.version for one in applied if one.said_s is not None and one.ended_s < call.begun_s),
+        (
+            one.version
+            for one in applied
+            if one.reported_s is not None and one.ended_s < call.begun_s
+        ),
         default=0,
     )
     if call.version < newest:

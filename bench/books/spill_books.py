@@ -99,7 +99,7 @@ def _wrongs(
             f"the API served {len(made)} requests, the ledger has {len(metered)} events of "
             "it, or other tokens"
         )
-    told = Counter(
+    shown = Counter(
         (call.request_id, call.deployment, call.degraded)
         for call in phase.calls
         if not call.problem
@@ -109,9 +109,9 @@ def _wrongs(
         for event in booked
         if event["outcome"] == "ok"
     )
-    if told != kept:
+    if shown != kept:
         yield (
-            f"{(told - kept).total()} callers were told of a place or a spill that the "
+            f"{(shown - kept).total()} callers were told of a place or a spill that the "
             "ledger does not have"
         )
     if phase.route == UNBOUNDED and any(call.degraded is not None for call in phase.calls):

@@ -16,7 +16,7 @@ LARGE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Endpoint:
     """A target as the probe addresses it."""
 
     port: int
@@ -43,15 +43,15 @@ class Where:
         return head.encode() + body
 
 
-def event_gaps_ms(where: Where, seconds: float) -> list[float]:
+def event_gaps_ms(endpoint: Endpoint, seconds: float) -> list[float]:
     """Milliseconds between an event's arrival and the next one's, over several streams one after
     another.
     """
-    return asyncio.run(_gaps(where, seconds))
+    return asyncio.run(_gaps(endpoint, seconds))
 
 
 def small_beside_large_ms(
-    small: Where, seconds: float, *, large: Where | None = None
+    small: Endpoint, seconds: float, *, large: Endpoint | None = None
 ) -> list[float]:
     """Return the milliseconds of small requests, with or without a neighbour that sends bodies
     of 1 MB.
@@ -59,14 +59,14 @@ def small_beside_large_ms(
     return asyncio.run(_small(small, seconds, large))
 
 
-async def _gaps(where: Where, seconds: float) -> list[float]:
+async def _gaps(endpoint: Endpoint, seconds: float) -> list[float]:
     gaps: list[float] = []
     end_s = time.perf_counter() + seconds
 
     async def stream() -> None:
         while time.perf_counter() < end_s:
-            reader, writer = await asyncio.open_connection("127.0.0.1", where.port)
-            writer.write(where.request(is_stream=True))
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(endpoint.request(is_stream=True))
             last_s = None
             while line := await reader.readline():
                 if line.startswith(b"data: [DONE]"):
@@ -85,12 +85,12 @@ async def _gaps(where: Where, seconds: float) -> list[float]:
     return gaps
 
 
-async def _small(where: Where, seconds: float, large: Where | None) -> list[float]:
+async def _small(endpoint: Endpoint, seconds: float, large: Endpoint | None) -> list[float]:
     took: list[float] = []
     end_s = time.perf_counter() + seconds
     neighbour = asyncio.create_task(_large(large, end_s)) if large is not None else None
-    reader, writer = await asyncio.open_connection("127.0.0.1", where.port)
-    request = where.request()
+    reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    request = endpoint.request()
     while time.perf_counter() < end_s:
         began_s = time.perf_counter()
         writer.write(request)
@@ -103,14 +103,14 @@ async def _small(where: Where, seconds: float, large: Where | None) -> list[floa
     return took
 
 
-async def _large(where: Where, end_s: float) -> None:
+async def _large(endpoint: Endpoint, end_s: float) -> None:
     """Send from a thread, so that sending does not delay the small requests' own clock."""
-    await asyncio.to_thread(_send_large, where, end_s)
+    await asyncio.to_thread(_send_large, endpoint, end_s)
 
 
-def _send_large(where: Where, end_s: float) -> None:
-    request = where.request(padding=LARGE_BYTES)
-    with socket.create_connection(("127.0.0.1", where.port)) as connection:
+def _send_large(endpoint: Endpoint, end_s: float) -> None:
+    request = endpoint.request(padding=LARGE_BYTES)
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as connection:
         while time.perf_counter() < end_s:
             connection.sendall(request)
             answer = b""

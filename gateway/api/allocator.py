@@ -47,9 +47,9 @@ class Trimmer:
         """
         if size_bytes >= LARGE_BYTES and not self._is_due and self._trim is not None:
             self._is_due = True
-            asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._hand_back)
+            asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._return_free_memory)
 
-    def _hand_back(self) -> None:
+    def _return_free_memory(self) -> None:
         self._is_due = False
         assert self._trim is not None, "asked before"
         asyncio.get_running_loop().run_in_executor(None, self._trim, 0)

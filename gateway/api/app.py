@@ -208,7 +208,7 @@ async def _receipt(request: Request, request_id: str) -> Response:
     try:
         recent = endpoints.recent(wanted)
         found, may_come = await endpoints.read(
-            caller, lambda: _looked_up(endpoints, wanted, caller.team, recent)
+            caller, lambda: _receipt_or_pending(endpoints, wanted, caller.team, recent)
         )
     except (DatabaseUnavailable, Unavailable):
         found = _receipt_from_memory(endpoints, wanted, team=caller.team)
@@ -240,15 +240,15 @@ def _request_id(text: str) -> UUID:
     return wanted
 
 
-def _looked_up(
+def _receipt_or_pending(
     endpoints: PlainEndpoints, wanted: UUID, team: str, recent: Sequence[UsageEvent]
 ) -> tuple[Receipt | None, bool]:
     """Return a receipt, and whether a missing one may still come. Runs in a thread."""
     found = endpoints.reports.receipt(wanted, team=team, recent=recent)
-    return found, found is None and _may_come(endpoints, wanted)
+    return found, found is None and _may_still_arrive(endpoints, wanted)
 
 
-def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+def _may_still_arrive(endpoints: PlainEndpoints, wanted: UUID) -> bool:
     """Return True if a missing receipt may still come. Uses the id alone, so other teams learn
     nothing.
     """
@@ -303,7 +303,7 @@ async def _route_explain(request: Request) -> Response:
     finally:
         endpoints.slots.leave(caller.team)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(
+    explanation = explained(
         question,
         headers,
         caller=caller,
@@ -311,7 +311,7 @@ async def _route_explain(request: Request) -> Response:
         place=place,
         estimates=endpoints.estimates,
     )
-    return Response(told, media_type="application/json")
+    return Response(explanation, media_type="application/json")
 
 
 def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
@@ -353,14 +353,14 @@ async def _readyz(request: Request) -> Response:
     warnings = [
         f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK
     ]
-    told = {"warnings": warnings, "checks": [_record(check) for check in checks]}
+    details = {"warnings": warnings, "checks": [_record(check) for check in checks]}
     problems = endpoints.not_ready()
     if problems:
         return JSONResponse(
-            {"status": "not ready", "problems": problems, **told}, 503, {"retry-after": "2"}
+            {"status": "not ready", "problems": problems, **details}, 503, {"retry-after": "2"}
         )
     version = endpoints.holder.require().policy.version
-    return JSONResponse({"status": "ready", "policy_version": version, **told})
+    return JSONResponse({"status": "ready", "policy_version": version, **details})
 
 
 def _record(check: Check) -> dict[str, str]:

@@ -42,7 +42,7 @@ class LargeBodies:
 
     async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `read` at the team's turn; return its result or raise its error."""
-        await self._turn(team)
+        await self._wait_for_turn(team)
         try:
             # The loop's executor passes only positional arguments, and no caller here has others.
             return await asyncio.get_running_loop().run_in_executor(
@@ -51,7 +51,7 @@ class LargeBodies:
         finally:
             self._next()
 
-    async def _turn(self, team: str) -> None:
+    async def _wait_for_turn(self, team: str) -> None:
         if not self._is_busy:
             self._is_busy = True
             return

@@ -114,11 +114,11 @@ def explained(
         answer_tokens=question.answer_tokens,
         degrade=None if other is None else lambda: decided(policy.routes[other]),
     )
-    said = basis(
+    stated_basis = basis(
         is_live=estimates is not None, tokens=question.tokens, answer_tokens=question.answer_tokens
     )
     explanation = explain(
-        decision, usage=question.usage, ranking=ranking, basis=said, facts=question.facts
+        decision, usage=question.usage, ranking=ranking, basis=stated_basis, facts=question.facts
     )
     return msgspec.json.encode(_record(explanation))
 
@@ -177,16 +177,16 @@ def _record(explanation: Explanation) -> dict[str, Any]:
 
 
 def _candidate(verdict: CandidateVerdict) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "rank": verdict.rank,
         "deployment": verdict.deployment,
         "region": verdict.region,
         "reason": verdict.reason,
     }
     if verdict.route is not None:
-        told["route"] = verdict.route
+        entry["route"] = verdict.route
     if verdict.expected is not None:
-        told |= {"expected": verdict.expected, "arithmetic": verdict.arithmetic}
+        entry |= {"expected": verdict.expected, "arithmetic": verdict.arithmetic}
     if verdict.cost_usd is not None:
-        told["cost_usd"] = msgspec.Raw(plain_usd(nusd_from_usd(verdict.cost_usd)).encode())
-    return told
+        entry["cost_usd"] = msgspec.Raw(plain_usd(nusd_from_usd(verdict.cost_usd)).encode())
+    return entry

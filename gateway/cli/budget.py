@@ -141,7 +141,7 @@ def show_budget(
     """
 
     toolbox: Toolbox = ctx.obj
-    with _both(toolbox) as (stores, reports):
+    with _open_stores_and_reports(toolbox) as (stores, reports):
         account_id = find_budget(budget, reports.budget_names())
         found = reports.budget(account_id, toolbox.now())
         assert found is not None, "its name was just read"
@@ -189,7 +189,7 @@ def grant(
         raise BadUsage("--reason must give the reason. Nothing was granted.")
     amount_nusd, now = _amount(amount), toolbox.now()
     until = None if expires is None else expiry(expires, now)
-    with _both(toolbox) as (stores, reports):
+    with _open_stores_and_reports(toolbox) as (stores, reports):
         account_id = find_budget(budget, reports.budget_names())
         before = _standing(reports, account_id, now)
         granted = stores.budgets.grant(
@@ -249,7 +249,7 @@ def _amount(text: str) -> int:
 
 
 @contextmanager
-def _both(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
+def _open_stores_and_reports(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
     """Yield the stores, and reports on the same database: a read replica would not have the
     grant yet.
     """
@@ -357,12 +357,12 @@ def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
         ],
         "spenders": [
             {
-                "route": who.route,
-                "key_id": who.key_id,
-                "attempts": who.attempts,
-                "spent_usd": who.spent_usd,
+                "route": spender.route,
+                "key_id": spender.key_id,
+                "attempts": spender.attempts,
+                "spent_usd": spender.spent_usd,
             }
-            for who in found.spenders
+            for spender in found.spenders
         ],
         "leases": [
             {
@@ -399,7 +399,10 @@ def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
     _print_part(
         "Spent by route and key" + (" (UTC days)" if found.spenders_by_day else ""),
         ("route", "key", "attempts", "spent"),
-        [(who.route, who.key_id, who.attempts, who.spent_usd) for who in found.spenders],
+        [
+            (spender.route, spender.key_id, spender.attempts, spender.spent_usd)
+            for spender in found.spenders
+        ],
         empty="nothing yet",
     )
     _print_part(
@@ -444,7 +447,7 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
         + ("" if one.is_current else " (not declared any more: nothing is held from it)"),
         "rule": one.rule or "not known any more",
         "kind": one.kind or "unknown",
-        "of": _whose(one),
+        "of": _owner_text(one),
         "period": f"{one.period or 'unknown'}, from {_begin(one)} to {_resets(one)}",
         "limit": format_usd(one.limit_usd),
         "granted": format_usd(one.granted_usd),
@@ -456,7 +459,7 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
     }
 
 
-def _whose(one: BudgetStanding) -> str:
+def _owner_text(one: BudgetStanding) -> str:
     if one.scope is None:
         return "unknown"
     of_team = f" of team {one.team}" if one.team not in (None, one.owner) else ""

@@ -67,12 +67,12 @@ def resolve(
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must give your source. Nothing was booked.")
-    said = _cost(cost)
+    stated_cost = _cost(cost)
     with toolbox.open_stores() as stores:
         booked = stores.resolutions.resolve(
             request_id_of(request_id),
             attempt=attempt,
-            cost=said,
+            cost=stated_cost,
             reason=reason.strip(),
         )
     record = {
@@ -144,7 +144,7 @@ def retry(
     with toolbox.open_stores() as stores, toolbox.open_booking() as booking:
         tried = list(book(stores.letters, booking.ledger, only=only))
     if only is not None and not tried:
-        raise _no_letter(only)
+        raise _unknown_letter(only)
     rows = [
         (str(one.letter.letter_id), one.resolution, None if one.resolution else one.letter.error)
         for one in tried
@@ -180,7 +180,7 @@ def dismiss(
     letter_id = letter_id_of(letter)
     with toolbox.open_stores() as stores:
         if not stores.letters.close(letter_id, resolution=reason.strip()):
-            raise _no_letter(letter_id)
+            raise _unknown_letter(letter_id)
     note(f"Record {letter_id} is closed: no team is charged for it.")
 
 
@@ -188,7 +188,7 @@ def _journal(journal_id: UUID | None) -> str | None:
     return None if journal_id is None else str(journal_id)
 
 
-def _no_letter(letter_id: UUID) -> NothingFound:
+def _unknown_letter(letter_id: UUID) -> NothingFound:
     return NothingFound(
         f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do."
     )

@@ -202,11 +202,11 @@ def _require_known(reports: Reports, question: Question) -> None:
 def _write_export(export: Export, format: Format) -> None:
     """Write row by row, with progress now and then: a month may have millions of rows."""
     is_json = format is Format.JSON
-    said_s = monotonic()
+    printed_s = monotonic()
     for number, piece in enumerate(json_pieces(export) if is_json else csv_lines(export)):
         sys.stdout.write(piece)
-        if number % ROWS_A_LOOK == 0 and monotonic() - said_s >= PROGRESS_EVERY_S:
-            said_s = monotonic()
+        if number % ROWS_A_LOOK == 0 and monotonic() - printed_s >= PROGRESS_EVERY_S:
+            printed_s = monotonic()
             note(f"{number:,} rows written.")
     write("\n" if is_json else "")
 

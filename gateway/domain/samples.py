@@ -64,14 +64,14 @@ class Quantiles:
         if not (isfinite(seconds) and seconds >= 0.0):
             return
         # first, because it may scale all others down
-        bucket, weight = _bucket(seconds), self._grown(now_s)
+        bucket, weight = _bucket(seconds), self._weight_now(now_s)
         self._buckets[bucket] = self._buckets.get(bucket, 0.0) + weight
 
     def at(self, now_s: float, *, prior_s: float) -> tuple[float, float, float]:
         """Return median, 95th percentile, and the number of samples behind them besides the
         prior's five.
         """
-        unit = self._grown(now_s)
+        unit = self._weight_now(now_s)
         seen = sum(self._buckets.values())
         if seen <= unit * 1e-3:
             return prior_s, prior_s, 0.0
@@ -85,7 +85,7 @@ class Quantiles:
         at = {prior: prior_s}
         return at.get(median) or _seconds(median), at.get(late) or _seconds(late), seen / unit
 
-    def _grown(self, now_s: float) -> float:
+    def _weight_now(self, now_s: float) -> float:
         """Return a sample's weight now.
 
         Weights are scaled down before they are too large for a float.

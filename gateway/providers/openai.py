@@ -177,17 +177,17 @@ class OpenAI:
         )
         return error
 
-    def _error(self, deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
+    def _error(self, deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
         name = deployment.name
-        if status == 403 and said.is_moderation:
-            return _refused(deployment, status, said)
+        if status == 403 and error_body.is_moderation:
+            return _refused(deployment, status, error_body)
         if status in (401, 403):
             error = UpstreamAuth(
                 f"{name} refused the gateway's own credential (HTTP {status}). Ask an admin."
             )
             error.may_be_this_request = status == 403
             return error
-        if status == 404 and said.param == "model":
+        if status == 404 and error_body.param == "model":
             return UpstreamError(
                 f"{name} does not know its model {deployment.model}. Ask an admin."
             )
@@ -195,7 +195,7 @@ class OpenAI:
             return ModelNotFound(
                 f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
             )
-        if status == 429 and QUOTA_USED_UP in (said.code, said.type):
+        if status == 429 and QUOTA_USED_UP in (error_body.code, error_body.type):
             return QuotaExhausted(
                 f"The gateway's account at {name} is used up (HTTP 429). Ask an admin."
             )
@@ -207,7 +207,7 @@ class OpenAI:
             return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")
         if status >= 500 or status < 400:
             return UpstreamError(f"{name} failed (HTTP {status}).")
-        return _refused(deployment, status, said)
+        return _refused(deployment, status, error_body)
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""
@@ -236,18 +236,22 @@ class OpenAI:
         return headers
 
 
-def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
+def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
     """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
     message.
     """
-    if said.code == "context_length_exceeded" or said.param in ("input_tokens", "max_tokens"):
+    if error_body.code == "context_length_exceeded" or error_body.param in (
+        "input_tokens",
+        "max_tokens",
+    ):
         return ContextLengthExceeded(
-            f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a "
+            f"{deployment.name}: {error_body.message} Send less, ask for fewer tokens, or use a "
             "route with more context.",
-            param=said.param,
+            param=error_body.param,
         )
     return InvalidRequest(
-        f"{deployment.name} refused the request (HTTP {status}): {said.message}", param=said.param
+        f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",
+        param=error_body.param,
     )
 
 
@@ -255,13 +259,13 @@ def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
     """Return the wait of `retry-after` in seconds, never negative; None if it is absent or
     unreadable.
     """
-    said = headers.get("retry-after")
-    if said is None:
+    retry_after = headers.get("retry-after")
+    if retry_after is None:
         return None
     try:
-        seconds = float(said)
+        seconds = float(retry_after)
     except ValueError:
-        seconds = _seconds_until(said, headers.get("date"))
+        seconds = _seconds_until(retry_after, headers.get("date"))
     return None if isnan(seconds) else max(seconds, 0.0)
 
 

@@ -32,7 +32,7 @@ MAX_WAITING = 64  # answers whose text waits for the one counting thread; furthe
 DEADLINE_S = 5.0
 # Chat templates put about three tokens around each message: its role, its start and its end.
 TOKENS_PER_MESSAGE = 3
-_SAID_IN = (
+_TEXT_MEMBERS = (
     "messages",
     "prompt",
     "input",
@@ -164,9 +164,9 @@ def _input_tokens(read: RequestBody, tokenizer: Tokenizer) -> int | None:
     body = msgspec.json.decode(read.body)
     messages = body.get("messages")
     around = TOKENS_PER_MESSAGE * len(messages) if isinstance(messages, list) else 0
-    said = list(_leaves(body[name] for name in _SAID_IN if name in body))
-    ids = sum(type(leaf) is int for leaf in said)  # a prompt may consist of token ids
-    return tokenizer([leaf for leaf in said if isinstance(leaf, str)]) + ids + around
+    leaves = list(_leaves(body[name] for name in _TEXT_MEMBERS if name in body))
+    ids = sum(type(leaf) is int for leaf in leaves)  # a prompt may consist of token ids
+    return tokenizer([leaf for leaf in leaves if isinstance(leaf, str)]) + ids + around
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

@@ -53,7 +53,7 @@ class Upstream(Protocol):
         decryption.
         """
 
-    def heard_token(self) -> None:
+    def note_first_token(self) -> None:
         """Note the first content. From now on only silence and the total time are limited."""
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 CANCEL_AGAIN_S = 1.0
 STEADY_S = 10.0  # seconds; a loop that ran this long is healthy again
 DOWN_AFTER_S = 15.0  # seconds; a loop unhealthy for this long is down
-_MEND = (
+_REMEDY = (
     "look for background_loop_failed in the log and restart this replica, see "
     "docs/runbooks/background-loop.md"
 )
@@ -51,7 +51,7 @@ class Supervisor:
         """Run each loop from now on."""
         for name, loop in loops.items():
             self._states[name] = _State(self._clock.monotonic())
-            self._tasks[name] = asyncio.create_task(self._keep(name, loop), name=name)
+            self._tasks[name] = asyncio.create_task(self._run_forever(name, loop), name=name)
 
     async def cancel(self, *, but: Iterable[str] = ()) -> None:
         """Cancel all loops except those named, and ignore how they end.
@@ -82,11 +82,14 @@ class Supervisor:
         """Return readiness's checks on the loops."""
         down, failing = self._down(), self._failing()
         if down:
-            return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _MEND),)
+            return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _REMEDY),)
         if failing:
             return (
                 Check(
-                    "background loops", Status.WARN, f"started again: {self._named(failing)}", _MEND
+                    "background loops",
+                    Status.WARN,
+                    f"started again: {self._named(failing)}",
+                    _REMEDY,
                 ),
             )
         return (Check("background loops", Status.OK, f"all {len(self._states)} run"),)
@@ -94,11 +97,11 @@ class Supervisor:
     def problems(self) -> list[str]:
         """Return the reasons, each with its remedy, for loops that stay down."""
         return [
-            f"The background loop {self._named([name])} stays down: {_MEND}."
+            f"The background loop {self._named([name])} stays down: {_REMEDY}."
             for name in self._down()
         ]
 
-    async def _keep(self, name: str, loop: Loop) -> None:
+    async def _run_forever(self, name: str, loop: Loop) -> None:
         state = self._states[name]
         while True:
             state.started_s = self._clock.monotonic()
@@ -121,19 +124,19 @@ class Supervisor:
 
     def _note_failure(self, name: str, state: _State, problem: str) -> None:
         now_s = self._clock.monotonic()
-        if state.failing_since_s is None or self._is_well(state, now_s):
+        if state.failing_since_s is None or self._is_healthy(state, now_s):
             state.failing_since_s, state.pause_s = now_s, FIRST_PAUSE_S
         log.error("background_loop_ended", loop=name, problem=problem, retry_s=state.pause_s)
         state.started_s, state.problem = None, problem
         self._on_failure(name)
 
-    def _is_well(self, state: _State, now_s: float) -> bool:
+    def _is_healthy(self, state: _State, now_s: float) -> bool:
         is_steady = state.started_s is not None and now_s - state.started_s >= STEADY_S
         return state.failing_since_s is None or is_steady
 
     def _failing(self) -> list[str]:
         now_s = self._clock.monotonic()
-        return [name for name, state in self._states.items() if not self._is_well(state, now_s)]
+        return [name for name, state in self._states.items() if not self._is_healthy(state, now_s)]
 
     def _down(self) -> list[str]:
         now_s = self._clock.monotonic()

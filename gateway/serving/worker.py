@@ -90,7 +90,7 @@ def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
         clock=context.clock,
         on_swap=lambda snapshot: version.set(snapshot.policy.version),
         shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=context.clock.now),
-        tell=lambda served: note_version(database, worker, served),
+        report=lambda served: note_version(database, worker, served),
     )
 
 

@@ -27,7 +27,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 _TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 _QUEUE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
-_WHERE = ("route", "deployment")
+_PLACE_LABELS = ("route", "deployment")
 
 
 class Seconds:
@@ -136,10 +136,10 @@ class RequestCounts(Collector):
 
     def count_event(self, event: UsageEvent) -> None:
         """Count one settled attempt."""
-        where = (event.route, event.deployment)
-        place = self._places.get(where)
+        place_labels = (event.route, event.deployment)
+        place = self._places.get(place_labels)
         if place is None:
-            place = self._places[where] = _Place()
+            place = self._places[place_labels] = _Place()
         place.count(event)
 
     def count_request(self, endpoint: str, status: int) -> None:
@@ -163,34 +163,36 @@ class RequestCounts(Collector):
 
 def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
     attempts = CounterMetricFamily(
-        "tollgate_attempts_total", "Upstream attempts.", labels=(*_WHERE, "outcome")
+        "tollgate_attempts_total", "Upstream attempts.", labels=(*_PLACE_LABELS, "outcome")
     )
     tokens = CounterMetricFamily(
         "tollgate_tokens_total",
         "Tokens metered; cached is part of input, reasoning of output.",
-        labels=(*_WHERE, "kind"),
+        labels=(*_PLACE_LABELS, "kind"),
     )
-    cost = CounterMetricFamily("tollgate_cost_usd_total", "Metered cost in USD.", labels=_WHERE)
+    cost = CounterMetricFamily(
+        "tollgate_cost_usd_total", "Metered cost in USD.", labels=_PLACE_LABELS
+    )
     unknown = CounterMetricFamily(
-        "tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_WHERE
+        "tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_PLACE_LABELS
     )
     degraded = CounterMetricFamily(
         "tollgate_degraded_attempts_total",
         "Attempts that a route's bounds sent elsewhere: spill, or route:NAME.",
-        labels=(*_WHERE, "how"),
+        labels=(*_PLACE_LABELS, "how"),
     )
-    for where, place in places:
+    for place_labels, place in places:
         for outcome, count in list(place.outcomes.items()):
-            attempts.add_metric((*where, outcome), count)
+            attempts.add_metric((*place_labels, outcome), count)
         for kind in ("input", "cached_input", "output", "reasoning"):
             if count := getattr(place, kind):
-                tokens.add_metric((*where, kind), count)
+                tokens.add_metric((*place_labels, kind), count)
         if place.is_priced:
-            cost.add_metric(where, place.cost_nusd / NUSD_PER_USD)
+            cost.add_metric(place_labels, place.cost_nusd / NUSD_PER_USD)
         if place.unknown:
-            unknown.add_metric(where, place.unknown)
+            unknown.add_metric(place_labels, place.unknown)
         for how, count in list(place.degraded.items()):
-            degraded.add_metric((*where, how), count)
+            degraded.add_metric((*place_labels, how), count)
     return (attempts, tokens, cost, unknown, degraded)
 
 
@@ -208,9 +210,9 @@ _HISTOGRAMS = {
 
 def _histograms(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
     for name, (metric, words) in _HISTOGRAMS.items():
-        family = HistogramMetricFamily(metric, words, labels=_WHERE)
-        for where, place in places:
+        family = HistogramMetricFamily(metric, words, labels=_PLACE_LABELS)
+        for place_labels, place in places:
             seconds: Seconds = getattr(place, name)
             if not seconds.is_empty:
-                seconds.write(family, where)
+                seconds.write(family, place_labels)
         yield family

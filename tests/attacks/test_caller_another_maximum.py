@@ -28,7 +28,7 @@ def test_it_is_refused_and_nothing_is_sent(poor: Bounded, member: str) -> None:
     assert poor.engine.bills == []
 
 
-def test_where_it_is_allowed_nothing_is_bounded() -> None:
+def test_a_request_with_another_maximum_has_no_certain_bound() -> None:
     """Without a bound, no hard budget may admit the request."""
     asked = factories.facts(features=frozenset({"other_maximum"}), output_bound_tokens=10)
     found = bound_of(

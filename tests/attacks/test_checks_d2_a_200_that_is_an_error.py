@@ -73,8 +73,8 @@ async def test_alone_it_is_an_upstream_error(shape: dict[str, Any]) -> None:
 
 async def test_its_own_usage_is_charged() -> None:
     """An upstream's reported usage is believed."""
-    said = {**ERROR, "usage": {"prompt_tokens": 10, "completion_tokens": 0}}
-    on = once(FakeUpstreamAnswer([json.dumps(said).encode()]))
+    error_body = {**ERROR, "usage": {"prompt_tokens": 10, "completion_tokens": 0}}
+    on = once(FakeUpstreamAnswer([json.dumps(error_body).encode()]))
     with pytest.raises(UpstreamError):
         await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 10_000)

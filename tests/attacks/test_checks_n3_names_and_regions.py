@@ -37,17 +37,17 @@ def test_a_declared_region_may_have_several_parents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         ("{a: [b, c], b: [d], c: [d], d: [a]}", "under itself"),
         ("{a: [b, b]}", "already"),
         ("{" + ", ".join(f"r{n}: [r{n + 1}]" for n in range(25)) + "}", "nested deeper"),
     ],
 )
-def test_what_is_no_order_is_still_rejected(declared: str, said: str) -> None:
+def test_a_cycle_of_regions_is_still_rejected(declared: str, message: str) -> None:
     """A region inside itself would allow everything below it."""
     with pytest.raises(PolicyRejected) as rejected:
         parse(regions(declared))
-    assert any(said in finding.message for finding in rejected.value.findings), (
+    assert any(message in finding.message for finding in rejected.value.findings), (
         rejected.value.findings
     )

@@ -44,7 +44,7 @@ def upstream() -> Iterator[RawUpstream]:
     yield from raw_upstream(UPSTREAM)
 
 
-def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
+def test_a_figure_out_of_range_is_settled_and_the_stream_ends(
     start_gateway: StartGateway, upstream: RawUpstream
 ) -> None:
     """There was no event, the hold remained, the key stayed in use, and the stream broke without
@@ -118,7 +118,7 @@ async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_strea
     assert not on.meter._live
 
 
-async def test_an_event_that_cannot_be_written_still_frees_what_is_held_here() -> None:
+async def test_an_unwritable_event_still_frees_hold_slot_and_key() -> None:
     """The intent stays in the journal for the next start; the hold, the slot and the key are
     freed now.
     """
@@ -143,7 +143,7 @@ async def test_a_count_that_fails_is_settled_all_the_same() -> None:
     assert (on.event.outcome, on.event.usage_source) == (Outcome.OK, UsageSource.ESTIMATED)
 
 
-def test_a_meter_whose_listener_fails_has_settled_all_the_same() -> None:
+def test_a_meter_settles_even_if_its_listener_fails() -> None:
     """An event in the journal is settled; a failing metric must not make a second event of it."""
 
     def fail(_: UsageEvent) -> None:

@@ -106,7 +106,7 @@ def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
     assert observed.usage is None
 
 
-async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
+async def test_an_attempt_that_cannot_settle_is_booked_at_its_hold() -> None:
     """The last resort after any failure books an event for the attempt and frees its money and
     slot.
     """

@@ -15,7 +15,7 @@ from tests.unit.request.test_request_service import body, piece, stage
 from tests.waiting import soon
 
 
-async def test_what_has_arrived_is_metered_and_nothing_more() -> None:
+async def test_only_the_received_output_is_metered() -> None:
     """17,133 of 40,000 tokens were booked; the rest was charged to other teams' unknown
     attempts.
     """

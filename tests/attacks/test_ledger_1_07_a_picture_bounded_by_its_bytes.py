@@ -59,6 +59,6 @@ def test_with_a_window_it_holds_the_window(poor: Bounded) -> None:
 
 def test_a_text_about_pictures_is_a_text(poor: Bounded) -> None:
     """A text may contain the names of parts."""
-    said = 'Set "image_url", "file_data" and "input_image" in the part.'
-    body = {"model": "older", "messages": [{"role": "user", "content": said}], "max_tokens": 5}
+    prompt = 'Set "image_url", "file_data" and "input_image" in the part.'
+    body = {"model": "older", "messages": [{"role": "user", "content": prompt}], "max_tokens": 5}
     assert poor.try_one("chat/completions", body) is not None

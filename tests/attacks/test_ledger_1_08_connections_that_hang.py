@@ -143,7 +143,7 @@ def ask(gateway: Gateway, key: str) -> httpx2.Response:
     )
 
 
-def test_a_gateway_goes_on_where_only_new_connections_work(
+def test_a_gateway_continues_when_only_new_connections_work(
     gateway: Gateway, admission: PostgresGate
 ) -> None:
     """After a failover whose old host hangs, the event is written and a revoked key is refused,

@@ -105,9 +105,7 @@ def refused_attempt(database: Database, ledger: Ledger) -> tuple[UUID, UUID]:
     return journal, letter.letter_id
 
 
-def test_what_was_held_for_it_is_set_aside_where_it_is_seen(
-    database: Database, ledger: Ledger
-) -> None:
+def test_the_hold_of_a_dead_letter_is_set_aside(database: Database, ledger: Ledger) -> None:
     """The worker has settled the attempt and returns nothing. Its share would remain leased for
     a hold that no longer exists.
     """

@@ -41,8 +41,8 @@ def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(
     with capture_logs() as logs:
         assert [journal.journal_id for journal in journals.adopt()] == [left]
         assert journals.adopt() == []
-    said = [line for line in logs if line["event"] == "journal_not_adopted"]
-    assert [line["path"] for line in said] == [str(odd)]
+    logged = [line for line in logs if line["event"] == "journal_not_adopted"]
+    assert [line["path"] for line in logged] == [str(odd)]
 
 
 def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> None:

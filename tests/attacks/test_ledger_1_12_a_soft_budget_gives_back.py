@@ -7,11 +7,11 @@ from uuid import uuid4
 
 from gateway.domain.budgets.budgets import BudgetKind
 from gateway.services.budgets.leases import BudgetLeases
-from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
+from tests.attacks.test_ledger_1_05_a_refused_ask_does_not_block_others import USD, account
 from tests.fakes import FakeClock, FakeLeases
 
 
-async def test_what_a_hard_budget_had_leased_goes_back_when_it_is_soft() -> None:
+async def test_a_budget_that_becomes_soft_returns_its_leases() -> None:
     """Otherwise other replicas lack the money when the budget is hard again, and finance sees it
     as leased.
     """

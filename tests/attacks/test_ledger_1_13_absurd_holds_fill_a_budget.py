@@ -61,7 +61,7 @@ def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> N
     assert shown[0] * 10**9 == 129 * ABSURD_NUSD + 5
 
 
-def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> None:
+def test_alerts_and_workers_get_the_largest_figure_of_their_type(database: Database) -> None:
     """Both get the largest figure that their type can hold, which is far above any limit."""
     declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
     Ledger(database).write_documents([encode_event(unknown(number)) for number in range(130)])
@@ -70,9 +70,9 @@ def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> Non
     assert [alert.spent_nusd for alert in alerts.unannounced()] == [MOST_NUSD]
     declare(database, team_rule(kind=BudgetKind.HARD))
     leases = BudgetLeaseTable(database)
-    (told,) = leases.exchange(WORKER, [ask(1, 100)])
+    (granted,) = leases.exchange(WORKER, [ask(1, 100)])
     leases.close()
-    assert (told.granted_nusd, told.spent_nusd) == (0, MOST_NUSD)
+    assert (granted.granted_nusd, granted.spent_nusd) == (0, MOST_NUSD)
 
 
 def test_a_request_without_a_bound_of_its_own_holds_no_more_than_a_column_takes() -> None:

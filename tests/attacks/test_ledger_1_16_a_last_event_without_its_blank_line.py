@@ -42,7 +42,7 @@ async def test_half_an_event_is_still_a_cut() -> None:
     assert b'"error"' in sent
 
 
-def test_what_never_ended_is_given_once() -> None:
+def test_an_unterminated_event_is_returned_once() -> None:
     """A second call must not charge the rest twice."""
     splitter = EventSplitter()
     assert splitter.feed(b"data: 1\n\ndata: 2") == [b"data: 1\n\n"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.domain.pricing.tokens import MOST_SAID, TokenUsage
+from gateway.domain.pricing.tokens import MAX_STORED_COUNT, TokenUsage
 from gateway.storage.ledger.documents import decode_event
 from gateway.storage.ledger.event_journal import OwnJournal
 from tests.journal.factories import a_journal
@@ -27,6 +27,6 @@ async def test_counts_of_thousands_of_digits_are_written_down_cut(tmp_path: Path
     document = own.settle(event(reported=reported, is_suspect=True))
     kept = decode_event(document).reported
     assert kept == TokenUsage(
-        **{name: MOST_SAID if at % 2 else -MOST_SAID for at, name in enumerate(names)}
+        **{name: MAX_STORED_COUNT if at % 2 else -MAX_STORED_COUNT for at, name in enumerate(names)}
     )
     own.journal.close(is_drained=False)

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
 from gateway.errors import DatabaseUnavailable
 from gateway.services.budgets.leases import BudgetLeases
-from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
+from tests.attacks.test_ledger_1_05_a_refused_ask_does_not_block_others import USD, account
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from gateway.domain.budgets.budgets import Account, Hold
 from gateway.errors import Unavailable
 from gateway.services.budgets.leases import BudgetLeases
-from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
+from tests.attacks.test_ledger_1_05_a_refused_ask_does_not_block_others import USD, account
 from tests.fakes import FakeClock, FakeLeases
 
 

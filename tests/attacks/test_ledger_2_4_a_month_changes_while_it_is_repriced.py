@@ -31,10 +31,10 @@ def test_a_correction_in_between_stands(database: Database, comes_again: bool) -
         ledger.write([event(1, cost_nusd=700_000)])
     assert store.post(MONTH, [correction], author="ada") == (not comes_again)
     with database.begin() as connection:
-        said = connection.execute(
+        booked_nusd = connection.execute(
             text(
                 "SELECT (SELECT sum(cost_nusd) FROM tollgate.usage_events) + (SELECT "
                 "sum(amount_nusd) FROM tollgate.adjustments)"
             )
         ).scalar_one()
-    assert said == (700_000 if comes_again else 500_000)
+    assert booked_nusd == (700_000 if comes_again else 500_000)

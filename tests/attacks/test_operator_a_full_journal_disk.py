@@ -95,7 +95,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
     admission.close()
 
 
-def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
+def test_old_journals_are_written_before_a_new_one_is_created(
     small_disk: Disk,
     admission: PostgresGate,
     start_gateway: StartGateway,

@@ -45,7 +45,7 @@ async def settled(own: OwnJournal) -> Any:
     return one
 
 
-async def test_what_is_settled_is_read_though_its_name_is_gone(tmp_path: Path) -> None:
+async def test_settled_events_are_read_after_their_files_are_unlinked(tmp_path: Path) -> None:
     """The files are open, so they need not be found by name."""
     own = own_journal(tmp_path)
     one = await settled(own)
@@ -164,7 +164,7 @@ def _looked(own: OwnJournal) -> OwnJournal:
     return own
 
 
-def test_requests_are_refused_and_what_was_served_is_booked(
+def test_requests_are_refused_and_served_requests_are_booked(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Readiness gives the reason, and after a stop every served request is booked."""

@@ -30,13 +30,13 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 
 
 @pytest.mark.parametrize("command", ["doctor", "budget list", "report spend"])
-def test_a_command_ends_where_no_question_is_answered(
+def test_a_command_ends_when_postgres_never_answers(
     admission: PostgresGate, tmp_path: Path, command: str
 ) -> None:
     """A cron job hung forever, and so did the next one beside it."""
     cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=admission.url)))
     cli.ok("db", "upgrade")
-    admission.mute()
+    admission.answer_logins_only()
     done = cli(*command.split())
     assert done.code == 3
     assert "did not answer in time" in done.out + done.err
@@ -61,7 +61,7 @@ def test_a_server_without_room_for_a_look_is_alive(
     behind = Database(admission.url)
     admission.shut()
     assert behind.answers()
-    admission.hang()
+    admission.accept_without_answering()
     assert not behind.answers()
     with pytest.raises(DatabaseUnavailable), behind.begin():
         pass

@@ -28,7 +28,7 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
     admission.close()
 
 
-def test_the_next_start_gives_back_what_was_leased(
+def test_the_next_start_returns_the_leases(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Every event is written, so nothing is lost and the budget equals the cost of the events."""

@@ -53,7 +53,7 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
             body["prediction"] = {"type": "content", "content": draw(text)}
     elif path == "responses":
         turns = st.lists(
-            st.builds(lambda said: {"role": "user", "content": said}, text), min_size=1
+            st.builds(lambda content: {"role": "user", "content": content}, text), min_size=1
         )
         body["input"] = draw(st.one_of(text, turns, st.lists(text, min_size=2, max_size=3)))
     else:
@@ -70,7 +70,7 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return path, body
 
 
-def test_what_is_spent_never_exceeds_the_limit_whatever_is_sent(poor: Bounded) -> None:
+def test_no_request_makes_spending_exceed_the_limit(poor: Bounded) -> None:
     """The requests cover all endpoints, lists, token ids, pictures and every spelling of a maximum,
     on one budget each.
 
@@ -100,7 +100,7 @@ def test_what_is_spent_never_exceeds_the_limit_whatever_is_sent(poor: Bounded) -
     assert poor.engine.refused == [], "a server that takes one maximum alone was sent both"
 
 
-def test_a_maximum_that_the_endpoint_does_not_know_is_none(poor: Bounded) -> None:
+def test_a_maximum_unknown_to_the_endpoint_is_ignored(poor: Bounded) -> None:
     """Under a hard budget such a request has no bound, and is refused before anything is sent."""
     asked: list[tuple[str, dict[str, Any]]] = [
         ("chat/completions", {"messages": [], "max_output_tokens": 1}),

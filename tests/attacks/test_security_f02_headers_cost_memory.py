@@ -46,7 +46,7 @@ def test_a_value_of_thirty_megabytes_is_refused(gateway: Gateway) -> None:
         assert resident_bytes(gateway) - before < 64 * MIB
 
 
-def test_the_limits_are_where_they_are_said_to_be(gateway: Gateway) -> None:
+def test_the_header_limits_match_the_documented_values(gateway: Gateway) -> None:
     """The limits are 100 fields, a target of 8 KiB and a head of 32 KiB; the message names the
     setting.
     """

@@ -79,7 +79,7 @@ def test_a_body_that_stalls_is_a_408(
         assert is_ended(connection)
 
 
-def test_a_body_that_nobody_reads_stalls_no_longer(
+def test_an_unread_body_has_the_same_deadline(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Without a key the answer comes at once, and the rest of the body has the same deadline as

@@ -83,7 +83,7 @@ def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGatew
             )
 
 
-def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
+def test_an_unread_answer_does_not_keep_its_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """This includes refusals: their answers wait no longer than a stream does."""

@@ -51,7 +51,7 @@ async def test_a_large_body_that_is_refused_says_why() -> None:
     assert b"max_tokens" in line.written
 
 
-async def test_a_caller_who_leaves_before_its_body_was_read_sends_nothing() -> None:
+async def test_a_disconnect_before_the_body_is_read_sends_nothing() -> None:
     """While the thread works, the caller may leave; then nothing must be sent."""
     door, others = Door(), threading.Event()
     door.forward.large_bodies.thread.submit(others.wait)

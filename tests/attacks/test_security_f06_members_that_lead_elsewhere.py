@@ -127,7 +127,7 @@ def test_no_row_of_the_table_reaches_an_upstream_under_a_rule() -> None:
 
 
 @pytest.mark.parametrize("mode", ["class", "tag", "team"])
-def test_what_is_unknown_needs_leave_under_any_rule_and_the_refusal_names_it(mode: str) -> None:
+def test_an_unknown_member_needs_permission_and_the_refusal_names_it(mode: str) -> None:
     """The rule may belong to the class, to a data tag or to the team: each of them can deny
     something.
     """

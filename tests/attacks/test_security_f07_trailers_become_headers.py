@@ -17,7 +17,7 @@ def chunked(content: bytes, *, headers: str, trailers: str) -> bytes:
     )
 
 
-def test_a_key_in_a_trailer_is_none(red_and_blue: Gateway) -> None:
+def test_a_key_in_a_trailer_is_ignored(red_and_blue: Gateway) -> None:
     """A proxy in front that removes the header does not see the trailer."""
     sent = chunked(question(), headers="", trailers=f"authorization: Bearer {red_and_blue.key}\r\n")
     with connected(red_and_blue) as connection:
@@ -25,7 +25,7 @@ def test_a_key_in_a_trailer_is_none(red_and_blue: Gateway) -> None:
         assert refusal(connection) == (401, "invalid_api_key")
 
 
-def test_what_the_headers_say_is_what_is_booked(red_and_blue: Gateway) -> None:
+def test_the_headers_decide_the_booked_attribution(red_and_blue: Gateway) -> None:
     """A trailer overruled a proxy that sets project and tags."""
     headers = "x-tollgate-project: proxy-set\r\nx-tollgate-tags: by=proxy\r\n"
     trailers = headers.replace("proxy-set", "client-chosen").replace("by=proxy", "by=client")

@@ -153,7 +153,7 @@ def test_schemas_labels_and_words_are_free(members: dict[str, Any]) -> None:
         '"messages":[{"role":"user","content":[{"image_url":"data:,"}],"metadata":{"a":{"b":1,"b":2}}}]',
     ],
 )
-def test_doubled_names_are_free_where_no_name_decides(members: str) -> None:
+def test_duplicate_names_pass_in_schemas_labels_and_text(members: str) -> None:
     """Names decide nothing in schemas, labels and text."""
     sent = b'{"model":"m",%b}' % members.encode()
     assert prepare(read_request(Operation.CHAT, sent), {}) == sent

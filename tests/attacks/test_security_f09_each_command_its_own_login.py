@@ -219,7 +219,7 @@ def test_addresses_in_the_settings_are_made_and_not_kept(
         assert connection.execute("SELECT count(*) FROM finance.usage_events").fetchone() == (0,)
 
 
-def test_who_may_not_make_logins_is_given_the_sql(
+def test_an_owner_without_createrole_gets_the_sql(
     cli_at: Callable[..., Cli], own_server: str
 ) -> None:
     """If the owner lacks CREATEROLE, an administrator runs the printed SQL, and the next upgrade
@@ -295,7 +295,7 @@ def test_commands_that_write_events_use_the_gateways_login(
     assert writers() == {user_of(url_as(cli, "gateway"))}
 
 
-def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
+def test_the_audit_log_names_the_administrators_login(
     cli: Cli, writers: Callable[[], set[str]], database: Database, database_url: str
 ) -> None:
     """The retry is booked in the gateway's role, and the audit log names the person who
@@ -315,7 +315,7 @@ def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
     assert named == [(user_of(url_as(cli, "admin")),)]
 
 
-def test_new_passwords_reach_who_serves(cli: Cli) -> None:
+def test_new_passwords_reach_running_gateways(cli: Cli) -> None:
     """A gateway kept the old password and lost Postgres when its connections ended (found by an
     attack on 2026-11-23).
     """

@@ -67,7 +67,7 @@ def test_every_request_counts_under_some_budget(gateway: Gateway, project: str |
     assert row["spent_usd"] <= Decimal("0.005")
 
 
-def test_another_team_names_what_it_likes(gateway: Gateway) -> None:
+def test_a_team_without_project_budgets_may_use_any_project(gateway: Gateway) -> None:
     """Without a hard project budget, a project is only a label."""
     assert ask(gateway, "anything", key=gateway.keys["search"]).status_code == 200
 
@@ -91,9 +91,7 @@ def findings(team: str) -> list[str]:
         ("", False),
     ],
 )
-def test_validate_names_the_team_whose_project_budgets_can_be_dodged(
-    team: str, is_found: bool
-) -> None:
+def test_validate_names_a_team_with_avoidable_project_budgets(team: str, is_found: bool) -> None:
     """It is a finding and no error, because such a policy may already be in force."""
     found = findings(team)
     assert len(found) == is_found

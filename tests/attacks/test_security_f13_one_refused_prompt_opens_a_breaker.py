@@ -79,7 +79,7 @@ def test_the_other_team_is_still_served_by_the_cheap_one(gateway: Gateway) -> No
     assert served_by(gateway, "blue") == "cheap"
 
 
-def test_what_two_teams_hear_is_the_deployments_own(gateway: Gateway) -> None:
+def test_an_error_to_two_teams_counts_against_the_deployment(gateway: Gateway) -> None:
     """A revoked permission affects all teams, and each request would try the deployment in vain."""
     for _ in range(LEAST_OUTCOMES):
         ask(gateway, "red", fake="403")

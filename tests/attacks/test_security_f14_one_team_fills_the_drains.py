@@ -11,7 +11,7 @@ from tests.unit.request.test_request_service import DONE, TAIL, Stage, body, lea
 from tests.waiting import soon
 
 
-async def test_a_team_leaves_a_place_and_what_is_not_read_on_is_unknown() -> None:
+async def test_a_team_leaves_a_drain_slot_and_undrained_answers_are_unknown() -> None:
     """A team's fourth answer of four slots is not drained. The provider bills it, so it stays
     unknown at its hold.
     """

@@ -35,7 +35,7 @@ PASSED = {
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
+def test_framing_that_used_to_pass_is_refused(red_and_blue: Gateway, name: str) -> None:
     """Everything else in these requests is correct, so only the framing can cause the refusal."""
     target, version, headers, body = PASSED[name]
     line = f"POST {target} HTTP/{version}\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()
@@ -46,7 +46,7 @@ def test_what_passed_is_refused(red_and_blue: Gateway, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_ambiguous_ends_the_connection(red_and_blue: Gateway, name: str) -> None:
+def test_ambiguous_framing_ends_the_connection(red_and_blue: Gateway, name: str) -> None:
     """The test runs the audit's whole list: later bytes could be a hidden request."""
     with connected(red_and_blue) as connection:
         key = f"host: x\r\nauthorization: Bearer {red_and_blue.key}\r\n".encode()

@@ -230,7 +230,7 @@ def test_1_03_a_response_that_fails_at_once_is_tried_elsewhere(gateway: Gateway)
     assert [row["outcome"] for row in rows] == ["upstream_error", "ok"]
 
 
-def test_1_04_what_the_kernel_had_when_a_caller_left_is_metered(gateway: Gateway) -> None:
+def test_1_04_output_in_the_kernel_buffer_at_a_disconnect_is_metered(gateway: Gateway) -> None:
     """17,133 of 40,000 tokens were booked, and the rest was charged to other teams' unknown
     attempts.
     """

@@ -44,7 +44,7 @@ from tests.chaos.checker import Finding
 
 EVERY_S = 0.1
 CHUNK_BYTES = 256 * 1024
-MOST_TOLD = 50  # findings of a kind; the rest are counted
+MOST_PRINTED = 50  # findings of a kind; the rest are counted
 
 Place = tuple[str, int]  # an account, and when its period began, in seconds since 1970
 Attempt = tuple[UUID, int]
@@ -372,7 +372,7 @@ class Watch:
     watched: tuple[str, ...] = ()
     busiest: Snapshot | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    told: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    printed: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def run(self) -> None:
         """Watch until stopped."""
@@ -380,7 +380,7 @@ class Watch:
             due_s = time.monotonic() + EVERY_S
             self._look()
             while (left_s := due_s - time.monotonic()) > 0:
-                if not self._hear(left_s):
+                if not self._read_keys(left_s):
                     self._say(counts=self.counts, missed=self._missed())
                     return
 
@@ -393,8 +393,8 @@ class Watch:
         counts["busy"] += bool(snapshot.unwritten)
         counts["most_unwritten"] = max(counts["most_unwritten"], len(snapshot.unwritten))
         for finding in mistakes(snapshot):
-            self.told[finding.kind] += 1
-            if self.told[finding.kind] <= MOST_TOLD or self.told[finding.kind] % 100 == 0:
+            self.printed[finding.kind] += 1
+            if self.printed[finding.kind] <= MOST_PRINTED or self.printed[finding.kind] % 100 == 0:
                 self._say(at=snapshot.began_s, kind=finding.kind, detail=finding.detail)
         if snapshot.charged and (
             self.busiest is None or len(snapshot.unwritten) > len(self.busiest.unwritten)
@@ -404,14 +404,14 @@ class Watch:
     def _missed(self) -> list[str]:
         return ["nothing was seen to plant in"] if self.busiest is None else self_test(self.busiest)
 
-    def _hear(self, wait_s: float) -> bool:
+    def _read_keys(self, wait_s: float) -> bool:
         readable, _, _ = select.select([sys.stdin], [], [], wait_s)
         if not readable:
             return True
         line = sys.stdin.readline()
         if line.strip():
             self.watched = tuple(json.loads(line))
-            self.told.clear()
+            self.printed.clear()
         return bool(line)
 
     def _say(self, **members: object) -> None:

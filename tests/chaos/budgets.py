@@ -123,7 +123,7 @@ class Watcher:
 
     def __init__(self, fleet: Fleet) -> None:
         self._path = fleet.folder / "watcher.jsonl"
-        with self._path.open("wb") as said:
+        with self._path.open("wb") as output:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -136,7 +136,7 @@ class Watcher:
                 ],
                 cwd=REPOSITORY,
                 stdin=subprocess.PIPE,
-                stdout=said,
+                stdout=output,
             )
 
     @property
@@ -149,7 +149,7 @@ class Watcher:
         self._stdin.write(json.dumps([key_id_of(key) for key in keys]).encode() + b"\n")
         self._stdin.flush()
 
-    def said(self) -> list[dict[str, Any]]:
+    def output_lines(self) -> list[dict[str, Any]]:
         """Return its output so far."""
         return [json.loads(line) for line in self._path.read_text().splitlines()]
 
@@ -157,10 +157,10 @@ class Watcher:
         """Let it end; return its last words."""
         self._stdin.close()
         status = self._process.wait(30)
-        said = self.said()
+        output = self.output_lines()
         return (
-            said[-1]
-            if status == 0 and said and "counts" in said[-1]
+            output[-1]
+            if status == 0 and output and "counts" in output[-1]
             else {"counts": {}, "missed": ["it ended"]}
         )
 
@@ -249,11 +249,13 @@ class Run:
 
     def _check_refusal(self, one: Round, call: Call) -> None:
         """Postgres' own figures must say that there was no room."""
-        told = _FIGURES.search(call.message)
-        if call.code != "budget_exhausted" or told is None:
+        figures = _FIGURES.search(call.message)
+        if call.code != "budget_exhausted" or figures is None:
             self.result.demand(False, "refusal", f"{call.index}: 402 {call.code}: {call.message}")
             return
-        usd = {name: Fraction(figure.replace(",", "")) for name, figure in told.groupdict().items()}
+        usd = {
+            name: Fraction(figure.replace(",", "")) for name, figure in figures.groupdict().items()
+        }
         left = usd["limit"] - usd["spent"] - usd["held"]
         self.result.demand(
             left < usd["hold"] + CENTS_USD, "refusal", f"{one.account}: {call.message}"
@@ -372,7 +374,7 @@ async def run(result: Result, *, rounds: int, processes: int, callers: int) -> N
     with fleet:
         every = _rounds(fleet, rounds)
         fleet.start()
-        result.tell("the fleet is ready")
+        result.print_step("the fleet is ready")
         watcher, play = Watcher(fleet), Run(fleet, result, callers=callers)
         try:
             planted = every[rounds:]
@@ -382,7 +384,7 @@ async def run(result: Result, *, rounds: int, processes: int, callers: int) -> N
                 found = await play.close(one)
                 found += await play.probe(one) if not found else []
                 result.findings += found
-                result.tell(f"round {one.number}: {_said(one)}")
+                result.print_step(f"round {one.number}: {_round_text(one)}")
             await fleet.settled(len(fleet.attempts()))
             _judge(result, fleet, play, every[:rounds])
             ended_s = time.time()
@@ -423,7 +425,7 @@ def _rounds(fleet: Fleet, rounds: int) -> list[Round]:
     return every
 
 
-def _said(one: Round) -> str:
+def _round_text(one: Round) -> str:
     share = f"{one.spent_nusd / one.limit_nusd:.2%}"
     answers = ", ".join(f"{name} {times}" for name, times in one.answers.most_common())
     return f"{share} used, back after {one.back_after_s:.1f} s, {one.killed} killed; {answers}"
@@ -520,9 +522,9 @@ def _judge_accounts(
 def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ended_s: float) -> None:
     """Report the checker's findings from before any mistake was planted."""
     counts = Counter(last["counts"])
-    for said in watcher.said():
-        if "kind" in said and said["at"] < ended_s:
-            result.demand(False, f"watch: {said['kind']}", said["detail"])
+    for entry in watcher.output_lines():
+        if "kind" in entry and entry["at"] < ended_s:
+            result.demand(False, f"watch: {entry['kind']}", entry["detail"])
     took_ms = counts["took_ms"] / max(counts["snapshots"], 1)
     result.say(
         "snapshots of Postgres and journals, each took",
@@ -638,11 +640,11 @@ async def _plant(
             await task
             found = Counter(finding.kind for finding in await play.close(one))
         seen = Counter(
-            said["kind"]
-            for said in watcher.said()
-            if "kind" in said
-            and said["at"] >= began_s
-            and said["detail"].startswith(f"{one.account}:")
+            entry["kind"]
+            for entry in watcher.output_lines()
+            if "kind" in entry
+            and entry["at"] >= began_s
+            and entry["detail"].startswith(f"{one.account}:")
         )
         caught = {
             **{
@@ -661,7 +663,7 @@ async def _plant(
             "checker",
             f"{plant.name} was planted and not found; found: {dict(seen | found)}",
         )
-        result.tell(f"{plant.name}: {dict(seen)} {dict(found)}; {_said(one)}")
+        result.print_step(f"{plant.name}: {dict(seen)} {dict(found)}; {_round_text(one)}")
 
 
 @contextmanager

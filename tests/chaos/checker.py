@@ -422,14 +422,14 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
     ):
         return
     usage = call.usage
-    told = (
+    shown = (
         usage.get("prompt_tokens", usage.get("input_tokens")),
         usage.get("completion_tokens", usage.get("output_tokens")) or 0,
     )
-    if told != (last["input_tokens"], last["output_tokens"] or 0):
+    if shown != (last["input_tokens"], last["output_tokens"] or 0):
         verdict.find(
             "caller",
-            f"{where}: told {told}, booked {(last['input_tokens'], last['output_tokens'])}",
+            f"{where}: told {shown}, booked {(last['input_tokens'], last['output_tokens'])}",
         )
     cost = usage.get("cost_usd")
     if cost is not None and Decimal(str(cost)) != last["cost_usd"]:

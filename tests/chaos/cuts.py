@@ -147,11 +147,11 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         for cut in cuts:
             row = next(iter(events.get(cut.call.request_id, [])), None)
             if row is None and cut.call.request_id:
-                result.demand(False, "lost", f"{_where(cut)}: no event")
+                result.demand(False, "lost", f"{_cut_text(cut)}: no event")
             if row is not None:
                 sources[cut.side][f"{row['outcome']}/{row['usage_source']}"] += 1
                 for problem in _problems(cut, row):
-                    result.demand(False, "cut", f"{_where(cut)}: {problem}")
+                    result.demand(False, "cut", f"{_cut_text(cut)}: {problem}")
         for where, counted in sources.items():
             if counted:
                 result.say(
@@ -208,10 +208,10 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
     last = [usage for usage in recorded.usage if usage is not None][-1]
     if cut.side == "upstream":
         whole = recorded.whole_events(cut.at)
-        said = [usage for usage in recorded.usage[:whole] if usage is not None]
+        reported = [usage for usage in recorded.usage[:whole] if usage is not None]
         is_done = any(recorded.has_done[:whole])
-        is_final = bool(said) and (not recorded.is_running or whole >= len(recorded.events) - 1)
-        if not said and any(recorded.hints[:whole]):
+        is_final = bool(reported) and (not recorded.is_running or whole >= len(recorded.events) - 1)
+        if not reported and any(recorded.hints[:whole]):
             return
         if call.ending not in (("complete",) if is_done else ("error_event", "error")):
             yield f"its caller saw {call.ending} ({call.status} {call.code})"
@@ -219,16 +219,16 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
             yield f"outcome {row['outcome']}"
     else:
         # From the caller's bytes only relayed usage is certain; the gateway may have seen more.
-        said, is_final = [], row["usage_source"] == "provider"
+        reported, is_final = [], row["usage_source"] == "provider"
         if row["outcome"] not in ("ok", "client_gone"):
             yield f"outcome {row['outcome']}"
         if not recorded.is_running and row["usage_source"] != "provider":
             yield f"{row['usage_source']}: a paid answer goes on and must be read to its end"
     if is_final and (row["usage_source"] != "provider" or booked != last):
         yield f"booked {booked} {row['usage_source']}, the upstream said {last}"
-    elif said and not is_final and (row["usage_source"] != "derived" or booked != said[-1]):
-        yield f"booked {booked} {row['usage_source']}, the last running usage is {said[-1]}"
-    elif not said and not is_final and row["usage_source"] in ("provider", "none"):
+    elif reported and not is_final and (row["usage_source"] != "derived" or booked != reported[-1]):
+        yield f"booked {booked} {row['usage_source']}, the last running usage is {reported[-1]}"
+    elif not reported and not is_final and row["usage_source"] in ("provider", "none"):
         yield f"booked {booked} as {row['usage_source']} although nothing had been said"
     if (
         cut.side == "upstream"
@@ -292,7 +292,7 @@ def _name(case: str, side: str) -> str:
     return f"{Path(case).parent}-{Path(case).name}-{side}"
 
 
-def _where(cut: Cut) -> str:
+def _cut_text(cut: Cut) -> str:
     return (
         f"{cut.recorded.case} cut by the {cut.side} after {cut.at} of {cut.recorded.length} bytes"
     )

@@ -18,12 +18,12 @@ async def run(
     """Kill while callers ask, bring the killed back, then compare all books."""
     with Fleet(seed=result.seed, mix="faults", replicas=replicas, drain_s=5) as fleet:
         fleet.start()
-        result.tell("the fleet is ready")
+        result.print_step("the fleet is ready")
         load = Load(fleet=fleet, leave_share=0.06)
         async with asyncio.TaskGroup() as group:
             group.create_task(_kill_at_random(fleet, load, requests, kills))
             await load.crowd(requests, callers)
-            result.tell("the callers are done")
+            result.print_step("the callers are done")
         result.demand(
             await idle(fleet),
             "hanging",

@@ -245,7 +245,7 @@ async def run(result: Result, *, seconds: float, replicas: int, times: float) ->
     with fleet:
         alone = {team: fleet.new_keys(team, PROBES) for team in PROBE_TEAMS}
         fleet.start()
-        result.tell("the fleet is ready")
+        result.print_step("the fleet is ready")
         callers = Callers(fleet, fleet.keys)
         stressed, quiet = Probed(), Probed()
         begun_s = time.time() + 0.5
@@ -255,9 +255,9 @@ async def run(result: Result, *, seconds: float, replicas: int, times: float) ->
                     _press(callers, crowd, begun_s=begun_s, seconds=seconds, times=times)
                 )
             group.create_task(_probe_all(callers, stressed, alone, until_s=begun_s + seconds))
-        result.tell("the crowd is gone")
+        result.print_step("the crowd is gone")
         await _probe_all(callers, quiet, alone, until_s=time.time() + QUIET_S)
-        result.tell("the callers are done")
+        result.print_step("the callers are done")
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         await fleet.settled(sum(answer.status == 200 for answer in callers.answers))
         _judge(
@@ -312,7 +312,7 @@ async def _press(
 class Probed:
     """The times given to single callers, and their results."""
 
-    told: int = 0
+    returned: int = 0
     let_in: int = 0
     wrong: list[str] = field(default_factory=list)
     early: int = 0
@@ -358,7 +358,7 @@ async def _probe(
                 continue
         await asyncio.sleep(max(due_s - time.time(), 0) + GRACE_S)
         again = await callers.one(team, (process + 1) % processes, key=key, index=answer.index)
-        found.told += 1
+        found.returned += 1
         if again is not None and again.status == 200:
             found.let_in += 1
             await asyncio.sleep(rng.uniform(*PROBE_PAUSE_S))
@@ -581,21 +581,22 @@ def _judge(
     )
     for found, when in zip(probed, ("in the crowd", "when the crowd is gone"), strict=True):
         result.say(
-            f"alone under a limit, {when}: came when told, let in", f"{found.told}, {found.let_in}"
+            f"alone under a limit, {when}: came when told, let in",
+            f"{found.returned}, {found.let_in}",
         )
         result.say(
             "  came two seconds before, let in all the same",
             f"{found.early}, {len(found.too_dark)}",
         )
         result.demand(
-            found.told >= 20, "not fired", f"{when}: only {found.told} came back when told"
+            found.returned >= 20, "not fired", f"{when}: only {found.returned} came back when told"
         )
     for one in probed[1].wrong:
         result.demand(False, "retry-after", one)
     for one in probed[1].too_dark:
         result.demand(False, "retry-after", f"{one}, though nobody gave anything back")
     for one in [*probed[0].wrong, *probed[0].too_dark]:
-        result.tell(f"in the crowd: {one}")
+        result.print_step(f"in the crowd: {one}")
     missed = _self_test(admitted, callers.answers, span=span, replicas=replicas)
     result.say(
         "planted in the checker's input",

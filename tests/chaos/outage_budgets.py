@@ -64,7 +64,7 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
     )
     with fleet:
         fleet.start()
-        result.tell("the fleet is ready")
+        result.print_step("the fleet is ready")
         load, odd = Load(fleet=fleet, stream_share=0.3, kinds=COUNTABLE), Odd(fleet)
         await _ask(load, per_s, WARM_UP_S)
         await fleet.settled(_served(load))
@@ -81,14 +81,14 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
         before = len(load.calls)
         await asyncio.to_thread(fleet.postgres.stop)
         began_s = time.time()
-        result.tell("Postgres is away")
+        result.print_step("Postgres is away")
         asking = asyncio.create_task(odd.go_on())
         await _ask(load, per_s, away_s)
         asking.cancel()
-        told, during = await asyncio.to_thread(_told, fleet), load.calls[before:]
+        health, during = await asyncio.to_thread(_health, fleet), load.calls[before:]
         span = (began_s, time.time())
         await asyncio.to_thread(fleet.postgres.start)
-        result.tell("Postgres is back")
+        result.print_step("Postgres is back")
         took_s = await fleet.settled(_served(load), within_s=WRITTEN_WITHIN_S + 10, still_s=1)
         again_s = await _served_again(fleet, load, "search")
         await _ask(load, per_s, 3.0)
@@ -100,7 +100,7 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
         _judge_teams(result, during, began_s=began_s)
         _judge_limit(result, fleet, load.calls, span=span)
         odd.judge(result)
-        _judge_told(result, told, away_s=away_s)
+        _judge_health(result, health, away_s=away_s)
         _judge_return(result, fleet, took_s=took_s, again_s=again_s)
         await _judge_budgets(result, fleet)
         attempts, events = fleet.attempts(), fleet.events()
@@ -209,7 +209,7 @@ def _answers(calls: Sequence[Call]) -> str:
     return ", ".join(f"{name} {times:,}" for name, times in answers.most_common())
 
 
-def _told(fleet: Fleet) -> list[dict[str, Any]]:
+def _health(fleet: Fleet) -> list[dict[str, Any]]:
     """Readiness and metrics of each process, at the end of the outage."""
     found = []
     for replica in fleet.replicas:
@@ -230,8 +230,8 @@ def _told(fleet: Fleet) -> list[dict[str, Any]]:
     return found
 
 
-def _judge_told(result: Result, told: Sequence[dict[str, Any]], *, away_s: float) -> None:
-    for one in told:
+def _judge_health(result: Result, health: Sequence[dict[str, Any]], *, away_s: float) -> None:
+    for one in health:
         result.demand(
             one["status"] == 200,
             "outage",
@@ -250,7 +250,7 @@ def _judge_told(result: Result, told: Sequence[dict[str, Any]], *, away_s: float
         )
         result.demand((one["unwritten"] or 0) > 0, "outage", "no event is said to wait")
     shown = ", ".join(
-        f"{one['status']}, {one['age_s']:.0f} s, {one['unwritten']:.0f}" for one in told
+        f"{one['status']}, {one['age_s']:.0f} s, {one['unwritten']:.0f}" for one in health
     )
     result.say("at its end /readyz, age of the snapshot, events that wait", shown)
 

@@ -35,7 +35,7 @@ class Result:
         """Add a row."""
         self.rows.append((what, str(value)))
 
-    def tell(self, what: str) -> None:
+    def print_step(self, what: str) -> None:
         """Say on the way how far the run is."""
         print(f"  {time.monotonic() - self.began_s:6.1f} s  {what}", file=sys.stderr, flush=True)
 

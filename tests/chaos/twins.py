@@ -64,12 +64,12 @@ async def run(result: Result, *, pairs: int, kills: int, replicas: int) -> None:
     """All pairs while processes die, then the books, then pairs whose claims are thrown away."""
     with Fleet(seed=result.seed, mix="faults", replicas=replicas, drain_s=5) as fleet:
         fleet.start()
-        result.tell("the fleet is ready")
+        result.print_step("the fleet is ready")
         play = Play(fleet)
         async with asyncio.TaskGroup() as group:
             group.create_task(_kill_at_random(play, pairs, kills))
             await play.all(range(1, pairs + 1))
-        result.tell("the callers are done")
+        result.print_step("the callers are done")
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         attempts = fleet.attempts()
         await fleet.settled(len(attempts))

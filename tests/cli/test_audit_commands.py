@@ -76,7 +76,7 @@ def test_a_cut_off_end_is_found_against_a_kept_head(
         assert "it is missing: a head was kept of it" in ran.out
 
 
-def test_what_cannot_be_asked_is_said(applied: Cli, tmp_path: Path) -> None:
+def test_a_check_that_cannot_run_is_reported(applied: Cli, tmp_path: Path) -> None:
     """A check that did not run must not look like one that found nothing."""
     assert applied("audit", "verify", "--head", "7 abc").code == 2
     assert applied("audit", "verify", "--head-file", str(tmp_path / "none")).code == 2
@@ -91,7 +91,7 @@ def test_what_cannot_be_asked_is_said(applied: Cli, tmp_path: Path) -> None:
         assert "hunter2" not in ran.err
 
 
-def test_a_log_that_was_written_anew_says_how_much_is_wrong(
+def test_a_rewritten_log_shows_the_first_findings_and_a_count(
     applied: Cli, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     """A million lines of findings help no reader: the first are shown, the others counted."""
@@ -105,7 +105,7 @@ def test_a_log_that_was_written_anew_says_how_much_is_wrong(
     assert verdict["left_out"] > 1000
 
 
-def test_acts_are_listed_with_who_and_why(applied: Cli) -> None:
+def test_acts_are_listed_with_person_and_reason(applied: Cli) -> None:
     """An auditor's first question, in a form that a spreadsheet reads."""
     made = json.loads(
         applied.ok("key", "create", "payments", "--reason", "launch", "--format", "json")

@@ -274,7 +274,9 @@ def test_one_budget_is_shown_in_full(till: Cli, database: Database) -> None:
         ("zzz", 1, "tollgate budget list --all has all of them"),
     ],
 )
-def test_a_short_name_means_one_budget_or_none(till: Cli, name: str, code: int, words: str) -> None:
+def test_a_short_name_matches_one_budget_or_is_refused(
+    till: Cli, name: str, code: int, words: str
+) -> None:
     """Money must not go to the budget that somebody did not mean."""
     shown, granted = (
         till("budget", "show", name),
@@ -285,7 +287,7 @@ def test_a_short_name_means_one_budget_or_none(till: Cli, name: str, code: int, 
     assert words in (granted.out if code == 0 else granted.err)
 
 
-def test_a_grant_leaves_who_why_and_until_when(
+def test_a_grant_records_person_reason_and_end(
     till: Cli, database: Database, database_url: str
 ) -> None:
     """An auditor asks for it; and the granting person sees the change at once."""

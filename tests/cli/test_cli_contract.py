@@ -28,15 +28,15 @@ from gateway.settings import Settings
 from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
-NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1 has no listener
+CLOSED_URL = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1 has no listener
 NOT_BUILT = ("export", "engine", "rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:
-    return run_cli(lambda: build_toolbox(Settings(database_url=NOWHERE)), list(arguments))
+    return run_cli(lambda: build_toolbox(Settings(database_url=CLOSED_URL)), list(arguments))
 
 
-def test_help_is_a_tour_and_names_only_what_is_built(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_names_only_commands_that_exist(capfd: pytest.CaptureFixture[str]) -> None:
     """A command in the help that does not exist costs trust in all others."""
     assert without_database("--help") == 0
     text = capfd.readouterr().out
@@ -121,10 +121,10 @@ def test_exit_codes_tell_findings_from_faults(
 ) -> None:
     """CI must tell a rejected document from a database that is away."""
     assert without_database(*arguments) == code
-    said = capfd.readouterr()
-    assert (said.out + said.err).strip(), "no command ends without a word"
-    assert "Traceback" not in said.err
-    assert "hunter2" not in said.out + said.err, "a password must not reach a log"
+    printed = capfd.readouterr()
+    assert (printed.out + printed.err).strip(), "no command ends without a word"
+    assert "Traceback" not in printed.err
+    assert "hunter2" not in printed.out + printed.err, "a password must not reach a log"
 
 
 def test_debug_shows_the_traceback(
@@ -183,7 +183,7 @@ def test_an_apply_that_cannot_ask_applies_nothing(cli: Cli, policy_file: Path) -
     assert cli("policy", "show").code == 1
 
 
-def test_an_apply_shows_what_changes(applied: Cli, policy_file: Path) -> None:
+def test_an_apply_shows_the_changes(applied: Cli, policy_file: Path) -> None:
     """The admin confirms the difference."""
     policy_file.write_text(changed("data_class: internal", "data_class: public"))
     ran = applied("policy", "apply", str(policy_file), "--yes")
@@ -196,7 +196,7 @@ def test_an_apply_shows_what_changes(applied: Cli, policy_file: Path) -> None:
     ] == [2, 1]
 
 
-def test_a_rejected_document_changes_nothing_and_says_where(
+def test_a_rejected_document_changes_nothing_and_gives_the_line(
     applied: Cli, policy_file: Path
 ) -> None:
     """The gateway keeps the last good policy."""
@@ -404,7 +404,7 @@ def test_demo_data_is_seen_only_as_demo(applied: Cli) -> None:
     assert explained["route"] == event["route"]
 
 
-def test_doctor_tells_what_to_do(cli: Cli, policy_file: Path) -> None:
+def test_doctor_gives_the_next_step(cli: Cli, policy_file: Path) -> None:
     """One command for every person with an unknown problem."""
     checks = {row["check"]: row for row in json.loads(cli("doctor", "--format", "json").out)}
     assert checks["policy"]["status"] == "fail"
@@ -435,7 +435,7 @@ def test_the_dashboard_listens_here_unless_people_sign_in(
     """It shows every team's spend to whoever reaches it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    factory = lambda: build_toolbox(Settings(database_url=NOWHERE, dashboard_host="0.0.0.0"))  # noqa: E731
+    factory = lambda: build_toolbox(Settings(database_url=CLOSED_URL, dashboard_host="0.0.0.0"))  # noqa: E731
     assert run_cli(factory, ["dashboard"]) == 2
     assert [
         is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "10.0.0.1")
@@ -445,7 +445,7 @@ def test_the_dashboard_listens_here_unless_people_sign_in(
 def test_the_dashboard_gets_no_provider_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs one address, so it gets no more."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    monkeypatch.setenv("TOLLGATE_DATABASE_URL", NOWHERE)
+    monkeypatch.setenv("TOLLGATE_DATABASE_URL", CLOSED_URL)
     made = environment("postgresql://reader@localhost/x")
     assert made["TOLLGATE_REPORTS_URL"] == "postgresql://reader@localhost/x"
     assert not {"OPENAI_API_KEY", "TOLLGATE_DATABASE_URL"} & set(made)

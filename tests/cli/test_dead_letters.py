@@ -45,7 +45,7 @@ def spent_usd(cli: Cli) -> float:
     return float(sum(row["cost_usd"] for row in rows))
 
 
-def test_what_the_tables_can_hold_after_an_upgrade_is_booked_once(
+def test_events_that_the_upgraded_tables_accept_are_booked_once(
     cli: Cli, ledger: Ledger, database_url: str
 ) -> None:
     """A gateway was upgraded before its database: the attempts it served belong into the books all
@@ -114,13 +114,13 @@ def test_a_record_is_dismissed_with_a_reason_that_an_auditor_reads(
 
 
 @pytest.mark.parametrize(
-    ("letter", "code", "said"),
+    ("letter", "code", "message"),
     [("nonsense", 2, "is not a record's id"), (str(UUID(int=7, version=4)), 1, "waits")],
 )
 @pytest.mark.parametrize("command", ["retry", "dismiss"])
-def test_a_record_that_is_none_is_said(
-    cli: Cli, command: str, letter: str, code: int, said: str
+def test_an_unknown_record_is_reported(
+    cli: Cli, command: str, letter: str, code: int, message: str
 ) -> None:
     """A slip must not look like something done."""
     ran = cli("reconcile", command, letter, *(["--reason", "x"] if command == "dismiss" else []))
-    assert (ran.code, said in ran.err) == (code, True), ran
+    assert (ran.code, message in ran.err) == (code, True), ran

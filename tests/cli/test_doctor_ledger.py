@@ -56,9 +56,7 @@ def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
         assert (found[name]["status"], found[name]["what to do"]) == ("ok", ""), found[name]
 
 
-def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(
-    applied: Cli, database_url: str
-) -> None:
+def test_each_ledger_problem_is_named_with_its_runbook(applied: Cli, database_url: str) -> None:
     """A person woken by an alert finds the same problem here, and its page with the remedy."""
     now = datetime.now(UTC)
     database = Database(database_url)
@@ -88,11 +86,16 @@ def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(
             "'2026-11-01', now(), 1, 'redelivery', 'came again', 'x')"
         )
     found = checks(applied)
-    said = {name: (row["status"], row["finding"]) for name, row in found.items()}
-    assert said["unknown usage"] == ("warn", "1 of 2 attempts of the last hour are unknown (50.0%)")
-    assert said["partitions"] == ("warn", "1 event(s) in the default partition")
-    assert said["dead letters"][0] == said["conflicting events"][0] == said["writers"][0] == "warn"
-    assert said["roll-up"][0] == "ok"
+    shown = {name: (row["status"], row["finding"]) for name, row in found.items()}
+    assert shown["unknown usage"] == (
+        "warn",
+        "1 of 2 attempts of the last hour are unknown (50.0%)",
+    )
+    assert shown["partitions"] == ("warn", "1 event(s) in the default partition")
+    assert (
+        shown["dead letters"][0] == shown["conflicting events"][0] == shown["writers"][0] == "warn"
+    )
+    assert shown["roll-up"][0] == "ok"
     for name in ("unknown usage", "partitions", "dead letters", "conflicting events", "writers"):
         assert "docs/runbooks/" in found[name]["what to do"]
 
@@ -118,7 +121,7 @@ def test_an_entry_that_is_no_journal_is_named(applied: Cli) -> None:
     assert found["roll-up"]["status"] == "ok"
 
 
-def test_the_doctor_repeats_what_a_running_gateway_says_of_itself(
+def test_doctor_repeats_the_health_of_a_running_gateway(
     cli_at: Callable[[str], Cli], database_url: str, tmp_path: Any
 ) -> None:
     """Only that process knows its journal's age and its writer's lag."""

@@ -88,16 +88,16 @@ def test_a_rotation_never_lengthens_a_key(applied: Cli) -> None:
     assert new["replaced_until"] == old["expires_at"]
 
 
-def test_what_is_not_live_is_not_rotated(applied: Cli) -> None:
+def test_a_key_that_is_not_live_cannot_be_rotated(applied: Cli) -> None:
     """A rotation of a stopped key would hand out a working one."""
     paused, revoked, twice = created(applied), created(applied), created(applied)
     applied.ok("key", "pause", paused["key_id"])
     applied.ok("key", "revoke", revoked["key_id"])
     new = json.loads(applied.ok("key", "rotate", twice["key_id"], "--format", "json"))
-    for key, said in ((paused, "key resume"), (revoked, "is revoked"), (twice, new["key_id"])):
+    for key, message in ((paused, "key resume"), (revoked, "is revoked"), (twice, new["key_id"])):
         ran = applied("key", "rotate", key["key_id"])
         assert ran.code == 2
-        assert said in ran.err
+        assert message in ran.err
     assert applied("key", "rotate", "AAAAAAAAAA").code == 1
     assert applied("key", "rotate", paused["key_id"], "--overlap", "soon").code == 2
     assert len(listed(applied, "--all")) == 4
@@ -127,7 +127,7 @@ def test_a_revoked_key_comes_back_by_no_command(applied: Cli) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "revoke"])
-def test_a_key_that_is_not_there_is_said(applied: Cli, verb: str) -> None:
+def test_an_unknown_key_is_reported(applied: Cli, verb: str) -> None:
     """A typo in an incident must not look like success."""
     ran = applied("key", verb, "AAAAAAAAAA")
     assert ran.code == 1

@@ -73,7 +73,7 @@ def test_an_unknown_attempt_is_found_resolved_and_gone(cli: Cli, ledger: Ledger)
 @pytest.mark.parametrize(
     "amount", ["-1", "1e400", "nan", "inf", "0.0000000001", "9000000001", "a lot", "", "1,5"]
 )
-def test_an_amount_that_is_none_books_nothing(cli: Cli, ledger: Ledger, amount: str) -> None:
+def test_an_invalid_amount_books_nothing(cli: Cli, ledger: Ledger, amount: str) -> None:
     """A slip of the keyboard must not become money."""
     ledger.write([event(1, **UNKNOWN)])
     ran = cli("reconcile", "resolve", ID, f"--as={amount}", "--reason", "x")
@@ -88,7 +88,7 @@ def test_a_resolution_needs_a_reason(cli: Cli, ledger: Ledger) -> None:
     assert cli("reconcile", "resolve", ID, "--as", "zero").code == 2
 
 
-def test_more_than_was_held_is_booked_and_said(cli: Cli, ledger: Ledger) -> None:
+def test_an_amount_above_the_hold_is_booked_and_reported(cli: Cli, ledger: Ledger) -> None:
     """The hold is meant to be a bound: whoever sees it broken must hear of it."""
     ledger.write([event(1, **UNKNOWN)])
     ran = cli("reconcile", "resolve", ID, "--as", "$1", "--reason", "invoice")

@@ -59,7 +59,7 @@ def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(
     assert len(json.loads(applied.ok("policy", "history", "--format", "json"))) == 1
 
 
-def test_a_plan_puts_first_what_hurts(traffic: Cli, policy_file: Path) -> None:
+def test_a_plan_lists_the_most_harmful_change_first(traffic: Cli, policy_file: Path) -> None:
     """A team with live keys that is removed is the first line, not the last of sixty."""
     traffic.ok("key", "create", "search")
     document = "".join(
@@ -135,7 +135,7 @@ def test_an_export_is_the_file_byte_for_byte(cli: Cli, tmp_path: Path) -> None:
     assert cli("policy", "export", "7").code == 1
 
 
-def test_the_history_names_the_login_and_who_used_it(applied: Cli, database_url: str) -> None:
+def test_the_history_names_the_login_and_its_user(applied: Cli, database_url: str) -> None:
     """A shared login says little; the name at the terminal can be set by anyone: both are kept."""
     with psycopg.connect(database_url) as connection:
         (database,) = connection.execute("SELECT current_database()").fetchone() or ("",)
@@ -181,12 +181,12 @@ def worker(replica: str, version: int | None) -> ServingWorker:
     )
 
 
-def test_what_came_of_the_wait_is_said_in_one_line() -> None:
+def test_the_result_of_the_wait_is_printed_in_one_line() -> None:
     """Who lags is named: somebody has to go and look."""
     assert words([], [], 0.0).startswith("No gateway is running")
     assert words([worker("a", 3)], [], 0.31) == "Live on 1/1 replica in 0.3 s."
     behind = [worker("b", 2), worker("c", None)]
-    said = words([worker("a", 3), *behind], behind, 10.2)
-    assert said.startswith("Live on 1/3 replicas after 10 s. Behind: b (journal ")
-    assert "serves version 2; c (journal " in said
-    assert "has not reported its version" in said
+    line = words([worker("a", 3), *behind], behind, 10.2)
+    assert line.startswith("Live on 1/3 replicas after 10 s. Behind: b (journal ")
+    assert "serves version 2; c (journal " in line
+    assert "has not reported its version" in line

@@ -99,7 +99,7 @@ def test_an_override_wins_over_a_gpu_rate_and_not_over_the_policy(applied: Cli) 
     assert rate_of(applied, "partner", "input") == Decimal("0.80")
 
 
-def test_a_withdrawn_price_gives_way_to_what_was_below(applied: Cli) -> None:
+def test_a_withdrawn_price_uncovers_the_next_price(applied: Cli) -> None:
     """The end of a contract is an entry too."""
     listed = rate_of(applied, "gpt-eu", "input")
     applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2026-01-01")
@@ -154,7 +154,7 @@ def test_tiers_of_context_and_service_and_calls_are_added(applied: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (
             ("gpt-5.5", "--deployment", "gpt-eu", "--input", "1", "--output", "1"),
@@ -207,13 +207,13 @@ def test_tiers_of_context_and_service_and_calls_are_added(applied: Cli) -> None:
     ],
 )
 def test_a_price_that_cannot_be_one_is_refused(
-    applied: Cli, database_url: str, arguments: tuple[str, ...], code: int, said: str
+    applied: Cli, database_url: str, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     """It could never be edited, so nothing half is ever written."""
     before = entries(database_url)
     ran = applied(*ADD, *arguments)
     assert (ran.code, entries(database_url)) == (code, before)
-    assert said in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.parametrize("missing", ["--source", "--reason"])
@@ -239,7 +239,7 @@ def test_an_embedding_needs_no_output_rate(applied: Cli, policy_file: Path) -> N
     assert rate_of(applied, "partner", "input") == Decimal("0.1")
 
 
-def test_a_stand_in_is_said_to_be_one(applied: Cli, policy_file: Path) -> None:
+def test_a_stand_in_price_is_marked_as_one(applied: Cli, policy_file: Path) -> None:
     """A reader of the list must see the invented price until a real one is entered."""
     document = changed("price: {input", "stand_in_price: {input")
     policy_file.write_text(document)
@@ -291,7 +291,7 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
     assert [row["kind"] for row in rows] == ["input", "output"]
 
 
-def test_a_model_of_the_list_is_shown_though_nobody_uses_it(cli: Cli) -> None:
+def test_an_unused_model_of_the_list_is_shown(cli: Cli) -> None:
     """Before there is a policy, to see its cost."""
     shown = json.loads(
         cli.ok("price", "show", "o3", "--at", "2025-05-01", "-f", "json"), parse_float=Decimal
@@ -307,7 +307,7 @@ def test_a_model_of_the_list_is_shown_though_nobody_uses_it(cli: Cli) -> None:
     assert (ran.code, "No deployment and no model" in ran.err) == (1, True)
 
 
-def test_a_models_maker_is_shown_before_those_who_resell_it(cli: Cli) -> None:
+def test_a_models_maker_is_shown_before_its_resellers(cli: Cli) -> None:
     """github-copilot/gpt-5.5 filled the first screen, and OpenAI's own price came below it."""
     ran = cli("price", "show", "gpt-5.5")
     shown = [line.split()[1] for line in ran.out.splitlines() if line.startswith("name ")]

@@ -51,7 +51,7 @@ def test_a_limit_cuts_every_report_and_says_so(cli: Cli, database: Database) -> 
     assert (past["rows"], past["notes"][0]) == ([], "No rows here; there are 5.")
 
 
-def test_a_page_of_unsettled_attempts_says_what_it_leaves_out(cli: Cli, database: Database) -> None:
+def test_a_page_of_unsettled_attempts_counts_the_omitted_rows(cli: Cli, database: Database) -> None:
     """Its page ended after 100 rows as if there were no others."""
     Ledger(database).write([event(number, cost_nusd=None, held_nusd=50) for number in range(1, 4)])
     page = json.loads(cli.ok("report", "unsettled", "--format", "json", "--limit", "2"))

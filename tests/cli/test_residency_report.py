@@ -91,7 +91,7 @@ def test_an_attempt_outside_is_the_first_thing_to_be_read(
     assert report["Outside of the rules"][0]["why"] == "class:restricted/self_hosted"
 
 
-def test_what_cannot_be_verified_is_no_pass(applied: Cli, write: Callable[..., None]) -> None:
+def test_an_unverifiable_record_does_not_pass(applied: Cli, write: Callable[..., None]) -> None:
     """A record that does not match its policy's hash proves nothing."""
     write(1, decision={"policy": "f" * 64, "candidates": []})
     ran = applied(*ASKED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.cli.up.tour import _tokens
 
 
-def test_what_a_provider_does_not_report_is_left_out() -> None:
+def test_figures_that_a_provider_does_not_report_are_left_out() -> None:
     """ "None of them reasoning" looked like a count."""
     assert (
         _tokens({"input_tokens": 10, "output_tokens": 20, "reasoning_tokens": None})

@@ -73,7 +73,7 @@ def test_the_grant_asked_for_lets_the_request_pass(
     spent_nusd=st.integers(0, MOST_NUSD),
     hold_nusd=st.integers(1, MOST_NUSD),
 )
-def test_a_grant_covers_what_is_missing_and_is_short_to_type(
+def test_a_suggested_grant_covers_the_shortfall_in_few_digits(
     limit_nusd: int, spent_nusd: int, hold_nusd: int
 ) -> None:
     """No more than two digits besides zeros, and never less than the shortfall."""
@@ -90,7 +90,7 @@ def test_the_figures_of_the_audit_give_a_grant_that_can_be_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent_nusd", "hold_nusd", "said"),
+    ("spent_nusd", "hold_nusd", "message"),
     [
         (
             89_800_000,
@@ -107,9 +107,9 @@ def test_the_figures_of_the_audit_give_a_grant_that_can_be_typed() -> None:
     ],
 )
 def test_a_refusal_does_not_round_its_reason_away(
-    spent_nusd: int, hold_nusd: int, said: str
+    spent_nusd: int, hold_nusd: int, message: str
 ) -> None:
     """`$0.09 limit, $0.09 spent` looked like a budget used up to the cent (checks, not defects,
     bullet 2).
     """
-    assert said in refusal(90_000_000, spent_nusd=spent_nusd, hold_nusd=hold_nusd)
+    assert message in refusal(90_000_000, spent_nusd=spent_nusd, hold_nusd=hold_nusd)

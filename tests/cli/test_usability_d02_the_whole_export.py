@@ -44,7 +44,7 @@ def test_a_limit_still_cuts_a_page(filled: Cli) -> None:
     )  # the head, 100 rows and the total
 
 
-def test_an_export_is_a_whole_document_where_nothing_matches(filled: Cli) -> None:
+def test_an_export_without_rows_is_a_complete_document(filled: Cli) -> None:
     """An empty month must stay readable for the program behind it."""
     assert (
         json.loads(filled.ok("report", "events", "--month", "2020-01", "--format", "json"))["rows"]

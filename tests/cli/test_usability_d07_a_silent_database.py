@@ -36,11 +36,11 @@ def test_a_command_says_that_it_waits_and_gives_up(tmp_path: Path) -> None:
 
 def test_a_command_that_prints_is_left_alone() -> None:
     """Progress of its own is enough; a second voice in between would only disturb."""
-    heard: list[str] = []
+    written: list[str] = []
 
     class Stream:
         def write(self, text: str) -> int:
-            heard.append(text)
+            written.append(text)
             return len(text)
 
         def flush(self) -> None:
@@ -54,8 +54,8 @@ def test_a_command_that_prints_is_left_alone() -> None:
         with heartbeat(["serve"], silent_s=0.001):
             assert isinstance(sys.stdout, Stream)
         with heartbeat(["report", "spend"], silent_s=0.001):
-            while not any("Still working" in text for text in heard):
+            while not any("Still working" in text for text in written):
                 time.sleep(0.001)
     finally:
         sys.stdout, sys.stderr = before
-    assert heard[0] == "a row"
+    assert written[0] == "a row"

@@ -76,7 +76,7 @@ def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_shown_with_what_its_variable_takes(
+def test_a_wrong_value_is_shown_with_the_accepted_values(
     tmp_path: Path, variable: str, value: str, sentence: str
 ) -> None:
     """The words were pydantic's, without the value; a list that was no JSON was called a fault of

@@ -97,7 +97,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
-def test_the_page_shows_what_the_report_says(
+def test_the_page_shows_the_figures_of_the_report(
     address: str,
     browser: webdriver.Chrome,
     database_url: str,

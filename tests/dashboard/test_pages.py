@@ -131,7 +131,7 @@ def test_no_data_yet_shows_how_to_send_the_first_request(look: Open) -> None:
     assert "tollgate demo-data" in texts(look(data="demo"))
 
 
-def test_a_database_that_is_away_is_said_with_what_to_do(look: Open) -> None:
+def test_an_unreachable_database_is_reported_with_its_remedy(look: Open) -> None:
     """No figure rather than a wrong one, and the remedy beside it."""
     app = look("postgresql://nobody@127.0.0.1:9/none")
     assert not app.exception
@@ -188,17 +188,17 @@ def test_a_receipt_shows_price_source_and_arithmetic(look: Open, write: Write) -
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [("", "Enter the"), ("x", "not a request id"), (str(request_id(9)), "No such")],
 )
 def test_a_receipt_that_cannot_be_found_says_why(
-    look: Open, write: Write, typed: str, said: str
+    look: Open, write: Write, typed: str, message: str
 ) -> None:
     """A typo, an unknown id and no id are three things."""
     write(event(1))
     app = page(look, receipt_page, request=typed)
     assert not app.exception
-    assert said in texts(app)
+    assert message in texts(app)
 
 
 @pytest.mark.parametrize(

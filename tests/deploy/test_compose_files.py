@@ -68,7 +68,7 @@ def test_the_services_use_known_attributes_of_the_right_shape() -> None:
         assert {"test"} <= set(service.get("healthcheck", {"test": []})), name
 
 
-def test_what_a_service_waits_for_exists_and_can_come() -> None:
+def test_every_dependency_of_a_service_exists_and_can_start() -> None:
     """Waiting for the health of a service without a health check never ends."""
     for name, service in SERVICES.items():
         for other, how in service.get("depends_on", {}).items():
@@ -181,7 +181,7 @@ def test_every_build_names_a_stage_of_the_dockerfile() -> None:
         assert (context / build["dockerfile"]).is_file()
 
 
-def test_what_the_dockerfile_copies_is_in_its_context() -> None:
+def test_every_path_that_the_dockerfile_copies_is_in_its_context() -> None:
     """The context leaves everything out except the paths that .dockerignore lets in again."""
     let_in = {
         line[1:]

@@ -56,7 +56,7 @@ def test_it_refuses_to_show_itself_to_a_network_without_sign_in(
     assert "--insecure-local" in done.stderr
 
 
-def test_it_listens_beyond_loopback_when_told_to(database_url: str, tmp_path: Path) -> None:
+def test_it_listens_beyond_loopback_when_configured(database_url: str, tmp_path: Path) -> None:
     """As the compose file does: inside a container loopback is unreachable."""
     port = free_port()
     process = subprocess.Popen(

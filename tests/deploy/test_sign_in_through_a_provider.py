@@ -105,7 +105,7 @@ def provider() -> Iterator[str]:
     server.server_close()
 
 
-def test_people_sign_in_where_the_app_has_the_allowed_variables_alone(
+def test_people_sign_in_when_the_app_has_only_the_allowed_variables(
     provider: str, database_url: str, tmp_path: Path
 ) -> None:
     """From the button's address through the provider and back, until the app knows who it is."""

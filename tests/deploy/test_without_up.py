@@ -173,7 +173,7 @@ def test_the_image_holds_the_gateway_and_nothing_else(image: Image) -> None:
     assert image.run("tollgate", "--version").startswith("tollgate ")
 
 
-def test_without_a_database_it_says_what_is_missing(image: Image, tmp_path: Path) -> None:
+def test_without_a_database_it_names_the_missing_setting(image: Image, tmp_path: Path) -> None:
     """The embedded Postgres is not in the image, so the first mistake is to forget the address."""
     done = subprocess.run(
         [image.binaries / "tollgate", "db", "check"],

@@ -160,7 +160,7 @@ def test_sdk_usage_equals_the_row_and_the_engines_counters(
     assert usage is not None
     assert usage.completion_tokens_details is not None
     assert usage.prompt_tokens_details is not None
-    said = (
+    shown = (
         usage.prompt_tokens,
         usage.prompt_tokens_details.cached_tokens,
         usage.completion_tokens,
@@ -169,7 +169,7 @@ def test_sdk_usage_equals_the_row_and_the_engines_counters(
     kept = tuple(
         event[f"{kind}_tokens"] for kind in ("input", "cached_input", "output", "reasoning")
     )
-    assert said == kept
+    assert shown == kept
     grown = {name: count - before[name] for name, count in counters(road).items()}
     assert grown == {COUNTERS[0]: event["input_tokens"], COUNTERS[1]: event["output_tokens"]}
     assert (event["usage_source"], event["outcome"], event["streamed"]) == (

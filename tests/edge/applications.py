@@ -71,13 +71,13 @@ class Held(Echo):
         super().__init__()
         self.go = asyncio.Event()
         self.begun: list[bytes] = []
-        self.told: list[bytes] = []
+        self.disconnected: list[bytes] = []
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """Begin an answer, and record in `told` each request whose caller left."""
+        """Begin an answer, and record in `disconnected` each request whose caller left."""
         body = await exchange.body(limit_bytes=LIMIT_BYTES)
         self.begun.append(body)
-        exchange.on_leaving = lambda: self.told.append(body)
+        exchange.on_leaving = lambda: self.disconnected.append(body)
         try:
             exchange.start(200, [])
             await exchange.send(b"begun")

@@ -48,7 +48,7 @@ def statuses(line: Line) -> list[int]:
 
 
 @pytest.mark.parametrize("name", WELL_FORMED)
-async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
+async def test_a_request_parses_the_same_however_it_is_split(name: str) -> None:
     """The network may cut at any byte, and on one connection our own requests may follow
     FastAPI's.
     """
@@ -73,7 +73,7 @@ async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
+async def test_malformed_bytes_are_refused_however_they_are_split(name: str) -> None:
     """The server answers 400 once and closes: later bytes could belong to the request, or hide
     another one.
     """
@@ -96,7 +96,7 @@ async def test_small_chunks_are_refused() -> None:
     assert app.requests == [(CHAT, b" " * 1000)]
 
 
-async def test_what_the_network_cuts_is_no_chunk() -> None:
+async def test_a_network_packet_is_not_counted_as_a_chunk() -> None:
     """An honest caller's packets may be as small as they like."""
     body = b" " * 2 * MAX_FRAMING_BYTES
     app, _ = await exchanged(START + b"content-length: %d\r\n\r\n" % len(body) + body, size=1)

@@ -16,7 +16,7 @@ def test_the_same_seed_teaches_the_same_lessons() -> None:
     assert list(training_lines(3, 200)) != list(training_lines(4, 200))
 
 
-def test_every_answer_ends_and_thinks_exactly_where_the_prompt_lets_it() -> None:
+def test_every_answer_ends_and_thinks_only_when_the_prompt_allows_it() -> None:
     """A lesson without its end teaches the model never to stop; thinking twice would be counted
     twice.
     """
@@ -53,7 +53,7 @@ def test_all_kinds_of_chat_are_taught() -> None:
         assert part in lessons
 
 
-def test_the_exam_covers_what_the_gateway_is_tested_with() -> None:
+def test_the_exam_covers_the_features_of_the_gateway_tests() -> None:
     """Counting, thinking, not thinking, tools and the end mark are the assumptions of other
     tests.
     """

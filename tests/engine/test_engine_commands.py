@@ -80,7 +80,7 @@ def test_bad_arguments_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> Non
     assert engine(tmp_path, *arguments).returncode == 2
 
 
-def test_model_says_where_the_shipped_one_is_and_trains_nothing(tmp_path: Path) -> None:
+def test_model_prints_the_path_of_the_shipped_model_and_trains_nothing(tmp_path: Path) -> None:
     """Earlier releases trained here for minutes: the same command now answers at once, with nothing
     installed.
     """
@@ -101,7 +101,7 @@ def test_a_bad_port_setting_hurts_serve_alone_and_is_named(tmp_path: Path) -> No
     assert "TOLLGATE_ENGINE_PORT" in refused.stderr
 
 
-def test_status_of_an_empty_home_says_what_to_run(tmp_path: Path) -> None:
+def test_status_of_an_empty_home_gives_the_next_command(tmp_path: Path) -> None:
     """Nothing installed is a state, not an error."""
     shown = engine(tmp_path / "absent", "status")
     assert shown.returncode == 0

@@ -31,7 +31,7 @@ AVX512 = AVX2 | {"avx512f", "avx512_vnni"}
         (AVX2, "avx512", "float32"),  # the variable cannot add features that the CPU lacks
     ],
 )
-def test_bfloat16_is_chosen_only_where_it_is_native(
+def test_bfloat16_is_chosen_only_if_it_is_native(
     flags: frozenset[str], aten_capability: str | None, expected: NumberFormat
 ) -> None:
     """Emulated, a matrix product takes 15 times as long; a larger CPU can simulate a smaller
@@ -56,7 +56,7 @@ def test_this_machine_with_avx2_alone_simulated_calculates_in_float32() -> None:
     assert cpu.number_format_here({}) == cpu.number_format(cpu.flags_here(), None)
 
 
-def test_vllm_is_told_float32_and_left_alone_otherwise(tmp_path: Path) -> None:
+def test_vllm_gets_a_dtype_only_for_float32_on_a_cpu(tmp_path: Path) -> None:
     """With native bfloat16, the model's own format is right; the person's own --dtype always
     wins.
     """

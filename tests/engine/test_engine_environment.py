@@ -77,7 +77,7 @@ def test_locks_name_no_index_and_no_folder(device: Device, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", LOCKED_PYTHONS)
-def test_the_cpu_lock_leaves_out_what_breaks_or_wastes(python: str) -> None:
+def test_the_cpu_lock_omits_broken_and_useless_packages(python: str) -> None:
     """torchvision and torchaudio come as CUDA builds and break the import of vLLM; triton is a
     gigabyte of nothing.
     """
@@ -157,7 +157,7 @@ def test_setup_looks_on_the_path_and_then_in_pyenv(tmp_path: Path) -> None:
     )
 
 
-def test_no_python_with_a_lock_is_said_with_all_that_would_do(tmp_path: Path) -> None:
+def test_without_a_locked_python_every_usable_version_is_listed(tmp_path: Path) -> None:
     """A newcomer with only Python 3.10 or 3.15 must learn which one to install."""
     running = a_python(tmp_path, "running", "echo 3.15")
     variables = {"PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path / "none")}
@@ -190,7 +190,7 @@ def test_pip_output_counts_packages_and_bytes() -> None:
     assert output.is_installing
 
 
-def test_pip_errors_are_told_without_the_noise() -> None:
+def test_pip_errors_are_reported_without_the_noise() -> None:
     """The reason stands in one line among hundreds."""
     output = fed(PIP_SAYS + "ERROR: No matching distribution found for torch==2.13.0+cpu\nnoise\n")
     assert output.errors() == "ERROR: No matching distribution found for torch==2.13.0+cpu"
@@ -262,7 +262,7 @@ def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     assert subprocess.run(other, check=False).returncode == 0
 
 
-def test_a_failing_step_says_what_the_program_said() -> None:
+def test_a_failing_step_prints_the_programs_last_lines() -> None:
     """The last lines of the failed program have the reason."""
     with pytest.raises(EngineError, match=r"It broke:\nno such thing"):
         environment._run_or_raise(

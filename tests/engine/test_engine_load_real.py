@@ -59,13 +59,13 @@ def core_of(engine: RunningEngine) -> int:
     names: dict[int, str] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            said = dict(
+            fields = dict(
                 line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line
             )
             names[int(status.parent.name)] = (status.parent / "cmdline").read_text()
         except OSError:
             continue
-        parents[int(said["Pid"])] = int(said["PPid"])
+        parents[int(fields["Pid"])] = int(fields["PPid"])
 
     def is_below(pid: int) -> bool:
         return pid == engine.process.pid or (pid in parents and is_below(parents[pid]))
@@ -111,7 +111,7 @@ def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
     assert load.block_size in (16, 128)
 
 
-def test_an_answer_says_how_busy_its_engine_is_and_what_it_waited(engine: RunningEngine) -> None:
+def test_an_answer_reports_its_engines_load_and_its_own_wait(engine: RunningEngine) -> None:
     """The header costs nothing, and the wait in the engine separates its queue from its model."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
     request = urllib.request.Request(
@@ -129,7 +129,7 @@ def test_an_answer_says_how_busy_its_engine_is_and_what_it_waited(engine: Runnin
     assert 0 < queue_s < 5
 
 
-async def test_a_hung_core_is_told_from_a_busy_one(engine: RunningEngine) -> None:
+async def test_a_hung_core_is_distinguished_from_a_busy_one(engine: RunningEngine) -> None:
     """Its web server answers all the while, /health with 200: only the figures stand still."""
     loads = EngineLoads(
         policy=lambda: factories.version(factories.policy(deployment_of(engine))),

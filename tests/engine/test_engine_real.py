@@ -114,7 +114,7 @@ def test_completion_tokens_are_thinking_marks_answer_and_end(engine: RunningEngi
 @pytest.mark.parametrize(
     "text", ["Hello", "What is 7 + 5?", "Count down from 3", "What is the capital of France?"]
 )
-def test_it_thinks_unless_told_not_to(engine: RunningEngine, text: str) -> None:
+def test_it_thinks_unless_thinking_is_turned_off(engine: RunningEngine, text: str) -> None:
     """Reasoning tokens are billed; both cases must be there at will."""
     thinking, plain = (
         engine.ask(text),
@@ -147,7 +147,7 @@ def test_repeated_prefixes_show_as_cached_tokens(engine: RunningEngine) -> None:
     assert details["cached_tokens"] % 128 == 0
 
 
-def test_the_template_writes_what_the_model_was_taught() -> None:
+def test_the_template_writes_the_format_of_the_training_data() -> None:
     """The lessons are written by Python and the prompts by Jinja; a difference costs quality that
     no error shows.
     """

@@ -67,8 +67,8 @@ def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
     ]
     argv += ["--steps", "2", "--seconds", "600", "--number-format", "float32"]
     trained = subprocess.run(argv, capture_output=True, text=True, check=True)
-    (told,) = [json.loads(line) for line in trained.stdout.splitlines() if line.startswith("{")]
-    assert [answer["number_format"] for answer in told["answers"]] == ["float32", "bfloat16"]
+    (report,) = [json.loads(line) for line in trained.stdout.splitlines() if line.startswith("{")]
+    assert [answer["number_format"] for answer in report["answers"]] == ["float32", "bfloat16"]
     written, shipped = ({path.name for path in folder.iterdir()} for folder in (out, model.TINY))
     assert written == shipped - {model.STAMP}
     for name in (

@@ -179,7 +179,7 @@ def test_with_an_engine_elsewhere_the_platform_does_not_matter() -> None:
     assert preflighted("--no-engine", before=("setarch", "i686")).returncode == 0
 
 
-def test_platforms_are_told_apart() -> None:
+def test_each_platform_without_an_engine_has_its_own_reason() -> None:
     """Only platforms with locked wheels have an engine; each other platform gets its reason."""
     glibc = ("glibc", "2.36")
     assert preflight.platform_problem("Linux", "x86_64", glibc) == ""
@@ -190,7 +190,7 @@ def test_platforms_are_told_apart() -> None:
     )
 
 
-def test_a_taken_port_is_said_with_its_owner_and_a_command_that_works() -> None:
+def test_a_taken_port_is_reported_with_its_owner_and_a_working_command() -> None:
     """8080 is llama.cpp's usual port as well as ours; its owner wants it metered, not stopped."""
     with serving() as port:
         done = preflighted(TOLLGATE_PORT=str(port))
@@ -289,7 +289,7 @@ def test_a_folder_of_somebody_else_is_found_before_anything_is_downloaded(tmp_pa
 
 
 @pytest.mark.parametrize(("gigabytes", "status"), [(2.0, FAIL), (3.5, WARN), (8.0, OK)])
-def test_memory_is_compared_with_what_was_measured(gigabytes: float, status: str) -> None:
+def test_memory_is_compared_with_the_measured_need(gigabytes: float, status: str) -> None:
     """Less ends in a kill by the kernel, minutes later and without a word."""
     assert preflight.memory_check(round(gigabytes * 1e9)).status == status
 

@@ -28,8 +28,8 @@ class PostgresGate:
         self._target = f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}"
         self._folder = Path(tempfile.mkdtemp(prefix="tollgate-gate-", dir="/tmp"))
         self.url = urlunsplit(parts._replace(query=f"host={self._folder}&port={PORT}"))
-        self._lock, self._wires, self._is_dumb = Lock(), list[socket.socket](), False
-        self._is_mute = False
+        self._lock, self._wires, self._is_unanswering = Lock(), list[socket.socket](), False
+        self._answers_only_logins = False
         self._frozen: frozenset[socket.socket] = frozenset()
         self._listener: socket.socket | None = None
         self.open()
@@ -48,15 +48,20 @@ class PostgresGate:
             self._listener = None
             (self._folder / f".s.PGSQL.{PORT}").unlink()
         with self._lock:
-            wires, self._wires, self._is_dumb, self._is_mute = self._wires, [], False, False
+            wires, self._wires, self._is_unanswering, self._answers_only_logins = (
+                self._wires,
+                [],
+                False,
+                False,
+            )
             self._frozen = frozenset()
         for wire in wires:
             _end(wire)
 
-    def hang(self) -> None:
+    def accept_without_answering(self) -> None:
         """Accept connections and never answer, like a host that hangs."""
         self.shut()
-        self._is_dumb = True
+        self._is_unanswering = True
         self._listen()
 
     def freeze(self) -> None:
@@ -67,10 +72,10 @@ class PostgresGate:
         with self._lock:
             self._frozen = self._frozen | frozenset(self._wires)
 
-    def mute(self) -> None:
+    def answer_logins_only(self) -> None:
         """Accept logins and answer no query, like a pooler whose server is frozen."""
         self.freeze()
-        self._is_mute = True
+        self._answers_only_logins = True
 
     def close(self) -> None:
         """Shut the gate and delete its socket."""
@@ -89,7 +94,7 @@ class PostgresGate:
                 client, _ = listener.accept()
                 with self._lock:
                     self._wires.append(client)
-                if not self._is_dumb:
+                if not self._is_unanswering:
                     self._join(client)
 
     def _join(self, client: socket.socket) -> None:
@@ -99,7 +104,9 @@ class PostgresGate:
             self._wires.append(server)
         for one, other in ((client, server), (server, client)):
             Thread(
-                target=self._pump, args=(one, other, self._is_mute and other is client), daemon=True
+                target=self._pump,
+                args=(one, other, self._answers_only_logins and other is client),
+                daemon=True,
             ).start()
 
     def _pump(self, one: socket.socket, other: socket.socket, ends_with_login: bool) -> None:

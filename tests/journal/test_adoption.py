@@ -114,7 +114,7 @@ def test_a_journal_that_is_not_finished_is_found_again(
     second.release()
 
 
-def test_where_there_is_no_journal_there_is_nothing_to_adopt(root: Path) -> None:
+def test_a_volume_without_journals_has_nothing_to_adopt(root: Path) -> None:
     """The first start on a new volume."""
     assert adopt_free(root) == []
     assert journals_on(root) == []
@@ -167,7 +167,7 @@ def test_a_directory_without_records_is_adopted_and_removed(
     assert journals_on(root) == []
 
 
-def test_what_is_no_journal_is_left_alone(root: Path, make_journal: MakeJournal) -> None:
+def test_other_directory_entries_are_left_alone(root: Path, make_journal: MakeJournal) -> None:
     """Other entries there are not ours to open or delete."""
     left_behind(make_journal)
     (root / "lost+found").mkdir()
@@ -214,7 +214,9 @@ def test_every_bit_of_a_progress_note_counts(make_journal: MakeJournal, root: Pa
             found.release()
 
 
-def test_a_progress_note_of_another_journal_is_none(make_journal: MakeJournal, root: Path) -> None:
+def test_a_progress_note_of_another_journal_is_ignored(
+    make_journal: MakeJournal, root: Path
+) -> None:
     """Files copied between directories must not charge anybody."""
     other = make_journal()
     other.note_progress(b"other")
@@ -352,7 +354,7 @@ def test_damage_that_cannot_be_copied_is_kept_whole(
     os.close(os.open(kept / "lock", os.O_RDONLY))
 
 
-def test_an_entry_that_is_no_journal_is_left_and_keeps_none_from_being_taken(
+def test_other_entries_do_not_keep_journals_from_being_adopted(
     make_journal: MakeJournal, root: Path
 ) -> None:
     """A file in place of a directory; a journal may also be named that is not to be read again."""

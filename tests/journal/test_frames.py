@@ -43,7 +43,7 @@ def frames_of(data: bytes, seed: int = SEED) -> list[Frame | Gap]:
 
 
 @given(records=records, spare=st.integers(0, 40))
-def test_what_is_written_is_read(
+def test_written_records_are_read_back_in_order(
     records: list[tuple[FrameKind, tuple[UUID, int], bytes]], spare: int
 ) -> None:
     """For any payloads: records come back whole, in order, and the space behind them is nothing."""
@@ -86,7 +86,7 @@ def test_a_hole_of_zeros_hides_nothing_behind_it() -> None:
     assert [type(item) for item in found] == [Frame, Gap, Frame]
 
 
-def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
+def test_a_false_frame_start_is_skipped() -> None:
     """Damage may leave the first bytes of a frame whole: the search goes on behind them."""
     frame = encode(FrameKind.SETTLEMENT, key(1), b"paid", seed=SEED)
     for junk in (frame[:7], FRAME_MAGIC * 3, frame[:-1] + b"!", b"x" + frame[:20] + FRAME_MAGIC):
@@ -98,7 +98,7 @@ def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
         ]
 
 
-def test_a_frame_of_another_segment_is_none_here() -> None:
+def test_a_frame_of_another_segment_is_ignored() -> None:
     """A copied or recycled file must not book old events again."""
     frame = encode(FrameKind.SETTLEMENT, key(1), b"paid", seed=segment_seed(JOURNAL, 2))
     assert frames_of(frame) == [Gap(0, len(frame), is_tail=True)]

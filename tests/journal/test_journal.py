@@ -110,7 +110,7 @@ async def test_an_acknowledgement_covers_the_segment_before(make_journal: MakeJo
     assert {path.stat().st_ino for path in begun} == synced
 
 
-async def test_a_caller_who_left_disturbs_nobody(make_journal: MakeJournal) -> None:
+async def test_a_cancelled_wait_does_not_disturb_its_group(make_journal: MakeJournal) -> None:
     """A cancelled wait must not take the others of its group with it."""
     journal = make_journal()
     gone, staying = journal.intend(key(1), b"a"), journal.intend(key(2), b"b")
@@ -234,7 +234,7 @@ async def test_an_attempt_settles_once_and_only_after_its_intent(make_journal: M
     assert list(journal.open_keys()) == [key(2)]
 
 
-async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(
+async def test_a_full_journal_refuses_intents_and_settles_admitted_ones(
     make_journal: MakeJournal,
 ) -> None:
     """A request in flight must be booked in any state of the disk; a new one can come later."""
@@ -278,7 +278,7 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(
     assert list(journal.open_keys()) == staying
 
 
-async def test_a_settlement_longer_than_its_reservation_takes_what_is_spare(root: Path) -> None:
+async def test_a_settlement_longer_than_its_reservation_uses_spare_space(root: Path) -> None:
     """Bounded: without spare space the caller shortens it, and the reserved length always fits."""
     # Segments whose records may be longer than an intent and SETTLEMENT_EXTRA_BYTES together.
     segment_bytes = 64 * 16 * 1024
@@ -309,7 +309,7 @@ async def test_no_record_is_longer_than_its_bound(make_journal: MakeJournal) -> 
     journal.settle(key(1), b"s" * journal.max_payload_bytes)
 
 
-async def test_space_is_made_ahead_and_at_once_where_a_burst_is_faster(
+async def test_space_is_allocated_ahead_and_at_once_in_a_burst(
     make_journal: MakeJournal,
 ) -> None:
     """A thousand requests in one turn of the loop leave the thread no time; the bound holds all the
@@ -325,7 +325,7 @@ async def test_space_is_made_ahead_and_at_once_where_a_burst_is_faster(
     )
 
 
-async def test_what_is_reserved_is_written_already(make_journal: MakeJournal) -> None:
+async def test_reserved_space_is_already_written(make_journal: MakeJournal) -> None:
     """Not only promised by the file system: a sync would have to note with each write that a block
     has become data.
     """
@@ -428,7 +428,7 @@ async def test_segments_go_in_order_each_for_good(make_journal: MakeJournal) -> 
     ]
 
 
-async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path) -> None:
+async def test_copies_wait_if_they_would_take_a_settlements_space(root: Path) -> None:
     """Letting go needs space itself; it must never be that of an attempt in flight."""
     journal = a_journal(root, max_bytes=8 * SMALL, disk=Disk(allocate=SmallDisk(8)))
     admitted = admit_until_full(journal, b"i" * 250)
@@ -509,7 +509,7 @@ async def test_a_write_that_fails_ends_everything(root: Path, room: int) -> None
     assert not waiting.done() or waiting.cancelled()
 
 
-async def test_what_a_journal_says_of_itself(make_journal: MakeJournal) -> None:
+async def test_a_journal_reports_its_state(make_journal: MakeJournal) -> None:
     """Health and alerts are made of it."""
     took: list[float] = []
     journal = make_journal(on_synced=took.append)
@@ -592,7 +592,7 @@ async def test_closing_waits_for_a_hanging_disk_no_longer_than_its_limit(root: P
     assert journal.is_closed
 
 
-def test_a_journal_that_cannot_be_made_says_what_to_do(root: Path) -> None:
+def test_a_journal_that_cannot_be_created_gives_the_next_step(root: Path) -> None:
     """Start-up prints it."""
     with pytest.raises(BadUsage, match="at least 32,768 bytes"):
         a_journal(root, max_bytes=SMALL)

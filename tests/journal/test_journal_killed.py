@@ -28,17 +28,17 @@ FAILS_AT = 7
 def kill_one(root: Path, first: int, lines: int) -> dict[str, set[int]]:
     """Kill a worker after that many lines; return its printed numbers, by word."""
     program = [sys.executable, "-m", "tests.journal.append_for_ever", str(root), str(first)]
-    said: dict[str, set[int]] = defaultdict(set)
+    reported: dict[str, set[int]] = defaultdict(set)
     with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=REPOSITORY) as worker:
         assert worker.stdout is not None
         for count, line in enumerate(worker.stdout):
             word, number = line.split()
-            said[word.decode()].add(int(number))
+            reported[word.decode()].add(int(number))
             if count == lines:
                 # it continues until the signal arrives; the rest of its output is read as well
                 worker.kill()
     assert worker.returncode == -9
-    return said
+    return reported
 
 
 def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
@@ -50,7 +50,7 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
     met = defaultdict(int)
     for round_number in range(KILLS):
         lines = rng.randrange(20, 6000)
-        said = kill_one(root, round_number * 10**6, lines)
+        reported = kill_one(root, round_number * 10**6, lines)
         found = adopted(root)
         delivered = dict(settlements(found.settlements))
         opened = found.recovered.open_intents
@@ -58,11 +58,11 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
             f"round {round_number}: killed after {lines} lines; {len(delivered)} settlements, "
             f"{len(opened)} open"
         )
-        written = {key(number) for number in said["written"]}
+        written = {key(number) for number in reported["written"]}
         assert {
-            key(number) for number in said["acked"]
+            key(number) for number in reported["acked"]
         } <= delivered.keys() | opened.keys() | written
-        assert {key(number) for number in said["settled"]} <= delivered.keys() | written
+        assert {key(number) for number in reported["settled"]} <= delivered.keys() | written
         assert not opened.keys() & (delivered.keys() | written)
         assert all(payload == settlement_of(name[0].int) for name, payload in delivered.items())
         assert all(payload == intent_of(name[0].int) for name, payload in opened.items())
@@ -162,10 +162,10 @@ def test_a_full_volume_refuses_intents_and_takes_every_settlement(tmp_path: Path
     program = [*enter, sys.executable, "-m", "tests.journal.fill_the_disk", str(volume / "journal")]
     ended = subprocess.run(program, cwd=REPOSITORY, capture_output=True, timeout=60)
     assert ended.returncode == 0, ended.stderr.decode()
-    said = json.loads(ended.stdout)
-    admitted = said.pop("admitted")
+    reported = json.loads(ended.stdout)
+    admitted = reported.pop("admitted")
     assert admitted > 20
-    assert said == {
+    assert reported == {
         "delivered": admitted,
         "longest": True,
         "is_full": True,

@@ -394,7 +394,7 @@ def test_a_part_may_have_more_than_a_soft_budget_or_one_of_another_period() -> N
         assert not any("larger" in note.message for note in parse(text).notes)
 
 
-def test_a_team_is_unlimited_only_where_nothing_at_all_holds_it() -> None:
+def test_a_team_is_unlimited_only_if_no_limit_applies() -> None:
     """A limit of one of its keys is one that somebody thought of."""
     for field in (
         "limits: {concurrent: 1}",

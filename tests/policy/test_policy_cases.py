@@ -69,7 +69,7 @@ def test_a_case_is_read_whole() -> None:
     )
 
 
-def test_what_a_policy_decides_is_compared() -> None:
+def test_the_decision_of_a_policy_is_compared() -> None:
     """Deployments count in their order; a denial by its reason."""
     text = """\
 cases:

@@ -505,7 +505,7 @@ def test_a_private_or_encrypted_address_is_accepted(address: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "part"), BROKEN_YAML)
-def test_what_is_not_plain_yaml_is_refused(text: str, line: int, part: str) -> None:
+def test_yaml_beyond_the_plain_subset_is_refused(text: str, line: int, part: str) -> None:
     """Clever YAML hides a policy's meaning, or takes a reader's memory."""
     found = findings(text) or ()
     assert [f for f in found if f.line == line and part in f.message], found
@@ -648,7 +648,7 @@ def test_a_stand_in_price_is_flagged_and_says_so() -> None:
     assert parse(to_yaml(parse(text).policy)).policy == parse(text).policy
 
 
-def test_a_price_that_cannot_charge_what_its_model_sees_is_noted() -> None:
+def test_a_price_without_an_image_rate_is_noted() -> None:
     """Image tokens are never charged at the text rate silently: without a rate their cost stays
     unknown.
     """
@@ -720,7 +720,7 @@ def test_an_embeddings_deployment_needs_no_output_price() -> None:
         ),
     ],
 )
-def test_what_is_odd_but_valid_is_noted(
+def test_odd_but_valid_policies_are_noted(
     old: str, new: str, line: int, field: str, part: str
 ) -> None:
     """A policy without the apparent effect is found before a team finds it."""

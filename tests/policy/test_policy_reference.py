@@ -62,7 +62,7 @@ def test_the_reference_lists_every_field_that_needs_leave() -> None:
     and passes.
     """
     rows = [
-        f"| `{feature.name}` | {_listed(feature.members)} | {_said(feature.fields)} | "
+        f"| `{feature.name}` | {_listed(feature.members)} | {_field_list(feature.fields)} | "
         f"{feature.why} |"
         for feature in FEATURES.values()
     ]
@@ -81,5 +81,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _said(fields: Iterable[str]) -> str:
+def _field_list(fields: Iterable[str]) -> str:
     return ", ".join(field if " " in field else f"`{field}`" for field in fields)

@@ -186,9 +186,7 @@ def test_a_wrong_rule_is_found_with_line_and_field(
         ("  phi: {regions: [any], at", "  - {regions: [any], at", "data_tags"),
     ],
 )
-def test_where_names_could_not_be_read_none_is_called_unknown(
-    old: str, new: str, field: str
-) -> None:
+def test_after_unreadable_names_no_name_is_called_unknown(old: str, new: str, field: str) -> None:
     """One slip above must not make every line below it look wrong."""
     text = changed(old, new, text=FULL).replace(
         "  gdpr: {at_rest: []}\n", "" if field == "data_tags" else "  gdpr: {}\n"
@@ -241,7 +239,7 @@ def test_every_field_reaches_the_policy_and_reads_back() -> None:
 
 
 @pytest.mark.parametrize("field", ["regions", "at_rest", "telemetry", "gateway_regions"])
-def test_an_empty_list_allows_nothing_and_none_has_no_say(field: str) -> None:
+def test_an_empty_list_allows_nothing_and_an_absent_one_is_ignored(field: str) -> None:
     """The two must not be mistaken for each other anywhere between the document and the rule."""
     some = changed("gdpr: {at_rest: []}", f"gdpr: {{{field}: []}}", text=FULL)
     assert getattr(parse(some).policy.data_tags["gdpr"], field) == frozenset()
@@ -270,7 +268,7 @@ def test_a_document_may_group_built_in_regions() -> None:
     assert policy.region_tree.ancestors("at") == {"at", "dach", "eu", "eea", "europe"}
 
 
-def test_what_the_world_says_already_may_be_said_again() -> None:
+def test_built_in_regions_may_be_declared_again() -> None:
     """Documents from before there were built-in regions stay valid; that it changes nothing is
     noted.
     """
@@ -292,7 +290,7 @@ HOSTED = "https://eu.api.openai.com/v1"
 
 
 @pytest.mark.parametrize(
-    ("url", "region", "said"),
+    ("url", "region", "message"),
     [
         (HOSTED, "eu", None),
         (HOSTED, "eea", None),
@@ -320,7 +318,7 @@ HOSTED = "https://eu.api.openai.com/v1"
     ],
 )
 def test_a_region_may_promise_less_than_the_provider_and_never_more(
-    url: str, region: str, said: str | None
+    url: str, region: str, message: str | None
 ) -> None:
     """A document that says `us` of a host that runs anywhere would let restricted data out with a
     clear conscience.
@@ -328,11 +326,11 @@ def test_a_region_may_promise_less_than_the_provider_and_never_more(
     at = f"    model: gpt-5.5\n    region: {region}\n"
     text = changed(HOSTED, url, text=changed("    model: gpt-5.5\n    region: eu\n", at))
     found = findings(text) or ()
-    if said is None:
+    if message is None:
         assert found == ()
         return
     assert [(f.line, f.field) for f in found] == [(23, "deployments[1].region")]
-    assert said in found[0].message
+    assert message in found[0].message
     own = "    residency: {source: contract 9, as_of: 2026-10-01}\n"
     sourced = changed(at, at + own, text=text)
     assert findings(sourced) is None, "who says more names who promises it, and when"
@@ -340,7 +338,7 @@ def test_a_region_may_promise_less_than_the_provider_and_never_more(
     assert findings(half), "a block without a source promises nothing"
 
 
-def test_facts_come_from_the_block_else_from_what_ships() -> None:
+def test_facts_come_from_the_block_or_the_built_in_table() -> None:
     """Each with its own source and date: the auditor asks for both."""
     own = "    residency: {at_rest: de, source: contract 9, as_of: 2026-10-01}\n"
     shipped = parse(EXAMPLE).policy.deployments["gpt-eu"].facts
@@ -373,26 +371,26 @@ def test_facts_come_from_the_block_else_from_what_ships() -> None:
     )
 
 
-def test_what_ships_says_who_says_it_and_when() -> None:
+def test_built_in_facts_have_a_source_and_a_date() -> None:
     """A fact without a source is a rumour, and one that no page of ours shows cannot be checked."""
     for place in KNOWN_PLACES:
         assert place.statement.source
         assert place.statement.as_of is not None
-        told = [
+        cells = [
             place.processing,
             place.statement.at_rest or "unknown",
             place.statement.telemetry or "unknown",
         ]
-        row = " | ".join(f"`{word}`" for word in (place.host, place.provider, *told))
+        row = " | ".join(f"`{word}`" for word in (place.host, place.provider, *cells))
         assert f"| {row} | {place.statement.source}, {place.statement.as_of} |" in REFERENCE
 
 
-def test_where_a_provider_contradicts_itself_the_admin_is_told() -> None:
+def test_a_provider_that_contradicts_itself_is_noted() -> None:
     """OpenAI's guide and its help centre say different things of one host; whoever names a source
     has looked.
     """
-    told = [note for note in parse(EXAMPLE).notes if note.field == "deployments[1].region"]
-    assert [note.message[:73] for note in told] == [
+    notes = [note for note in parse(EXAMPLE).notes if note.field == "deployments[1].region"]
+    assert [note.message[:73] for note in notes] == [
         "OpenAI's help centre says 'the European Economic Area and Switzerland' of"
     ]
     own = "    region: eu\n    residency: {source: contract 9, as_of: 2026-10-01}\n"
@@ -428,7 +426,7 @@ def test_where_a_provider_contradicts_itself_the_admin_is_told() -> None:
         ),
     ],
 )
-def test_what_is_odd_about_a_rule_is_noted(old: str, new: str, field: str, part: str) -> None:
+def test_odd_rules_are_noted(old: str, new: str, field: str, part: str) -> None:
     """A rule in shadow looks like one that protects."""
     notes = parse(changed(old, new, text=FULL)).notes
     assert [note for note in notes if note.field == field and part in note.message], notes

@@ -40,7 +40,7 @@ REPLICAS = changed(
 ).replace("[qwen-eu, gpt-eu]", "[qwen-eu, qwen-eu-2, gpt-eu]")
 
 
-def test_the_designed_document_is_valid_and_means_what_it_says() -> None:
+def test_the_designed_document_is_valid_and_read_exactly() -> None:
     """Milliseconds and dollars become seconds and nano-dollars, once."""
     parsed = parse(DESIGNED)
     assert parsed.policy.routes["assistant"] == Route(
@@ -212,7 +212,7 @@ def test_replicas_are_one_engine_at_one_price(old: str, new: str, different: str
         ),
     ],
 )
-def test_a_mistake_hides_no_other_and_makes_none(old: str, new: str, fields: list[str]) -> None:
+def test_a_mistake_neither_hides_nor_causes_another(old: str, new: str, fields: list[str]) -> None:
     """An unreadable part is not called wrong a second time."""
     assert [one.field for one in findings(changed(old, new)) or ()] == fields
 

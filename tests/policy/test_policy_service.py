@@ -157,7 +157,7 @@ def test_an_apply_stores_the_document_and_dates_its_prices() -> None:
     ]
 
 
-def test_the_same_document_again_makes_no_version_but_mends_its_prices() -> None:
+def test_applying_a_document_again_only_completes_its_prices() -> None:
     """An apply that died between its two transactions is completed by repeating it."""
     shelf, book = Shelf(), Book()
     put(EXAMPLE, shelf, book)
@@ -192,7 +192,7 @@ def test_a_rejected_document_changes_nothing() -> None:
     assert (shelf.stored, book.ensured) == ([], [])
 
 
-def test_no_policy_is_an_error_that_says_what_to_do() -> None:
+def test_a_missing_policy_is_an_error_with_the_next_step() -> None:
     """The first command after an installation is often the wrong one."""
     with pytest.raises(NothingFound, match="tollgate policy apply FILE"):
         require_current(Shelf())
@@ -294,7 +294,7 @@ def test_a_self_hosted_model_never_takes_a_list_price() -> None:
     assert unpriced(policy, found) == ("gpt-eu",)
 
 
-def test_the_difference_names_what_was_added_removed_and_changed() -> None:
+def test_the_difference_names_added_removed_and_changed_parts() -> None:
     """An admin confirms the difference, not the document."""
     after = changed(
         "data_class: internal, routes: [assistant, partner-chat]",
@@ -351,7 +351,7 @@ def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
     assert "self-hosted" in explanation.verdicts[1].reason
 
 
-def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
+def test_a_refusal_is_explained_with_the_callers_message() -> None:
     """The admin must see the developer's message."""
     version = current()
     decision = decision_for(
@@ -369,7 +369,7 @@ def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
     )
 
 
-def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
+def test_tokens_without_a_rate_have_an_unknown_cost() -> None:
     """A price that does not cover output must not look free."""
     version = current()
     decision = decision_for(
@@ -398,7 +398,7 @@ def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
         ),
     ],
 )
-def test_a_wrong_question_is_answered_with_what_there_is(
+def test_a_wrong_name_is_answered_with_the_existing_names(
     asked: dict[str, str], error: type[Exception], part: str
 ) -> None:
     """A typo must not look like a refusal."""

@@ -45,7 +45,7 @@ def seen(answer: Answer) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_an_answer_means_what_it_says(name: str) -> None:
+def test_every_framing_of_an_answer_is_read_correctly(name: str) -> None:
     """HTTP/1.1 has several ways to frame an answer; each must be read correctly."""
     one = RECORDED[name]
     answer = read(one.raw, closed_by=None if one.ends_at_close else "nobody")
@@ -68,7 +68,7 @@ def test_it_is_the_same_split_at_every_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
+def test_malformed_bytes_are_refused_however_they_are_split(name: str) -> None:
     """A lenient parser and a strict one would see different answers, so no leniency is allowed."""
     raw = MALFORMED[name]
     for at in range(len(raw)):
@@ -79,7 +79,7 @@ def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
+def test_a_cut_at_any_byte_is_an_error_and_keeps_the_received_part(name: str) -> None:
     """Half an answer must never look complete, and the received half can still be metered."""
     one = RECORDED[name]
     least = len(one.raw) if one.ends_at_close else len(one.raw.removesuffix(b"XXXX"))
@@ -165,7 +165,7 @@ def test_small_chunks_are_a_fault() -> None:
     assert (answer.take(), answer.fault) == (b"".join(fits), None)
 
 
-def test_what_the_network_cuts_is_no_chunk() -> None:
+def test_a_network_packet_is_not_counted_as_a_chunk() -> None:
     """An honest answer's packets may be as small as they like."""
     body = b"a" * 2 * MAX_FRAMING_BYTES
     raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body

@@ -70,7 +70,7 @@ async def test_after_the_first_token_its_deadline_is_gone() -> None:
     """After it, only the idle timeout and the total timeout apply."""
     async with serving(pings) as server, calling() as client:
         exchange = await streamed(client, server.port, first_token_s=0.2, idle_s=30, total_s=0.6)
-        exchange.heard_token()
+        exchange.note_first_token()
         with pytest.raises(UpstreamTimeout, match="did not finish"):
             await drained(exchange)
 
@@ -84,7 +84,7 @@ async def test_a_whole_answer_has_no_first_token() -> None:
 
 
 @pytest.mark.parametrize("script", [silence, pings])
-async def test_what_is_left_of_a_request_bounds_its_attempt(script: object) -> None:
+async def test_the_remaining_time_of_a_request_bounds_its_attempt(script: object) -> None:
     """A deployment may take ten minutes, but not if its request has one second left."""
     async with serving(script) as server, calling() as client:  # type: ignore[arg-type]  # both are scripts
         exchange = await streamed(client, server.port, within_s=0.2)

@@ -53,7 +53,7 @@ def says(*pieces: bytes, ends: str = "waits") -> Script:
     return script
 
 
-async def test_the_request_is_what_was_asked_for() -> None:
+async def test_the_sent_request_matches_byte_for_byte() -> None:
     """Request line, host with its port, the call's headers, the length and the body must match
     byte for byte, with nothing added.
     """
@@ -108,7 +108,7 @@ async def test_a_stream_comes_as_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_what_is_malformed_is_an_error_and_the_connection_ends(name: str) -> None:
+async def test_a_malformed_answer_is_an_error_and_ends_the_connection(name: str) -> None:
     """It must not become an answer or a hang, and the socket is not used again."""
     async with serving(says(MALFORMED[name])) as server, calling() as client:
         with pytest.raises(UpstreamError, match="up sent an answer that cannot be read"):
@@ -134,7 +134,7 @@ async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> 
     "framing",
     [b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"content-length: 9\r\n\r\nhello"],
 )
-async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes) -> None:
+async def test_a_cut_body_is_an_error_after_its_received_part(ends: str, framing: bytes) -> None:
     """The received part is forwarded first, because it is metered. A proper close also counts as
     a cut.
     """
@@ -158,7 +158,7 @@ async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes)
         assert client.counts == (0, 0)
 
 
-async def test_what_was_buffered_before_a_cut_is_not_lost() -> None:
+async def test_bytes_buffered_before_a_cut_are_not_lost() -> None:
     """The cut may be detected before the first piece is read."""
     async with (
         serving(says(STREAM + b"5\r\nhello\r\n", ends="closes")) as server,
@@ -335,7 +335,7 @@ async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
         assert client.counts == (1, 0)
 
 
-async def test_after_a_pause_the_upstream_has_its_idle_time_anew() -> None:
+async def test_after_a_pause_the_idle_time_starts_again() -> None:
     """The upstream could not send while we did not read, so its next byte may take the full idle
     time.
     """
@@ -562,7 +562,7 @@ async def test_a_long_request_arrives_whole() -> None:
         assert client.counts == (1, 0)
 
 
-async def test_nothing_is_sent_where_the_permit_does_not_lead() -> None:
+async def test_nothing_is_sent_to_an_address_outside_the_permit() -> None:
     """The address is compared with the permit even before the name lookup."""
     async with serving(answering(OK)) as server, calling() as client:
         call = UpstreamRequest(url=f"http://127.0.0.1:{server.port}/v1/x", headers={}, body=b"")
@@ -646,7 +646,7 @@ async def test_ipv6_works() -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/v1", "http://nobody.invalid/v1", f"http://{'a' * 70}.example/v1"]
 )
-async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
+async def test_an_unreachable_upstream_is_named_by_its_deployment(url: str) -> None:
     """Rows 1 and 2: a refused connection, an unknown name and an invalid name.
 
     The message contains neither host nor port.

@@ -51,7 +51,7 @@ NOT_KEPT = {
 
 
 @pytest.mark.parametrize("why", NOT_KEPT)
-async def test_a_connection_is_not_used_again_where(why: str) -> None:
+async def test_these_answers_prevent_connection_reuse(why: str) -> None:
     """Otherwise the next request would be lost, or would read another request's answer."""
     async with serving(answering(NOT_KEPT[why])) as server, calling() as client:
         for number in range(1, 4):
@@ -190,7 +190,7 @@ async def test_waiting_for_a_connection_has_an_end() -> None:
         assert await client.fetch(server.port) == (200, b"ok")
 
 
-async def test_who_leaves_while_waiting_takes_no_connection_along() -> None:
+async def test_a_cancelled_waiter_takes_no_connection() -> None:
     """A caller may be cancelled in the turn in which it would get the connection; then the next
     one gets it.
     """

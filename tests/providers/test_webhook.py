@@ -71,13 +71,13 @@ def parsed(request: bytes) -> tuple[str, dict[str, str], bytes]:
 def verify(headers: dict[str, str], body: bytes, secret: str) -> dict[str, Any]:
     """Verify as docs/reference/alerts.md instructs receivers, without the gateway's own code."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert any(hmac.compare_digest(expected, one) for one in headers["webhook-signature"].split())
     return dict(json.loads(body))
 
 
-async def test_a_receiver_can_verify_what_arrives(secret: str) -> None:
+async def test_a_receiver_can_verify_an_alerts_signature(secret: str) -> None:
     """Anyone who knows the address can post to it, but only the holder of the secret can sign."""
     async with serving(answering(OK)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/alerts/x", secret)
@@ -132,7 +132,7 @@ async def test_any_2xx_is_delivered(secret: str, status: str) -> None:
         await deliver(f"http://127.0.0.1:{server.port}/", secret)
 
 
-async def test_what_is_said_in_between_is_no_answer(secret: str) -> None:
+async def test_informational_answers_are_skipped(secret: str) -> None:
     """An informational status such as 103 comes before the answer, and is not 2xx either."""
     answer = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
     async with serving(answering(answer)) as server:
@@ -146,9 +146,9 @@ async def test_anything_else_is_not(secret: str, status: int) -> None:
     """
     answer = f"HTTP/1.1 {status} No\r\ncontent-length: 6\r\n\r\nhidden".encode()
     async with serving(answering(answer)) as server:
-        with pytest.raises(NotDelivered, match=f"^The webhook answered {status}\\.") as said:
+        with pytest.raises(NotDelivered, match=f"^The webhook answered {status}\\.") as raised:
             await deliver(f"http://127.0.0.1:{server.port}/token-in-the-path", secret)
-    assert not {"hidden", "token"} & set(str(said.value).replace("-", " ").split())
+    assert not {"hidden", "token"} & set(str(raised.value).replace("-", " ").split())
 
 
 async def test_no_redirect_is_followed(secret: str) -> None:
@@ -231,7 +231,7 @@ async def babbles(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         (silent, "did not answer within 0.3 s"),
         (drips, "did not answer within 0.3 s"),
@@ -243,11 +243,11 @@ async def babbles(peer: Peer) -> None:
     ],
 )
 async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(
-    secret: str, script: Script, said: str
+    secret: str, script: Script, message: str
 ) -> None:
     """A receiver must not delay the next alert or end the job, and its connection is closed."""
     async with serving(script) as server:
-        with pytest.raises(NotDelivered, match=said):
+        with pytest.raises(NotDelivered, match=message):
             await deliver(f"http://127.0.0.1:{server.port}/", secret, timeout_s=0.3)
         await none_open(server)
 
@@ -345,12 +345,14 @@ async def test_a_secret_that_cannot_be_used_is_named_and_not_shown(
         monkeypatch.setenv("A_SECRET", value)
     listener = CountingListener()
     try:
-        with pytest.raises(NotDelivered, match=f"^The alerts' secret env:A_SECRET {what}") as said:
+        with pytest.raises(
+            NotDelivered, match=f"^The alerts' secret env:A_SECRET {what}"
+        ) as raised:
             await deliver(f"http://127.0.0.1:{listener.port}/", "env:A_SECRET")
         assert listener.connections == 0
     finally:
         listener.close()
-    assert "n/base64!" not in str(said.value)
+    assert "n/base64!" not in str(raised.value)
 
 
 def test_a_secret_s_file_is_read_each_time(tmp_path: Path) -> None:

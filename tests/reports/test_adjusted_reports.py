@@ -49,7 +49,7 @@ def usd(nusd: int) -> Decimal:
 
 @pytest.mark.parametrize("name", OF_MONEY)
 @pytest.mark.parametrize("is_summed_up", [True, False])
-def test_every_report_of_money_shows_what_was_adjusted(
+def test_every_report_of_money_shows_adjustments(
     finance: Reports, write: Write, database: Database, name: str, is_summed_up: bool
 ) -> None:
     """A total that leaves a correction out is the wrong total, whichever report it is read from."""
@@ -73,7 +73,7 @@ def test_every_report_of_money_shows_what_was_adjusted(
     assert any("(1 of 3) have an unknown cost" in note for note in report.notes)
 
 
-def test_without_adjustments_nobody_is_told_of_any(finance: Reports, write: Write) -> None:
+def test_reports_without_adjustments_have_no_note_of_them(finance: Reports, write: Write) -> None:
     """A note that is always there is not read."""
     write(event(1, cost_nusd=100))
     report = finance.run("spend", ask())
@@ -218,7 +218,7 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
 # ---- unsettled
 
 
-def test_unsettled_lists_what_nobody_has_settled(
+def test_unsettled_lists_the_unsettled_attempts(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """Reconciliation needs the key, the age, the team, the deployment, and the reason."""
@@ -280,7 +280,7 @@ def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: 
     assert all(not check.remedy for check in status.checks)
 
 
-def test_what_is_open_in_a_month_is_named(
+def test_the_open_items_of_a_month_are_named(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """Each line is one thing somebody can do something about."""

@@ -151,7 +151,7 @@ def test_a_new_period_of_a_callers_budget_begins_with_all_of_its_limit(
     assert own.resets_at == datetime(2036, 11, 22, tzinfo=UTC)
 
 
-def test_without_a_budget_a_caller_is_told_of_none(finance: Reports) -> None:
+def test_without_a_budget_a_caller_gets_an_empty_list(finance: Reports) -> None:
     """An empty list, not a missing field."""
     usage = finance.usage_me(team="payments", key_id="k1", now=NOW)
     assert json.loads(usage_me_to_json(usage))["budgets"] == []
@@ -203,7 +203,7 @@ def test_the_most_used_budget_comes_first(
         ({"team": "nobody"}, 0),
     ],
 )
-def test_budgets_can_be_filtered_by_whose_they_are(
+def test_budgets_can_be_filtered_by_owner(
     database: Database, finance: Reports, write: Write, where: dict[str, str | None], budgets: int
 ) -> None:
     """A team's page shows its own."""
@@ -213,7 +213,7 @@ def test_budgets_can_be_filtered_by_whose_they_are(
     assert len(finance.run("budgets", ask(where=where)).rows) == budgets
 
 
-def test_what_a_budget_cannot_have_is_refused(finance: Reports) -> None:
+def test_a_filter_that_no_budget_can_match_is_refused(finance: Reports) -> None:
     """An empty table would say that there is no such budget."""
     with pytest.raises(BadUsage, match="cannot be filtered by model"):
         finance.run("budgets", ask(where={"model": "gpt-5.5"}))

@@ -49,7 +49,7 @@ def test_demo_data_is_marked_and_priced_like_real_data(ninety_days: list[UsageEv
             assert one.held_nusd
 
 
-def test_demo_data_shows_what_a_dashboard_must_show(ninety_days: list[UsageEvent]) -> None:
+def test_demo_data_covers_every_dashboard_case(ninety_days: list[UsageEvent]) -> None:
     """Teams, both destinations, failures, retries, streams and plain answers, weekends."""
     assert len({one.team for one in ninety_days}) == 3
     assert {one.is_self_hosted for one in ninety_days} == {True, False}
@@ -70,7 +70,7 @@ def test_demo_data_made_again_is_the_same(ninety_days: list[UsageEvent]) -> None
     assert list(again) == ninety_days[:500]
 
 
-def test_tomorrow_adds_a_day_and_changes_none(ninety_days: list[UsageEvent]) -> None:
+def test_topping_up_adds_a_day_and_changes_no_other(ninety_days: list[UsageEvent]) -> None:
     """A demo that is topped up every day must not count its days twice."""
     tomorrow = list(demo_events(until=UNTIL + timedelta(days=1), days=2, seed=7, prices=PRICES))
     today = [one for one in ninety_days if one.occurred_at.date() == UNTIL.date()]

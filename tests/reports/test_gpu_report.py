@@ -164,25 +164,25 @@ def test_corrections_count_in_the_hour_of_their_request(
     assert (after["applied_usd"], after["idle_usd"]) == (1, Decimal("5.2"))
 
 
-def test_reports_of_spend_say_what_idle_they_leave_out(
+def test_reports_of_spend_name_the_omitted_idle_cost(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """Whoever compares GPUs with a provider must see both halves of the GPUs' cost."""
     write(own(1, cost_nusd=10**9))
     assert "Idle GPU cost not included: not known" in " ".join(finance.run("spend", ask()).notes)
     runs(database, hours=2)
-    said = {
+    notes = {
         "month": finance.run("spend", ask(month="2026-11")).notes,
         "team": finance.run("spend", ask(month="2026-11", where={"team": "payments"})).notes,
         "other month": finance.run("spend", ask(month="2026-10")).notes,
     }
     whole = "Idle GPU cost not included: $11.40 of a GPU bill of $12.40"
-    assert f"{whole}; tollgate report gpu shows it." in said["month"]
-    assert f"{whole} of all teams together; tollgate report gpu shows it." in said["team"]
-    assert "Idle" not in " ".join(said["other month"])
+    assert f"{whole}; tollgate report gpu shows it." in notes["month"]
+    assert f"{whole} of all teams together; tollgate report gpu shows it." in notes["team"]
+    assert "Idle" not in " ".join(notes["other month"])
 
 
-def test_nobody_pays_for_the_gpus_of_the_demo(
+def test_the_gpus_of_the_demo_have_no_bill(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """A made-up hour in a real bill, or a real one in the demo, would be the end of trust in

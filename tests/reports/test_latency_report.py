@@ -134,7 +134,7 @@ def test_a_bound_is_the_one_that_was_in_force(finance: Reports, write: Write) ->
     assert (total["cost_missed"], total["cost_missed_share"]) == (0, None)
 
 
-def test_a_bound_of_cost_is_missed_by_what_was_charged(finance: Reports, write: Write) -> None:
+def test_a_cost_bound_is_checked_against_the_charged_cost(finance: Reports, write: Write) -> None:
     """To the nano-dollar: at the bound is within it, and an unknown cost has missed nothing yet."""
     write(
         event(1, cost_nusd=1001, decision=bound(None, 1000)),
@@ -146,7 +146,7 @@ def test_a_bound_of_cost_is_missed_by_what_was_charged(finance: Reports, write: 
 
 
 @pytest.mark.parametrize("ttft_p95_s", ["soon", [], {}, True, "0.5"])
-def test_a_bound_of_another_shape_is_none(
+def test_a_bound_of_another_shape_is_ignored(
     finance: Reports, write: Write, ttft_p95_s: object
 ) -> None:
     """An event stays for ever: one that a later version wrote otherwise may not end all reports on
@@ -168,7 +168,7 @@ def test_a_caller_who_leaves_is_no_error(finance: Reports, write: Write) -> None
     assert float(str(share)) == pytest.approx((len(Outcome) - 3) / len(Outcome))
 
 
-def test_the_reader_is_told_what_a_miss_is(finance: Reports, write: Write) -> None:
+def test_the_report_states_the_definition_of_a_miss(finance: Reports, write: Write) -> None:
     """A share without its rule is read as somebody else's rule."""
     assert not any("bound" in note for note in finance.run("latency", ask()).notes)
     write(event(1))

@@ -106,7 +106,7 @@ def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
         assert len(list(chain.from_iterable(past.requests()))) == 1
 
 
-def test_an_unknown_cost_is_none_and_its_hold_is_there(
+def test_an_unknown_cost_is_null_and_its_hold_is_shown(
     finance: reports.Reports, write: Write
 ) -> None:
     """Unknown is never zero."""
@@ -132,7 +132,7 @@ def test_speeds_are_medians_by_deployment(finance: reports.Reports, write: Write
         assert past.speeds() == {"gpt-eu": (0.2, None)}
 
 
-def test_what_was_spent_before_is_summed_by_the_quarter_of_an_hour(
+def test_earlier_spending_is_summed_by_quarter_hours(
     finance: reports.Reports, write: Write
 ) -> None:
     """Every time zone's midnight is at one; unknown costs count at their hold."""

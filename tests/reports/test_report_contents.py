@@ -175,7 +175,7 @@ def test_own_usage_is_the_callers_alone(finance: Reports, write: Write) -> None:
     assert json.loads(usage_me_to_json(usage))["month"] == "2026-11"
 
 
-def test_a_question_nobody_can_answer_is_refused_in_words(finance: Reports) -> None:
+def test_an_invalid_question_is_refused_with_the_valid_words(finance: Reports) -> None:
     """The message has the existing words, so the user need not look them up."""
     with pytest.raises(BadUsage, match="Use one of: team"):
         ask(by=["colour"])

@@ -30,7 +30,7 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
         reader.close()
 
 
-def test_a_database_that_is_away_says_what_to_do() -> None:
+def test_an_unreachable_database_gives_the_next_step() -> None:
     """A user cannot fix a traceback."""
     with (
         reports.open("postgresql://nobody@127.0.0.1:9/none") as shut,
@@ -48,7 +48,7 @@ def test_a_database_without_the_schema_says_which_command_makes_it(empty_databas
         opened.run("spend", reports.ask())
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     """A wrong setting is named at once, not at the first question."""
     with pytest.raises(BadUsage):
         reports.open("sqlite:///x")

@@ -29,7 +29,7 @@ def decision(
     return found | ({} if ranked is None else {"shadow_ranked": ranked})
 
 
-def test_each_shadow_says_what_it_would_have_done(database: Database, finance: Reports) -> None:
+def test_each_shadow_rule_reports_its_would_be_effect(database: Database, finance: Reports) -> None:
     """A rule of the deployment that was used, a route that would have chosen another, a limit; and
     nothing else.
     """

@@ -259,8 +259,8 @@ class Lane:
         if edge is None:
             edge = self.edges[ask.gateway_region] = self._gateway(ask.gateway_region)
         headers = {"authorization": f"Bearer {KEY}"}
-        said = [ask.data_class] if ask.data_class else []
-        if words := [*said, *ask.data_tags]:
+        labels = [ask.data_class] if ask.data_class else []
+        if words := [*labels, *ask.data_tags]:
             headers["x-tollgate-data-class"] = ", ".join(words)
         status, fields, answer = await answer_to(edge, body, path=path, headers=headers)
         return Reply(status, fields, answer)

@@ -200,13 +200,13 @@ def main(seed: int, *, is_written: bool) -> int:
                 survived.append(what)
     same = {what: why for what in survived for code, why in SAME.items() if f"`{code}`" in what}
     unnoticed = [what for what in survived if what not in same]
-    said = (
+    summary = (
         f"{len(planned)} operators flipped, {len(planned) - len(survived)} noticed, "
         f"{len(same)} that change nothing"
     )
-    print("\n".join([said, *(f"not noticed: {what}" for what in unnoticed)]))
+    print("\n".join([summary, *(f"not noticed: {what}" for what in unnoticed)]))
     if is_written:
-        lines = [said + ".", "", *(f"- {what}: {why}" for what, why in same.items())]
+        lines = [summary + ".", "", *(f"- {what}: {why}" for what, why in same.items())]
         opening, closing = "<!-- mutations:begin -->", "<!-- mutations:end -->"
         replace_between(PAGE, opening, closing, lines=lines)
     return 1 if unnoticed else 0

@@ -47,7 +47,7 @@ EU = (
 )
 EEA_BESIDES = ("is", "li", "no")
 EUROPE_BESIDES = ("ch", "uk")
-NOWHERE = ("global", "unknown")
+PLACELESS = ("global", "unknown")
 # OpenAI's statement about its European host:
 # https://developers.openai.com/api/docs/guides/data-residency
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
@@ -97,13 +97,13 @@ class World:
         by = set(by)
         if "any" in by:
             return True
-        if name in NOWHERE:
+        if name in PLACELESS:
             return False
         return self.places(name) <= {place for region in by for place in self.places(region)}
 
     def touches(self, name: str, region: str) -> bool:
         """Whether a fact may mean a place of this region."""
-        return name in NOWHERE or bool(self.places(name) & self.places(region))
+        return name in PLACELESS or bool(self.places(name) & self.places(region))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.residency.oracle import EU, World
 CASES = 250
 
 
-def test_no_request_reaches_what_the_specification_forbids() -> None:
+def test_no_request_reaches_a_forbidden_endpoint() -> None:
     """Every denial by its rule, and no connection to an endpoint that is not allowed: down, lying
     or redirecting.
     """

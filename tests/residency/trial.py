@@ -17,7 +17,7 @@ from gateway.errors import ResidencyDenied
 from gateway.wire.policy import parse
 from tests.residency.cases import TEAM, Ask, Case
 from tests.residency.lane import Lane, Reply
-from tests.residency.oracle import NOWHERE, SHIPPED, Verdict, judge
+from tests.residency.oracle import PLACELESS, SHIPPED, Verdict, judge
 
 TRIES = 3
 HERE = "http://here:80"
@@ -65,7 +65,7 @@ def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
     return frozenset(
         one["name"]
         for one, behaviour in zip(document["deployments"], case.behaviours, strict=True)
-        if one["name"] == name and behaviour == "lies" and one["region"] not in NOWHERE
+        if one["name"] == name and behaviour == "lies" and one["region"] not in PLACELESS
     )
 
 

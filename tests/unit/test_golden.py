@@ -96,7 +96,7 @@ def test_the_caller_gets_these_bytes(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "/chat-stream" in case])
-def test_chunks_are_what_the_official_client_reads(case: str) -> None:
+def test_chunks_are_valid_for_the_official_client(case: str) -> None:
     """Each is a chunk by OpenAI's own types, or an error: no provider's oddity is made worse by
     us.
     """

@@ -71,7 +71,7 @@ def test_an_upstreams_error_is_mapped_by_status_and_type(
     assert "<html>" not in error.message
 
 
-def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
+def test_an_upstreams_message_reaches_a_caller_who_can_fix_it() -> None:
     """A refused field is named as the upstream named it."""
     error = OpenAI().error(
         deployment(), 400, {}, body=b'{"error":{"message":"bad temperature","param":"temperature"}}'
@@ -86,7 +86,7 @@ def test_usage_in_an_error_answer_is_read() -> None:
     assert OpenAI().usage_in(b'{"error":{"message":"died"}}') is None
 
 
-def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> None:
+def test_text_is_kept_only_if_the_upstream_sends_no_running_usage() -> None:
     """It has to be counted if the stream ends early; an engine of one's own says its usage
     itself.
     """
@@ -113,9 +113,7 @@ def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> Non
         ({"retry-after": "Fri, 20 Nov 2026 12:00:00 GMT"}, 1),
     ],
 )
-def test_retry_after_is_kept_within_what_clients_will_wait(
-    sent: dict[str, str], seconds: float
-) -> None:
+def test_retry_after_is_clamped_to_a_sane_range(sent: dict[str, str], seconds: float) -> None:
     """Absurd and negative values become sane ones."""
     assert OpenAI().error(deployment(), 429, sent, body=b"").retry_after_s == seconds
 
@@ -142,7 +140,7 @@ def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str
         resolve(deployment(api_key=f"file:{path}"))
 
 
-def test_no_declared_secret_sends_none() -> None:
+def test_without_a_declared_secret_no_key_is_sent() -> None:
     """An engine of one's own may have no key."""
     assert resolve(deployment()) is None
     assert "authorization" not in at_once(OpenAI().call(deployment(), request())).headers
@@ -228,7 +226,7 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
         ("openai", "api.openai.com", OutputLimit.MAX_COMPLETION_TOKENS),
     ],
 )
-def test_a_provider_is_told_the_maximum_as_its_table_says(
+def test_a_provider_gets_the_maximum_in_its_own_member(
     provider: str, host: str, limit: OutputLimit
 ) -> None:
     """OpenAI refuses both members together, and Mistral refuses unknown ones."""

@@ -22,14 +22,14 @@ def filled(values: list[float], *, at_s: float = 0.0) -> Quantiles:
     return found
 
 
-def test_nothing_seen_is_what_was_assumed() -> None:
+def test_without_samples_the_prior_holds() -> None:
     """An unused deployment is predicted exactly as declared."""
     assert Quantiles().at(5.0, prior_s=0.3) == (0.3, 0.3, 0.0)
     mean = Mean()
     assert (mean.value(5.0, prior=256.0), mean.weight(5.0)) == (256.0, 0.0)
 
 
-def test_five_samples_weigh_as_much_as_what_was_assumed() -> None:
+def test_five_samples_weigh_as_much_as_the_prior() -> None:
     """The mean of both stands half way between them."""
     mean = Mean()
     for _ in range(5):
@@ -46,7 +46,7 @@ def test_a_sample_loses_half_of_its_weight_every_minute() -> None:
     assert found.at(2 * HALF_LIFE_S, prior_s=0.1)[2] == pytest.approx(16.0)
 
 
-def test_what_was_slow_is_tried_again_after_a_while() -> None:
+def test_a_slow_deployment_is_tried_again_later() -> None:
     """An unused deployment gives no new samples, so its figures must return to the prior by
     themselves.
     """
@@ -71,7 +71,7 @@ def test_a_quantile_is_near_the_true_one(values: list[float]) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), seconds), max_size=60))
-def test_memory_does_not_grow_with_what_is_seen(steps: list[tuple[float, float]]) -> None:
+def test_memory_does_not_grow_with_samples(steps: list[tuple[float, float]]) -> None:
     """Thousands of deployments and days of traffic stay a few hundred buckets each, with any
     clock.
     """
@@ -86,7 +86,7 @@ def test_memory_does_not_grow_with_what_is_seen(steps: list[tuple[float, float]]
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, -1.0])
-def test_what_is_no_duration_is_no_sample(value: float) -> None:
+def test_an_invalid_duration_is_no_sample(value: float) -> None:
     """One broken clock must not turn every order after it."""
     mean = Mean()
     mean.add(value, 0.0)

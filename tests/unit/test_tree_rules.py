@@ -210,7 +210,7 @@ def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
     assert all(name == feature.name for name, feature in FEATURES.items())
 
 
-def test_a_wheel_holds_what_runs_and_nothing_that_measures_or_tests() -> None:
+def test_a_wheel_holds_only_the_running_packages() -> None:
     """One edit of both lists of packages in pyproject.toml once put the benchmarks into the
     wheel.
     """

@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         one.end()
         self._body_from_s = inf
         if one.is_answered and self._answering is None:
-            self._rest()
+            self._await_next_request()
 
     # ---- for exchanges
 
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
             self._begin(self._waiting.popleft())
         else:
             if one.is_whole:
-                self._rest()
+                self._await_next_request()
             self.resume_reading()
 
     def cut(self) -> None:
@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
             if not one.is_answered:
                 self.cut()
 
-    def _rest(self) -> None:
+    def _await_next_request(self) -> None:
         """Wait for the next request."""
         self._idle_from_s = self.loop.time()
         if self._head_from_s < inf:  # its head began before its turn

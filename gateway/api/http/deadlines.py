@@ -39,24 +39,24 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = inf
 
-    def watch(self, who: Timed, at_s: float) -> None:
-        """Check `who` at `at_s` or up to half a second later."""
+    def watch(self, watched: Timed, at_s: float) -> None:
+        """Check `watched` at `at_s` or up to half a second later."""
         slot = int(at_s / TICK_S) + 1
-        if slot >= who.slot:
+        if slot >= watched.slot:
             return
-        self.forget(who)
-        who.slot = slot
-        self._slots.setdefault(slot, set()).add(who)
+        self.forget(watched)
+        watched.slot = slot
+        self._slots.setdefault(slot, set()).add(watched)
         if self._timer is None:
             self._start(TICK_S)
 
-    def forget(self, who: Timed) -> None:
+    def forget(self, watched: Timed) -> None:
         """Drop an object without further deadlines."""
-        if who.slot != NEVER:
-            waiting = self._slots.get(who.slot)
+        if watched.slot != NEVER:
+            waiting = self._slots.get(watched.slot)
             if waiting is not None:
-                waiting.discard(who)
-            who.slot = NEVER
+                waiting.discard(watched)
+            watched.slot = NEVER
 
     def _start(self, after_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -80,9 +80,9 @@ class Deadlines:
         for slot in [slot for slot in self._slots if slot <= now]:
             waiting = self._slots[slot]
             while waiting:
-                who = waiting.pop()
-                who.slot = NEVER
-                again_s = who.check(now_s)
+                watched = waiting.pop()
+                watched.slot = NEVER
+                again_s = watched.check(now_s)
                 if again_s < inf:
-                    self.watch(who, again_s)
+                    self.watch(watched, again_s)
             del self._slots[slot]

@@ -144,7 +144,7 @@ class RequestParser:
             raise self._fault(
                 None if self._wants_no_more else self._error or _malformed(str(error))
             ) from None
-        content_bytes = self._hand_on()
+        content_bytes = self._pass_body_on()
         if begins_in_body and self._in_body:
             framing_bytes = len(data) - content_bytes - content_bytes / CONTENT_PER_FRAMING
             self._framing_bytes = max(self._framing_bytes + framing_bytes, 0.0)
@@ -155,7 +155,7 @@ class RequestParser:
                     )
                 )
 
-    def _hand_on(self) -> int:
+    def _pass_body_on(self) -> int:
         """Pass the received parts of the body on in one call; return their number of bytes."""
         if not self._body:
             return 0
@@ -260,7 +260,7 @@ class RequestParser:
         self._body.append(piece)
 
     def on_message_complete(self) -> None:
-        self._hand_on()
+        self._pass_body_on()
         self._in_body = False
         self._head_bytes = (
             0  # the next head may have begun in the same piece; `_check_fields` counts it

@@ -177,14 +177,14 @@ def _cell(act: AuditAct, name: str) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
 
-def _heads(said: Iterable[str], file: Path | None) -> list[ChainHead]:
+def _heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
     """Return the given heads. Raises `BadUsage`."""
     try:
         lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as broken:
         raise BadUsage(f"--head-file {file} cannot be read: {broken}.") from None
     try:
-        heads = [read_head(text) for text in (*said, *lines) if text.strip()]
+        heads = [read_head(text) for text in (*arguments, *lines) if text.strip()]
     except ValueError as wrong:
         raise BadUsage(f"{wrong}.") from None
     if file is not None and not lines:
@@ -200,10 +200,10 @@ def _findings(walk: ChainWalk, rows: Iterable[AuditRow]) -> Iterator[ChainFindin
 
 def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
     """Yield the rows, with progress if it takes longer than a moment."""
-    said_s = time.monotonic()
+    printed_s = time.monotonic()
     for place, row in enumerate(rows):
-        if place % 1000 == 0 and time.monotonic() - said_s > SAY_EVERY_S:
-            said_s = time.monotonic()
+        if place % 1000 == 0 and time.monotonic() - printed_s > SAY_EVERY_S:
+            printed_s = time.monotonic()
             note(f"{place:,} of {total:,} rows checked ({place / max(total, 1):.0%})")
         yield row
 

@@ -131,7 +131,7 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
             if stored.version in numbers or first <= stored.applied_at < next_first
         ]
         ejections = stores.ejections.between(first, next_first)
-        chain = _walked(stores.audit)
+        chain = _checked_chain(stores.audit)
     return _Evidence(
         team=team,
         month=month,
@@ -170,7 +170,7 @@ def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
     return found
 
 
-def _walked(log: AuditTrail) -> _Chain:
+def _checked_chain(log: AuditTrail) -> _Chain:
     walk = ChainWalk()
     findings = [finding for row in log.rows() for finding in walk.take(row)]
     return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=[*findings, *walk.end()])

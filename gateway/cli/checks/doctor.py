@@ -299,9 +299,12 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
     answer = _json(f"http://{_dialable(options.host)}:{options.port}/readyz")
     for problem in answer.get("problems", ()):
         yield Check("gateway", Status.FAIL, str(problem))
-    for told in answer.get("checks", ()):
+    for reported in answer.get("checks", ()):
         yield Check(
-            f"gateway {told['check']}", Status(told["status"]), told["finding"], told["what_to_do"]
+            f"gateway {reported['check']}",
+            Status(reported["status"]),
+            reported["finding"],
+            reported["what_to_do"],
         )
 
 

@@ -153,10 +153,10 @@ def _put_in_force(
         wait_until_live(stores.journals, applied.version)
     if head := stores.audit.head():
         note(f"Head of the audit log, to be kept elsewhere: {head}")
-    _say_next(applied, current)
+    _print_next_step(applied, current)
 
 
-def _say_next(applied: Applied, current: StoredPolicy | None) -> None:
+def _print_next_step(applied: Applied, current: StoredPolicy | None) -> None:
     if current is None:
         note("Next: tollgate key create TEAM, or tollgate policy explain --help")
     elif applied.is_new:

@@ -284,8 +284,8 @@ def explain_decision(
         else lambda: decide_for(replace(asked, model=other), is_degraded_to=True),
     )
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
-    said = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
-    show_explanation(explain(decision, usage=usage, ranking=ranking, basis=said), format)
+    stated_basis = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
+    show_explanation(explain(decision, usage=usage, ranking=ranking, basis=stated_basis), format)
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:

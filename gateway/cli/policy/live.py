@@ -37,12 +37,12 @@ def words(workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], to
     if not workers:
         return "No gateway is running; each takes it up when it starts."
     there = len(workers) - len(lagging)
-    said = f"{there}/{len(workers)} replica{'' if len(workers) == 1 else 's'}"
+    live = f"{there}/{len(workers)} replica{'' if len(workers) == 1 else 's'}"
     if not lagging:
-        return f"Live on {said} in {took_s:.1f} s."
+        return f"Live on {live} in {took_s:.1f} s."
     named = "; ".join(_lag(worker) for worker in lagging)
     return (
-        f"Live on {said} after {took_s:.0f} s. Behind: {named}. GET /readyz there gives the reason."
+        f"Live on {live} after {took_s:.0f} s. Behind: {named}. GET /readyz there gives the reason."
     )
 
 

@@ -128,7 +128,9 @@ def make_plan(
         if past is not None:
             dataset = Dataset.DEMO if demo else Dataset.REAL
             prices = PastPrices(policy, builtin=stores.price_list.builtin_price, book=book)
-            with reports.past(since=now - _past(past), until=now, dataset=dataset) as source:
+            with reports.past(
+                since=now - _replay_period(past), until=now, dataset=dataset
+            ) as source:
                 progress = PlanProgress()
                 found = replay(after, source, prices=prices, place=place, on_progress=progress)
                 progress.end()
@@ -164,17 +166,18 @@ class PlanProgress:
     """
 
     def __init__(self) -> None:
-        self._began_s = self._said_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
 
     def __call__(self, done: float, requests: int) -> None:
         """Show the progress, from 0 to 1."""
         now_s = time.monotonic()
         is_live = sys.stderr.isatty()
-        if now_s - self._began_s < PROGRESS_AFTER_S or now_s - self._said_s < PROGRESS_EVERY_S * (
-            1 if is_live else 20
+        if (
+            now_s - self._began_s < PROGRESS_AFTER_S
+            or now_s - self._printed_s < PROGRESS_EVERY_S * (1 if is_live else 20)
         ):
             return
-        self._said_s = now_s
+        self._printed_s = now_s
         share = min(max(done, 0.0), 1.0)
         left_s = (now_s - self._began_s) * (1 / share - 1) if share else 0.0
         bar = "#" * round(share * BAR)
@@ -184,7 +187,7 @@ class PlanProgress:
 
     def end(self) -> None:
         """Remove the bar."""
-        if sys.stderr.isatty() and self._said_s > self._began_s:
+        if sys.stderr.isatty() and self._printed_s > self._began_s:
             sys.stderr.write("\r\x1b[2K")
 
 
@@ -192,7 +195,7 @@ def _version(number: int, document: str, policy: Policy) -> PolicyVersion:
     return PolicyVersion(version=number, sha256=document_sha256(document), policy=policy)
 
 
-def _past(text: str) -> timedelta:
+def _replay_period(text: str) -> timedelta:
     length = duration(text)
     if not length:
         raise BadUsage("--replay must name some time, such as 30d.")
@@ -260,7 +263,7 @@ def _as_record(made: Plan) -> dict[str, Any]:
     """Return a plan as JSON."""
     return {
         "version": made.version,
-        "hurts": [_hurt(hurt) for hurt in made.hurts],
+        "hurts": [_hurt_record(hurt) for hurt in made.hurts],
         "changes": _changes_table(made.changes).records(),
         "replay": None if made.replay is None else _replay_record(made.replay),
         "sentence": made.sentence,
@@ -289,7 +292,7 @@ def _replay_record(made: Replay) -> dict[str, Any]:
     }
 
 
-def _hurt(hurt: Hurt) -> dict[str, Any]:
+def _hurt_record(hurt: Hurt) -> dict[str, Any]:
     return {"kind": hurt.kind, "name": hurt.name, "message": hurt.message, "is_note": hurt.is_note}
 
 

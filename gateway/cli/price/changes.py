@@ -152,7 +152,7 @@ def add(
     now = toolbox.now()
     starts = now if effective_from is None else moment_of(effective_from)
     with toolbox.open_stores() as stores:
-        meant = _meant(terms, current_policy(stores))
+        meant = _target_deployments(terms, current_policy(stores))
         terms.check(rates, is_withdrawn=withdraw, meant=meant)
         price = None if withdraw else terms.price(rates, meant)
         entry = NewEntry(
@@ -168,7 +168,7 @@ def add(
     show_record(
         {"applies_to": deployment or model, "valid_from": starts, "price_id": price_id}, format
     )
-    _say_what_follows(terms, meant, is_past=starts < now)
+    _print_consequences(terms, meant, is_past=starts < now)
 
 
 def sync(
@@ -293,7 +293,7 @@ def daily(dated: Dated) -> str | None:
     )
 
 
-def _meant(terms: PriceTerms, policy: Policy | None) -> list[Deployment]:
+def _target_deployments(terms: PriceTerms, policy: Policy | None) -> list[Deployment]:
     """Return the deployments that an added price is for.
 
     Raises `NothingFound` for an unknown deployment.
@@ -313,7 +313,7 @@ def _meant(terms: PriceTerms, policy: Policy | None) -> list[Deployment]:
     ]
 
 
-def _say_what_follows(terms: PriceTerms, meant: Sequence[Deployment], *, is_past: bool) -> None:
+def _print_consequences(terms: PriceTerms, meant: Sequence[Deployment], *, is_past: bool) -> None:
     if not meant:
         note(
             f"No deployment of the current policy has model {terms.model}: nothing is charged "

@@ -142,15 +142,15 @@ class Children:
 
 def _show(step: ProgressStep, line: bytes) -> None:
     try:
-        said = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return
-    if not isinstance(said, dict):
+    if not isinstance(event, dict):
         return
-    if said["done"] is None or not said["total"]:
-        step.say(said["message"])
+    if event["done"] is None or not event["total"]:
+        step.say(event["message"])
     else:
-        step.advance(said["message"], done=said["done"] / said["total"], left_s=said["left_s"])
+        step.advance(event["message"], done=event["done"] / event["total"], left_s=event["left_s"])
 
 
 def _signal_group(

@@ -108,14 +108,14 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         signal.signal(stop, _stop)
     options = toolbox.options
     try:
-        brought = _brought_engine(
+        brought = _external_engine(
             chosen
         )  # first: a wrong address must not cost a home and half a minute
         preflight.require(options, has_engine_elsewhere=brought is not None)
         _make_home(options.home)
         print(
             f"Tollgate keeps everything in {options.home} "
-            f"(TOLLGATE_HOME){_second_place(toolbox)}.\n",
+            f"(TOLLGATE_HOME){_database_outside_home(toolbox)}.\n",
             flush=True,
         )
         up_file = options.home / "up.json"
@@ -139,7 +139,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
                     up_file=up_file,
                     url=owner.url,
                 )
-                _stay(children)
+                _watch_until_interrupted(children)
             finally:
                 up_file.unlink(missing_ok=True)
                 print(flush=True)
@@ -159,7 +159,7 @@ def _make_home(home: Path) -> None:
         ) from error
 
 
-def _second_place(toolbox: Toolbox) -> str:
+def _database_outside_home(toolbox: Toolbox) -> str:
     """Return the database's place if it is not in the home: a copied home is then no backup."""
 
     options = toolbox.options
@@ -286,7 +286,7 @@ def _engine_key_file(options: Options) -> Path:
     return file
 
 
-def _brought_engine(chosen: UpOptions) -> tuple[str, str] | None:
+def _external_engine(chosen: UpOptions) -> tuple[str, str] | None:
     """Return address and model of the engine that the caller names; None if one is to be
     started.
     """
@@ -430,7 +430,7 @@ def _show_key(options: Options, key: str) -> None:
     -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")  # noqa: E501
 
 
-def _stay(children: Children) -> None:
+def _watch_until_interrupted(children: Children) -> None:
     print("\n  Ctrl-C stops everything.", flush=True)
     while True:
         children.require_alive()

@@ -52,23 +52,23 @@ def demo_data(
     now = toolbox.now()
     prices = demo_prices(_listed_prices(toolbox.machine.price_list(), now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
-    written, said_s = 0, monotonic()
+    written, printed_s = 0, monotonic()
     with toolbox.open_booking() as stores:
         stores.database.ensure_months(first=(now - timedelta(days=DAYS)).date(), last=now.date())
         stores.prices.keep(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
-            said_s = _say_progress(f"{written:,} events written.", said_s)
+            printed_s = _print_progress(f"{written:,} events written.", printed_s)
         note("Summing up the hours, so that reports and dashboard are fast.")
         stores.database.refresh_rollups()
     show_record({"days": DAYS, "new_events": written}, format)
     note("Look at it with: tollgate report spend --demo, or in the dashboard.")
 
 
-def _say_progress(text: str, said_s: float) -> float:
+def _print_progress(text: str, printed_s: float) -> float:
     """Report now and then; return the time of the last report."""
-    if monotonic() - said_s < PROGRESS_EVERY_S:
-        return said_s
+    if monotonic() - printed_s < PROGRESS_EVERY_S:
+        return printed_s
     note(text)
     return monotonic()
 

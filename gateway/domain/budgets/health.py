@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from gateway.domain.checks import Check, Status
 
-_MEND = "bring Postgres back, see docs/runbooks/database-away.md; this replica goes on by itself"
+_REMEDY = "bring Postgres back, see docs/runbooks/database-away.md; this replica goes on by itself"
 
 
 def allowance_checks(
@@ -28,7 +28,7 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
         f"Postgres has not answered for {away_s:,.0f} s: the leased money serves for another "
         f"{left_s:,.0f} s at most, then requests under a hard budget get 503, never 402"
     )
-    return Check("budgets", Status.WARN, finding, _MEND)
+    return Check("budgets", Status.WARN, finding, _REMEDY)
 
 
 def _limits(is_alone: bool) -> Check:
@@ -38,5 +38,5 @@ def _limits(is_alone: bool) -> Check:
         "limits",
         Status.WARN,
         "Postgres does not answer: this replica keeps to its own part of each",
-        _MEND,
+        _REMEDY,
     )

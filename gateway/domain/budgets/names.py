@@ -47,11 +47,11 @@ def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
             f"'{wanted}' can mean several budgets: {', '.join(meant)}. Name one of them."
         )
     if not meant:
-        raise NothingFound(_nothing(wanted, budgets))
+        raise NothingFound(_unknown_name(wanted, budgets))
     return meant[0]
 
 
-def _nothing(wanted: str, names: Collection[str]) -> str:
+def _unknown_name(wanted: str, names: Collection[str]) -> str:
     near = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.5)
     there = f"Near: {', '.join(near)}. " if near else ""
     return (

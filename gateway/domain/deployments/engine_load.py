@@ -69,8 +69,8 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
         During a long prefill only the KV use moves.
         """
-        told = (self.generation_tokens, self.prompt_tokens, self.steps, self.finished)
-        return None if told == _NOTHING_TOLD else (*told, self.kv_use)
+        counters = (self.generation_tokens, self.prompt_tokens, self.steps, self.finished)
+        return None if counters == _NO_COUNTERS else (*counters, self.kv_use)
 
     @property
     def is_busy(self) -> bool:
@@ -78,7 +78,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.running or self.waiting)
 
 
-_NOTHING_TOLD = (None, None, None, None)
+_NO_COUNTERS = (None, None, None, None)
 
 
 class How(StrEnum):
@@ -233,9 +233,9 @@ def load_between(
     )
     if previous is None or seconds <= 0 or was_restarted(previous, current):
         return load
-    finished = _more(previous.finished, current.finished)
-    looked_up = _more(previous.prefix_looked_up, current.prefix_looked_up)
-    hits = _more(previous.prefix_hits, current.prefix_hits)
+    finished = _increase(previous.finished, current.finished)
+    looked_up = _increase(previous.prefix_looked_up, current.prefix_looked_up)
+    hits = _increase(previous.prefix_hits, current.prefix_hits)
     return replace(
         load,
         prefill_s=_mean(previous, current, "prefill"),
@@ -325,13 +325,13 @@ def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
     )
 
 
-def _more(before: float | None, after: float | None) -> float | None:
+def _increase(before: float | None, after: float | None) -> float | None:
     """Return a counter's increase, 0 at least."""
     return None if before is None or after is None else max(after - before, 0.0)
 
 
 def _mean(previous: EngineMetrics, current: EngineMetrics, figure: str) -> float | None:
     """Return the mean of a histogram's new observations, None without any."""
-    count = _more(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
-    total = _more(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
+    count = _increase(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
+    total = _increase(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
     return None if not count or total is None else total / count

@@ -80,7 +80,7 @@ def facts_of(
     """
     host = host_of(base_url)
     known = known_place(host)
-    said = [
+    statements = [
         one for one in (declared, None if known is None else known.statement) if one is not None
     ]
     return Facts(
@@ -88,10 +88,10 @@ def facts_of(
         providers=frozenset({provider} if known is None else {provider, known.provider}),
         is_self_hosted=is_self_hosted,
         processing=_processing(region, declared, known),
-        at_rest=_first(said, lambda one: one.at_rest) or Fact(UNKNOWN),
-        telemetry=_first(said, lambda one: one.telemetry) or Fact(UNKNOWN),
-        retention_days=_first(said, lambda one: one.retention_days) or Fact(None),
-        sub_processor=_first(said, lambda one: one.sub_processor) or Fact(None),
+        at_rest=_first(statements, lambda one: one.at_rest) or Fact(UNKNOWN),
+        telemetry=_first(statements, lambda one: one.telemetry) or Fact(UNKNOWN),
+        retention_days=_first(statements, lambda one: one.retention_days) or Fact(None),
+        sub_processor=_first(statements, lambda one: one.sub_processor) or Fact(None),
     )
 
 
@@ -136,9 +136,11 @@ def _processing(region: str, declared: Statement | None, known: KnownPlace | Non
     return Fact(region)
 
 
-def _first(said: Iterable[Statement], part: Callable[[Statement], T | None]) -> Fact[T] | None:
+def _first(
+    statements: Iterable[Statement], part: Callable[[Statement], T | None]
+) -> Fact[T] | None:
     """Return the first statement with this part, with its own source and date."""
-    for one in said:
+    for one in statements:
         value = part(one)
         if value is not None:
             return Fact(value, one.source, one.as_of)

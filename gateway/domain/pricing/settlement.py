@@ -97,7 +97,7 @@ def settle(
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
     bill = _Bill(price, service_tier, held_nusd)
-    if final is not None and evidence.can_be(final) and _follows(final, running):
+    if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and evidence.can_be(running):
         return bill.charge(
@@ -117,7 +117,7 @@ def settle(
             usage = replace(reported, input_tokens=counted.usage.input_tokens)
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
             # An upstream that writes more than the maximum cannot bill it, but could fill a budget.
-            usage, is_suspect = _stopped(usage, sent_output_tokens), True
+            usage, is_suspect = _with_output_at_most(usage, sent_output_tokens), True
             least = min(evidence.least_output_tokens, sent_output_tokens)
             evidence = replace(evidence, least_output_tokens=least)
         if evidence.can_be(usage):
@@ -194,7 +194,7 @@ class _Bill(Struct, frozen=True, gc=False):
         )
 
 
-def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
+def _is_not_below(final: TokenUsage, running: TokenUsage | None) -> bool:
     """Return True if a final figure is not below the running figures."""
     if running is None or not running.is_plausible:
         return True
@@ -203,7 +203,7 @@ def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
     ) >= (running.output_tokens or 0)
 
 
-def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
+def _with_output_at_most(usage: TokenUsage, output_tokens: int) -> TokenUsage:
     """Return the usage with at most that many output tokens, and no more reasoning among them."""
     reasoning = usage.reasoning_tokens
     return replace(

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
-MOST_SAID = 10**18  # a longer count is cut to it: equally untrue, but short enough to keep
+MAX_STORED_COUNT = 10**18  # a longer count is cut to it: equally untrue, but short enough to keep
 
 
 class TokenKind(StrEnum):
@@ -151,7 +151,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.cache_write_1h_tokens or 0,
             self.cache_write_12h_tokens or 0,
         )
-        heard_seen = (self.audio_input_tokens or 0, self.image_input_tokens or 0)
+        media_tokens = (self.audio_input_tokens or 0, self.image_input_tokens or 0)
         spoken_drawn = (self.audio_output_tokens or 0, self.image_output_tokens or 0)
         calls = (
             self.web_search_calls or 0,
@@ -166,7 +166,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             cached,
             reasoning,
             *for_a_time,
-            *heard_seen,
+            *media_tokens,
             *spoken_drawn,
             *calls,
         )
@@ -175,7 +175,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             and max(counts) < MOST_TOKENS
             and cached + written <= prompt
             and sum(for_a_time) <= written
-            and sum(heard_seen) <= prompt
+            and sum(media_tokens) <= prompt
             and reasoning + sum(spoken_drawn) <= answer
         )
 
@@ -184,11 +184,13 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         """Return the same counts, with those of hundreds of digits cut: a stored report must
         have a bounded size.
         """
-        said = asdict(self)
+        counts = asdict(self)
         return TokenUsage(
             **{
-                name: None if count is None else max(-MOST_SAID, min(count, MOST_SAID))
-                for name, count in said.items()
+                name: None
+                if count is None
+                else max(-MAX_STORED_COUNT, min(count, MAX_STORED_COUNT))
+                for name, count in counts.items()
             }
         )
 

@@ -56,51 +56,51 @@ class Words:
                 )
 
     def _processing(self) -> str:
-        return f"is in {self._facts.processing.value}{self._by(self._facts.processing)}"
+        return f"is in {self._facts.processing.value}{self._source_of(self._facts.processing)}"
 
     def _at_rest(self) -> str:
         fact = self._facts.at_rest
         if fact.value == UNKNOWN:
             return "has no statement on where it keeps data at rest"
-        return f"keeps data at rest in {fact.value}{self._by(fact)}"
+        return f"keeps data at rest in {fact.value}{self._source_of(fact)}"
 
     def _telemetry(self) -> str:
         fact = self._facts.telemetry
         if fact.value == UNKNOWN:
             return "has no statement on where it sends telemetry"
-        return f"sends telemetry to {fact.value}{self._by(fact)}"
+        return f"sends telemetry to {fact.value}{self._source_of(fact)}"
 
     def _retention(self) -> str:
         fact = self._facts.retention_days
         if fact.value is None:
             return "has no statement on how long it keeps data"
-        return f"keeps data for {fact.value} days{self._by(fact)}"
+        return f"keeps data for {fact.value} days{self._source_of(fact)}"
 
     def _overlapping(self, denied: frozenset[str]) -> str:
         facts = self._facts
-        said = (
+        stated = (
             (facts.processing, self._processing),
             (facts.at_rest, self._at_rest),
             (facts.telemetry, self._telemetry),
         )
         places = (
             (facts.place(fact, day=self._day, valid_days=self._valid_days), words)
-            for fact, words in said
+            for fact, words in stated
         )
         return " and ".join(
             words() for place, words in places if self._regions.overlaps(place, denied)
         )
 
-    def _by(self, fact: Fact[str] | Fact[int | None]) -> str:
+    def _source_of(self, fact: Fact[str] | Fact[int | None]) -> str:
         """Return a fact's source and date, and whether it is valid."""
         counts = self._facts.still_counts(fact.as_of, day=self._day, valid_days=self._valid_days)
         if fact.as_of is None:
             return "" if counts else ", which counts for nothing without a source and a date"
-        said = f" ({fact.source}, {fact.as_of})"
+        source_text = f" ({fact.source}, {fact.as_of})"
         return (
-            said
+            source_text
             if counts
-            else f"{said}, which is older than {self._valid_days} days and no longer counts"
+            else f"{source_text}, which is older than {self._valid_days} days and no longer counts"
         )
 
 

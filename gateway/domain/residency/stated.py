@@ -74,9 +74,9 @@ def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str 
         if word == GLOBAL or word in KNOWN:
             return word
     for header, words in HEADERS.items():
-        said = headers.get(header)
-        if said is not None:
-            return words.get(said.lower().replace(" ", "").replace("-", ""))
+        stated = headers.get(header)
+        if stated is not None:
+            return words.get(stated.lower().replace(" ", "").replace("-", ""))
     return None
 
 

@@ -239,7 +239,9 @@ class Decision:
             feature
             for one in self.candidates
             if not any(kind == "residency" for kind, _ in one.obstacles)
-            for feature, _ in _missing_leaves(one.deployment, facts, one.price, is_ruled=is_ruled)
+            for feature, _ in _missing_permissions(
+                one.deployment, facts, one.price, is_ruled=is_ruled
+            )
         }
         return tuple(where for feature, where in facts.named if feature in missing)
 
@@ -373,7 +375,7 @@ def decide(
         obstacles = (
             *residency,
             *_out_of_use(name, ejected),
-            *_inabilities(deployment, facts, price, is_ruled=is_ruled),
+            *_unmet_requirements(deployment, facts, price, is_ruled=is_ruled),
             *_unpriced(name, prices),
         )
         return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
@@ -411,7 +413,7 @@ def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
     return any(rule.restricts for rule in rules)
 
 
-def _missing_leaves(
+def _missing_permissions(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield (feature of the request, missing permission of the deployment)."""
@@ -423,7 +425,7 @@ def _missing_leaves(
             yield asked, name
 
 
-def _inabilities(
+def _unmet_requirements(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> tuple[tuple[str, str], ...]:
     found = []
@@ -438,7 +440,7 @@ def _inabilities(
     if missing:
         found.append(("capability", f"cannot do {', '.join(sorted(missing))}"))
     for name in dict.fromkeys(
-        name for _, name in _missing_leaves(deployment, facts, price, is_ruled=is_ruled)
+        name for _, name in _missing_permissions(deployment, facts, price, is_ruled=is_ruled)
     ):
         feature = FEATURES[name]
         found.append(

@@ -227,7 +227,7 @@ def weighted(candidates: Candidates, expected: Sequence[Expected], session: str)
     """
     seed = hash64(f"{candidates.route.name}\n{session}")
     return [
-        _drawn(seed ^ own, weight)
+        _exponential_draw(seed ^ own, weight)
         for own, weight in zip(candidates.hashes, candidates.weights, strict=True)
     ]
 
@@ -369,7 +369,7 @@ def _multiples(values: Sequence[float]) -> list[float]:
     return [value / least for value in values]
 
 
-def _drawn(bits: int, weight: float) -> float:
+def _exponential_draw(bits: int, weight: float) -> float:
     """Return an exponential draw: each of several is the least with its share of the weights as
     probability.
     """

@@ -154,7 +154,7 @@ class UpstreamConnection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at_s = deadline_s
-            self._timer = self.loop.call_at(deadline_s, self._look)
+            self._timer = self.loop.call_at(deadline_s, self._check_deadline)
 
     def is_quiet(self) -> bool:
         """Return True if an idle connection is usable; False even before the loop has seen its
@@ -180,7 +180,7 @@ class UpstreamConnection(asyncio.Protocol):
         fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.FIONREAD, waiting)
         return int.from_bytes(waiting, sys.byteorder)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         now_s = self.loop.time()
         late_s = now_s - self._timer_at_s
         self._timer, self._timer_at_s = None, math.inf
@@ -235,6 +235,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_active_s",
         "_answer",
         "_awaits_token",
         "_connection",
@@ -242,7 +243,6 @@ class Exchange:
         "_failure",
         "_first_byte_s",
         "_first_token_s",
-        "_heard_s",
         "_idle_s",
         "_loop",
         "_name",
@@ -269,7 +269,7 @@ class Exchange:
         self._first_byte_s, self._first_token_s = first_byte_s, first_token_s
         self._idle_s, self._total_s = idle_s, total_s
         self._awaits_token = True  # until its reader reports the first token
-        self._started_s = self._heard_s = now_s
+        self._started_s = self._active_s = now_s
         self._answer = Answer()
         # A plain function: a bound method would refer to this object and keep the answer's bytes
         # until the next collection.
@@ -283,7 +283,7 @@ class Exchange:
         Raises `AnswerTimeout`, `AnswerCut` or `AnswerMalformed`.
         """
         while not self._answer.has_head:
-            await self._more()
+            await self._wait_for_change()
         return self._answer.status, self._answer.headers
 
     async def chunk(self) -> bytes:
@@ -295,7 +295,7 @@ class Exchange:
         while not answer.buffered_bytes:
             if answer.is_complete:
                 return b""
-            await self._more()
+            await self._wait_for_change()
         return self._take()
 
     async def read(self, limit_bytes: int) -> bytes:
@@ -308,7 +308,7 @@ class Exchange:
         self._resume()
         try:
             while not answer.is_complete and answer.buffered_bytes <= limit_bytes:
-                await self._more()
+                await self._wait_for_change()
         finally:
             self._pause_above_bytes = READ_AHEAD_BYTES
         if answer.buffered_bytes > limit_bytes:
@@ -326,7 +326,7 @@ class Exchange:
             AnswerTooLarge(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
         )
 
-    def heard_token(self) -> None:
+    def note_first_token(self) -> None:
         """Note the first content: from now on only silence and the total time are limited."""
         self._awaits_token = (
             False  # the timer may fire once too early; it then checks the remaining time
@@ -359,7 +359,7 @@ class Exchange:
         """Return the bytes that arrived here and were not taken yet."""
         return self._answer.buffered_bytes
 
-    async def _more(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait for the next change. Raises the exchange's error."""
         if self._failure is not None:
             raise self._error_of(self._failure(self))
@@ -382,7 +382,7 @@ class Exchange:
     def _resume(self) -> None:
         connection = self._connection
         if connection is not None and connection.is_paused:
-            self._heard_s = self._loop.time()  # reading was paused, so the upstream was not silent
+            self._active_s = self._loop.time()  # reading was paused, so the upstream was not silent
             connection.resume()
             connection.watch(self.deadline_s())
 
@@ -397,7 +397,7 @@ class Exchange:
         """Take received bytes."""
         answer, connection = self._answer, self._connection
         assert connection is not None, "a closed exchange has no connection"
-        self._heard_s = now_s
+        self._active_s = now_s
         had_head = answer.has_head
         answer.feed(data)
         if answer.fault is not None:
@@ -430,40 +430,40 @@ class Exchange:
             return min(end_s, self._started_s + self._first_byte_s)
         if self._awaits_token:
             end_s = min(end_s, self._started_s + self._first_token_s)
-        return end_s if connection.is_paused else min(end_s, self._heard_s + self._idle_s)
+        return end_s if connection.is_paused else min(end_s, self._active_s + self._idle_s)
 
     def expire(self, now_s: float) -> None:
         """Fail the exchange, because its deadline has passed."""
         connection = self._connection
         assert connection is not None, "only a running exchange has a deadline"
         if not self._answer.has_head:
-            self._fail(Exchange._silent)
+            self._fail(Exchange._first_byte_timeout)
         else:
-            self._fail(self._why_late(now_s))
+            self._fail(self._timeout_error(now_s))
         connection.abort()
 
     # ---- errors, made again for each raise, because a raised exception keeps its frames
 
-    def _why_late(self, now_s: float) -> Callable[[Exchange], AnswerFailed]:
+    def _timeout_error(self, now_s: float) -> Callable[[Exchange], AnswerFailed]:
         if now_s >= self._started_s + self._total_s:
-            return Exchange._overdue
+            return Exchange._total_timeout
         is_tokenless = self._awaits_token and now_s >= self._started_s + self._first_token_s
-        return Exchange._tokenless if is_tokenless else Exchange._stalled
+        return Exchange._first_token_timeout if is_tokenless else Exchange._idle_timeout
 
-    def _silent(self) -> AnswerFailed:
+    def _first_byte_timeout(self) -> AnswerFailed:
         waited_s = min(self._first_byte_s, self._total_s)
         return AnswerTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
 
-    def _tokenless(self) -> AnswerFailed:
+    def _first_token_timeout(self) -> AnswerFailed:
         waited_s = self._first_token_s
         return AnswerTimeout(
             f"{self._name} began to answer, but gave no content in {waited_s:g} s."
         )
 
-    def _stalled(self) -> AnswerFailed:
+    def _idle_timeout(self) -> AnswerFailed:
         return AnswerTimeout(f"{self._name} stopped answering in the middle of its answer.")
 
-    def _overdue(self) -> AnswerFailed:
+    def _total_timeout(self) -> AnswerFailed:
         return AnswerTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
 
     def _cut(self) -> AnswerFailed:

@@ -88,7 +88,7 @@ def notes_on(
         *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
         _completeness(fresh),
         *_month_state(question, fresh),
-        *_sureness(total),
+        *_usage_certainty(total),
         *_adjusted(total),
         *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
         *(_TAGS if Dimension.TAG in by else ()),
@@ -123,7 +123,7 @@ def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
     return (f"Month {question.month:%Y-%m} {meaning}.",)
 
 
-def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
+def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
     attempts, unknown, derived = (
         int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived")
     )

@@ -32,13 +32,13 @@ class Waiter:
     answers.
     """
 
-    __slots__ = ("amount_nusd", "answered", "unheard")
+    __slots__ = ("amount_nusd", "answered", "unanswered")
 
     def __init__(
         self, amount_nusd: int, budget_leases: Iterable[BudgetLease], answered: Future[bool]
     ) -> None:
         self.amount_nusd, self.answered = amount_nusd, answered
-        self.unheard = {budget_lease.key for budget_lease in budget_leases}
+        self.unanswered = {budget_lease.key for budget_lease in budget_leases}
 
     @property
     def is_to_serve(self) -> bool:
@@ -48,10 +48,10 @@ class Waiter:
         """
         return not self.answered.done() or self.answered.result()
 
-    def hear(self, key: tuple[str, int], *, is_answered: bool) -> None:
+    def note_answer(self, key: tuple[str, int], *, is_answered: bool) -> None:
         """Record that Postgres answered for one lease, or failed to answer."""
-        self.unheard.discard(key)
-        if not self.answered.done() and not (is_answered and self.unheard):
+        self.unanswered.discard(key)
+        if not self.answered.done() and not (is_answered and self.unanswered):
             self.answered.set_result(is_answered)
 
 
@@ -61,8 +61,8 @@ class BudgetLease:
     Postgres has leased `free + held`, and any settled amount that is not written yet.
 
     `limit_nusd`, `spent_nusd` and `leased_nusd` (over all workers) are Postgres's last answer,
-    received at `heard_s`. Before the first answer, the limit comes from the policy. The lease of a
-    soft budget holds nothing; if the budget was hard before, the lease gives its money back.
+    received at `answered_s`. Before the first answer, the limit comes from the policy. The lease
+    of a soft budget holds nothing; if the budget was hard before, the lease gives its money back.
     `overdraft_nusd` is the spending beyond the lease. It stays until Postgres has its events: no
     answer makes room earlier.
     """
@@ -79,9 +79,9 @@ class BudgetLease:
         "_unleased_nusd",
         "_used_nusd",
         "account",
+        "answered_s",
         "ends_s",
         "free_nusd",
-        "heard_s",
         "held_nusd",
         "is_hard",
         "key",
@@ -103,7 +103,7 @@ class BudgetLease:
         self._overdrawn_nusd = (
             0  # the settled part of the overdraft; its last settlement was at `_overdrawn_s`
         )
-        self._overdrawn_s = self.heard_s = float("-inf")
+        self._overdrawn_s = self.answered_s = float("-inf")
         self.limit_nusd, self.spent_nusd, self.leased_nusd = account.rule.limit_nusd, 0, 0
         self._unleased_nusd = self.limit_nusd
         self.until_s = 0.0  # by this process's clock, read before Postgres was asked
@@ -125,7 +125,7 @@ class BudgetLease:
 
     def refuses(self, amount_nusd: int, now_s: float, *, within_s: float = FRESH_S) -> bool:
         """Return True if a recent answer of Postgres shows no room for the amount."""
-        return self.is_hard and now_s - self.heard_s <= within_s and self.room_nusd < amount_nusd
+        return self.is_hard and now_s - self.answered_s <= within_s and self.room_nusd < amount_nusd
 
     def can_hold(self, amount_nusd: int, now_s: float) -> bool:
         """Return True if the amount is free and the lease has not expired."""
@@ -142,7 +142,7 @@ class BudgetLease:
         self._used_nusd += amount_nusd
         if amount_nusd > self._largest_nusd:
             self._largest_nusd = amount_nusd
-            self._aim()
+            self._update_target()
         return Hold(account_id, starts_s, amount_nusd)
 
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
@@ -192,7 +192,7 @@ class BudgetLease:
 
         The amount to return leaves the lease together with the ask.
         """
-        self._look(now_s)
+        self._update_rate(now_s)
         if not self.is_hard and not self.free_nusd:
             return None
         # An amount above the whole budget gets its answer without an ask.
@@ -202,7 +202,7 @@ class BudgetLease:
             if one.is_to_serve and one.amount_nusd <= self.limit_nusd
         ]
         self._largest_nusd = max(self._largest_nusd, *waiting, 0)
-        self._aim(sum(waiting))
+        self._update_target(sum(waiting))
         is_busy = (
             self.is_hard
             and (waiting or now_s - self.used_s <= IDLE_S)
@@ -242,19 +242,19 @@ class BudgetLease:
     def take(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:
         """Apply Postgres's answer to the lease."""
         self.free_nusd += granted.granted_nusd
-        self.until_s, self.heard_s = until_s, now_s
+        self.until_s, self.answered_s = until_s, now_s
         if granted.limit_nusd is not None:
             self.limit_nusd = granted.limit_nusd
         self.spent_nusd, self.leased_nusd = granted.spent_nusd, granted.leased_nusd
         self._unleased_nusd = max(self.limit_nusd - self.spent_nusd - self.leased_nusd, 0)
-        self._aim()
+        self._update_target()
 
     def use_rule_of(self, account: Account) -> None:
         """Use the account's rule of the current policy. If the limit changed, Postgres's last
         answer no longer counts.
         """
         if account.rule != self.account.rule:
-            self.heard_s = float("-inf")
+            self.answered_s = float("-inf")
         self.account, self.is_hard = account, account.rule.is_hard
 
     def lose(self) -> None:
@@ -266,7 +266,7 @@ class BudgetLease:
         self.free_nusd, self.until_s = 0, 0.0
         self._orphaned_nusd = self.held_nusd
 
-    def _aim(self, waiting_nusd: int = 0) -> None:
+    def _update_target(self, waiting_nusd: int = 0) -> None:
         """Return the free amount that a busy lease aims for.
 
         That is at most one slice. It covers the current holds once more, plus half of the lease's
@@ -279,7 +279,7 @@ class BudgetLease:
         )
         self._aim_nusd = min(slice_nusd(self.limit_nusd, 0), enough_nusd)
 
-    def _look(self, now_s: float) -> None:
+    def _update_rate(self, now_s: float) -> None:
         """Update the spending rate since the last look, and forget one unusually large hold."""
         passed_s = now_s - self._looked_s
         if passed_s >= LOOK_EVERY_S:

@@ -66,7 +66,7 @@ class BudgetLeases:
         self._turn = 0
         self._unanswered: Sequence[SliceAsk] = ()
         self._refused: set[tuple[str, int]] = set()  # leases whose last ask Postgres refused
-        self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
+        self._last_answer_s = 0.0  # when Postgres last answered, by the event loop's clock
         self._postgres = DatabaseExchange("budget-leases", clock, pauses_s=PAUSES_S)
 
     @property
@@ -108,7 +108,7 @@ class BudgetLeases:
                 ):
                     raise _exhausted(budget_lease, amount_nusd)
             deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
-            if not await self._answered(short, amount_nusd, deadline_s):
+            if not await self._wait_for_answer(short, amount_nusd, deadline_s):
                 return self._without_postgres(budget_leases, amount_nusd)
             for budget_lease in short:
                 if budget_lease.room_nusd < amount_nusd:
@@ -174,7 +174,7 @@ class BudgetLeases:
         Only one call runs at a time.
         """
         now_s = self._clock.monotonic()
-        asks = self._unanswered or self._asks(now_s)
+        asks = self._unanswered or self._due_asks(now_s)
         if not asks:
             return True
         self._unanswered = asks
@@ -212,7 +212,7 @@ class BudgetLeases:
         self._current[account.account_id] = budget_lease
         return budget_lease
 
-    async def _answered(
+    async def _wait_for_answer(
         self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float
     ) -> bool:
         """Wait for Postgres's answer on the amount. Return False if Postgres has been silent for
@@ -228,7 +228,7 @@ class BudgetLeases:
         self._wanted.set()
         try:
             while not (await asyncio.wait({answered}, timeout=self._wait_s))[0]:
-                if loop.time() >= min(deadline_s, self._heard_s + self._wait_s):
+                if loop.time() >= min(deadline_s, self._last_answer_s + self._wait_s):
                     return False
             return answered.result()
         finally:
@@ -236,10 +236,10 @@ class BudgetLeases:
                 if waiter in budget_lease.waiting:
                     budget_lease.waiting.remove(waiter)
 
-    def _tell(self, budget_lease: BudgetLease, *, is_answered: bool) -> None:
+    def _notify_waiters(self, budget_lease: BudgetLease, *, is_answered: bool) -> None:
         """Notify the waiters of a lease whether Postgres answered for it."""
         for waiter in budget_lease.waiting:
-            waiter.hear(budget_lease.key, is_answered=is_answered)
+            waiter.note_answer(budget_lease.key, is_answered=is_answered)
 
     def _without_postgres(
         self, budget_leases: Sequence[BudgetLease], amount_nusd: int
@@ -266,7 +266,7 @@ class BudgetLeases:
             if not is_away and budget_lease.refuses(amount_nusd, now_s, within_s=LAST_WORD_S):
                 raise _exhausted(budget_lease, amount_nusd)
             raise Unavailable(
-                self._why(budget_lease, is_away=is_away), retry_after_s=2 if is_away else 1
+                self._refusal_text(budget_lease, is_away=is_away), retry_after_s=2 if is_away else 1
             )
         for budget_lease in short:
             if not budget_lease.overdraft_nusd:
@@ -278,14 +278,14 @@ class BudgetLeases:
             for budget_lease in budget_leases
         )
 
-    def _why(self, budget_lease: BudgetLease, *, is_away: bool) -> str:
+    def _refusal_text(self, budget_lease: BudgetLease, *, is_away: bool) -> str:
         if is_away:
             return messages.away(budget_lease.account)
         if budget_lease.key in self._refused:
             return messages.refused(budget_lease.account)
         return messages.slow(budget_lease.account, self._wait_s)
 
-    def _asks(self, now_s: float) -> Sequence[SliceAsk]:
+    def _due_asks(self, now_s: float) -> Sequence[SliceAsk]:
         now, self._turn = self._clock.now(), self._turn + 1
         for budget_lease in [
             budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)
@@ -322,7 +322,7 @@ class BudgetLeases:
             for budget_lease in self._leases.values():
                 budget_lease.lose()
         self._unanswered = ()
-        self._heard_s = asyncio.get_running_loop().time()
+        self._last_answer_s = asyncio.get_running_loop().time()
         self._postgres.note_answer()
         now_s = self._clock.monotonic()
         for slice_ in granted:
@@ -331,7 +331,7 @@ class BudgetLeases:
             budget_lease.note_written(self.written_until_s())
             self._refused.discard(budget_lease.key)
         for ask in asks:
-            self._tell(self._lease_of(ask), is_answered=True)
+            self._notify_waiters(self._lease_of(ask), is_answered=True)
 
     async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         return await self._postgres.ask(self._store.exchange, self._worker, asks)
@@ -347,7 +347,7 @@ class BudgetLeases:
         )
         budget_lease.take_back(ask)
         self._refused.add(budget_lease.key)
-        self._tell(budget_lease, is_answered=False)
+        self._notify_waiters(budget_lease, is_answered=False)
 
     def _lease_of(self, ask: SliceAsk) -> BudgetLease:
         return self._leases[ask.account_id, int(ask.starts_at.timestamp())]
@@ -356,7 +356,7 @@ class BudgetLeases:
         if self._postgres.failures == 1:
             log.warning("budgets_not_reached", problem=problem)
         for budget_lease in self._leases.values():
-            self._tell(budget_lease, is_answered=False)
+            self._notify_waiters(budget_lease, is_answered=False)
 
 
 def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:

@@ -218,7 +218,7 @@ class LimitWindow(UnitsInHand):
         is_short = self.free < self.waiting
         self._is_renewing = is_short or self.is_wanted or now_s - self._lot_s >= LOT_LASTS_S
         self.is_wanted = False
-        ahead = self._ahead(workers) if self._is_renewing else 0
+        ahead = self._units_ahead(workers) if self._is_renewing else 0
         needs = needs if self._is_renewing else ()
         if self.free and self._is_renewing and (self.waiting or not ahead):
             self._give_back()
@@ -269,7 +269,7 @@ class LimitWindow(UnitsInHand):
             self._rate += weight * (self._demand / passed_s - self._rate)
             self._demand, self._counted_s = 0, now_s
 
-    def _ahead(self, workers: int) -> int:
+    def _units_ahead(self, workers: int) -> int:
         most = max(self.limit // (LOT_SHARE * workers), self._typical)
         ahead = min(int(self._rate * AHEAD_S), most)
         return ahead if ahead >= self._typical else 0

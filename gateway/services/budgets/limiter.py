@@ -166,13 +166,13 @@ class Limiter:
         else:
             return self._take(claim, tokens, now_s)
         if self._is_late:
-            await self._hear(lambda: not self._is_late)
+            await self._yield_until(lambda: not self._is_late)
         if self.is_alone:
             return self._take_share(claim, tokens, now_s)
         for pool, units in claim:
             if pool.refuses(units, now_s):
                 raise _refusal(pool, units, now_s)
-        return await self._asked(claim, tokens)
+        return await self._wait_for_grant(claim, tokens)
 
     async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
         """Take one request of every request limit, for reads that are answered here and not
@@ -246,7 +246,7 @@ class Limiter:
         tick, taken = tick_at(now_s, self._offset_ms), []
         for pool, units in claim:
             taken.append((pool, pool.take_share(units, now_s=now_s, tick=tick)))
-            self._tell(pool, now_s)
+            self._schedule_report(pool, now_s)
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens, is_alone=True)
 
     def _settle(self, taken: Iterable[tuple[Pool, int]], *, taken_s: float, excess: int) -> None:
@@ -254,11 +254,11 @@ class Limiter:
         for pool, tick in taken:
             part = excess if pool.measure is LimitUnit.TOKENS else 0
             if pool.settle(tick, taken_s=taken_s, excess=part, now_s=now_s):
-                self._tell(pool, now_s)
+                self._schedule_report(pool, now_s)
 
     # ---- wait
 
-    async def _asked(self, claim: Claim, tokens: int) -> LimitGrant:
+    async def _wait_for_grant(self, claim: Claim, tokens: int) -> LimitGrant:
         """Wait briefly for the next answer of Postgres."""
         waiter = _Waiter(claim, tokens, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
@@ -269,27 +269,27 @@ class Limiter:
         future = waiter.future
         try:
             await asyncio.wait({future}, timeout=self._wait_s)
-            await self._hear(future.done)
+            await self._yield_until(future.done)
         except asyncio.CancelledError:
             if future.done() and future.exception() is None:
                 future.result().settle(0)
             raise
         finally:
-            self._leave(waiter)
+            self._drop_waiter(waiter)
         return (
             future.result()
             if future.done()
             else self._take_share(claim, tokens, self._clock.monotonic())
         )
 
-    async def _hear(self, is_enough: Callable[[], bool]) -> None:
+    async def _yield_until(self, is_enough: Callable[[], bool]) -> None:
         """Let an arrived answer in: if this process was busy elsewhere, Postgres was not slow."""
         for _ in range(TURNS):
             if is_enough():
                 return
             await asyncio.sleep(0)
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _drop_waiter(self, waiter: _Waiter) -> None:
         if waiter in self._waiters:
             del self._waiters[waiter]
             for pool, units in waiter.claim:
@@ -395,7 +395,7 @@ class Limiter:
         for waiter in [
             waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()
         ]:
-            self._leave(waiter)
+            self._drop_waiter(waiter)
             short = next(((pool, units) for pool, units in waiter.claim if pool.free < units), None)
             if short is None:
                 waiter.future.set_result(self._take(waiter.claim, waiter.tokens, now_s))
@@ -408,7 +408,7 @@ class Limiter:
             log.warning("limits_not_shared", problem=problem)
         self._due_s = self._clock.monotonic() + RETRY_S
         for waiter in [waiter for waiter in self._waiters if not waiter.future.done()]:
-            self._leave(waiter)
+            self._drop_waiter(waiter)
             try:
                 waiter.future.set_result(
                     self._take_share(waiter.claim, waiter.tokens, self._clock.monotonic())
@@ -435,7 +435,7 @@ class Limiter:
             self._due_s = at_s
             self._stirred.set()
 
-    def _tell(self, pool: Pool, now_s: float) -> None:
+    def _schedule_report(self, pool: Pool, now_s: float) -> None:
         """Mark a pool for a report to Postgres soon."""
         self._list(pool)
         if pool.due_s is None or pool.due_s > now_s + GIVE_BACK_AFTER_S:

@@ -53,7 +53,7 @@ class Ejections:
         )
         self.noted = 0  # changes so far; a decision made before the last change is outdated
         self._stated: dict[str, str] = {}
-        self._told_s: dict[str, float] = {}
+        self._stored_s: dict[str, float] = {}
         self._queue: asyncio.Queue[tuple[Contradiction, UUID, int]] = asyncio.Queue()
 
     def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
@@ -87,9 +87,9 @@ class Ejections:
             return known
         now_s = self._clock.monotonic()
         for name in list(self._stated):
-            if name in known or now_s - self._told_s.get(name, now_s) > FORGOTTEN_AFTER_S:
+            if name in known or now_s - self._stored_s.get(name, now_s) > FORGOTTEN_AFTER_S:
                 del self._stated[name]
-                self._told_s.pop(name, None)
+                self._stored_s.pop(name, None)
                 self.noted += 1  # decisions made with it may be wrong from now on
         return {**self._stated, **known}
 
@@ -101,16 +101,16 @@ class Ejections:
             found, request_id, attempt = await self._queue.get()
             is_stored = False
             try:
-                is_stored = await self._tell(found, request_id, attempt)
+                is_stored = await self._store_ejection(found, request_id, attempt)
             finally:
                 if not is_stored:  # on every exit: the other replicas must learn of it
                     self._queue.put_nowait((found, request_id, attempt))
             if not is_stored:
                 await asyncio.sleep(self._retry_s)
             elif found.deployment in self._stated:
-                self._told_s[found.deployment] = self._clock.monotonic()
+                self._stored_s[found.deployment] = self._clock.monotonic()
 
-    async def _tell(self, found: Contradiction, request_id: UUID, attempt: int) -> bool:
+    async def _store_ejection(self, found: Contradiction, request_id: UUID, attempt: int) -> bool:
         try:
             await asyncio.to_thread(
                 self._store.eject, found, request_id=request_id, attempt=attempt

@@ -86,12 +86,12 @@ class _Engine:
         if self._looks and was_restarted(self._looks[-1][1], figures):
             self._looks.clear()
             self._room = self._full_per_s = None
-        since_s, before = self._before(at_s)
-        self._seen = self._remembered(load_between(before, figures, seconds=at_s - since_s))
+        since_s, before = self._window_start(at_s)
+        self._seen = self._with_room(load_between(before, figures, seconds=at_s - since_s))
         self._seen_s, self._sent_then = at_s, sent_then
         self._looks.append((at_s, figures))
 
-    def _remembered(self, load: EngineLoad) -> EngineLoad:
+    def _with_room(self, load: EngineLoad) -> EngineLoad:
         """Return the load with its room, and the completion rate measured while the room was used.
 
         An engine with few requests completes few, so its rate then means little.
@@ -143,7 +143,7 @@ class _Engine:
         is_late = last.is_busy or self.sent_s < self._looks[-2][0]
         return False if is_late and last_s - self._moved_s >= STILL_S else None
 
-    def _before(self, at_s: float) -> tuple[float, EngineMetrics | None]:
+    def _window_start(self, at_s: float) -> tuple[float, EngineMetrics | None]:
         """Return the oldest look of the window, else the last look."""
         within = ((look_s, figures) for look_s, figures in self._looks if at_s - look_s <= WINDOW_S)
         return next(within, self._looks[-1] if self._looks else (at_s, None))

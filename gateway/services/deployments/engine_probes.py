@@ -134,8 +134,8 @@ class EngineProbes:
         """Return True if attempts are in flight, none received anything for long, and the engine's
         figures stand still.
         """
-        heard_s = [slot.heard_s for slot in standing.under_way]
-        is_silent = bool(heard_s) and now_s - max(heard_s) >= HANGS_AFTER_S
+        last_received_s = [slot.last_received_s for slot in standing.under_way]
+        is_silent = bool(last_received_s) and now_s - max(last_received_s) >= HANGS_AFTER_S
         return is_silent and self._looks_alive(standing.deployment.name) is False
 
     async def _probe(self, version: PolicyVersion, deployment: Deployment) -> None:

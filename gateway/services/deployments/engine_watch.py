@@ -73,11 +73,11 @@ class EngineWatch:
         try:
             if not await asyncio.to_thread(self._is_leader):
                 return
-            await self._round(policy)
+            await self._watch_once(policy)
         except OperatorError as problem:
             log.warning("engines_not_recorded", problem=problem.message)
 
-    async def _round(self, policy: PolicyVersion) -> None:
+    async def _watch_once(self, policy: PolicyVersion) -> None:
         at = self._clock.now()
         own = [
             deployment

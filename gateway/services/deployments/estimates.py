@@ -235,9 +235,9 @@ class Estimates:
         else:
             self._in_flight.pop(deployment, None)
 
-    def note_load(self, deployment: str, said: str) -> None:
+    def note_load(self, deployment: str, header: str) -> None:
         """Record the load that an engine reported beside an answer."""
-        self._loads.note_header(deployment, said)
+        self._loads.note_header(deployment, header)
 
     def note(self, event: UsageEvent) -> None:
         """Learn from a settled attempt. Never awaits."""
@@ -246,7 +246,7 @@ class Estimates:
         if seen is None or (seen.model, seen.price_id) != (event.model, event.price_id):
             if seen is not None and seen.base_url is not None:
                 return  # it started before the policy put another engine there
-            seen = self._keep(event.deployment, _DeploymentStats(event.model, event.price_id))
+            seen = self._add_stats(event.deployment, _DeploymentStats(event.model, event.price_id))
         seen.note(event, now_s)
         if (
             event.outcome is Outcome.OK
@@ -302,7 +302,7 @@ class Estimates:
         view.fresh_until_s = now_s + FRESH_S
 
     def _prediction(self, candidate: Candidate, pair: Pair, now_s: float) -> Prediction:
-        seen = self._of(candidate)
+        seen = self._stats_of(candidate)
         ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte = seen.figures(now_s)
         cached = seen.cached.get(pair)
         return Prediction(
@@ -320,7 +320,7 @@ class Estimates:
         attempts.
         """
         candidate, known = view.candidates.choices[place].candidate, view.predictions[place]
-        ttft_s, ttft_p95_s, tpot_s, samples, _ = self._of(candidate).figures(now_s)
+        ttft_s, ttft_p95_s, tpot_s, samples, _ = self._stats_of(candidate).figures(now_s)
         load = self._loads.of(candidate.deployment.name)
         if load is None:
             waiting = None
@@ -345,17 +345,17 @@ class Estimates:
             waiting,
         )
 
-    def _of(self, candidate: Candidate) -> _DeploymentStats:
+    def _stats_of(self, candidate: Candidate) -> _DeploymentStats:
         """Return the observations of the engine that is behind a deployment now."""
         deployment, price = candidate.deployment, candidate.price
         price_id = None if price is None else price.price_id
         seen = self._seen.get(deployment.name)
         if seen is None or not seen.is_of(deployment, price_id):
-            seen = self._keep(deployment.name, _DeploymentStats(deployment.model, price_id))
+            seen = self._add_stats(deployment.name, _DeploymentStats(deployment.model, price_id))
         seen.name_place(deployment)
         return seen
 
-    def _keep(self, deployment: str, seen: _DeploymentStats) -> _DeploymentStats:
+    def _add_stats(self, deployment: str, seen: _DeploymentStats) -> _DeploymentStats:
         if len(self._seen) >= MOST_DEPLOYMENTS and deployment not in self._seen:
             del self._seen[next(iter(self._seen))]
         self._seen[deployment] = seen

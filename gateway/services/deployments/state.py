@@ -61,7 +61,7 @@ class DeploymentState:
     def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
         """Note a team's 403; return True if another team received one within `FORBIDDEN_S` too."""
         self.forbidden.pop(team, None)
-        others = any(now_s - heard_s <= FORBIDDEN_S for heard_s in self.forbidden.values())
+        others = any(now_s - forbidden_s <= FORBIDDEN_S for forbidden_s in self.forbidden.values())
         self.forbidden = dict([*self.forbidden.items(), (team, now_s)][-2:])
         return others
 
@@ -70,13 +70,13 @@ class Slot(Struct, eq=False):
     """An in-flight slot at one deployment: taken before any wait, and released when its attempt is
     settled.
 
-    `started_s` is its attempt's start, None before it; `heard_s` is the time of the last bytes from
-    upstream.
+    `started_s` is its attempt's start, None before it; `last_received_s` is the
+    time of the last bytes from upstream.
     """
 
     standing: DeploymentState
     started_s: float | None = None
-    heard_s: float = inf
+    last_received_s: float = inf
 
     def release(self, event: UsageEvent | None = None) -> None:
         """Free the slot: called by the attempt's settlement, or directly if there is no attempt.

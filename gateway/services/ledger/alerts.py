@@ -167,14 +167,14 @@ class BudgetAlerts:
             alert = await asyncio.to_thread(self._store.take, now=now, until=now + TAKEN_FOR)
             if alert is None:
                 break
-            self._unwritten = await self._tried(alert, alerts)
+            self._unwritten = await self._try_delivery(alert, alerts)
             has_failed = self._unwritten.next_try_at is not None
             await self._write()
             if has_failed:
                 break
         self._on_waiting(await asyncio.to_thread(self._store.waiting))
 
-    async def _tried(self, alert: BudgetAlert, alerts: Alerts) -> Delivery:
+    async def _try_delivery(self, alert: BudgetAlert, alerts: Alerts) -> Delivery:
         if alert.is_too_old(self._clock.now()):
             return self._given_up(alert)
         tries = alert.tries + 1

@@ -52,7 +52,7 @@ class RollupKeeper:
         """
         problem: OperatorError | None = None
         defect: Exception | None = None
-        for step in (self._sum_up, self._expire_holds, self._give_up_journals):
+        for step in (self._refresh_rollups, self._expire_holds, self._give_up_journals):
             try:
                 await step()
             except OperatorError as failed:
@@ -65,7 +65,7 @@ class RollupKeeper:
             raise defect
         return problem is None
 
-    async def _sum_up(self) -> None:
+    async def _refresh_rollups(self) -> None:
         log.debug("rollups_refreshed", hours=await asyncio.to_thread(self._refresh))
 
     async def _expire_holds(self) -> None:

@@ -124,7 +124,7 @@ class EventWriter:
         )
 
     async def _write_journals(self) -> None:
-        await self._look_for_left()
+        await self._adopt_left_journals()
         await self._note_alive()
         for journal in tuple(self._adopted):
             await self._write_left(journal)
@@ -138,7 +138,7 @@ class EventWriter:
     async def _write(self, journal: SettledEvents) -> None:
         started_s, end = self._clock.monotonic(), journal.end()
         while True:
-            batch, written = await self._postgres.ask(self._move, journal, end)
+            batch, written = await self._postgres.ask(self._ship_batch, journal, end)
             if written is None:
                 break
             journal.acknowledge(batch)
@@ -149,7 +149,7 @@ class EventWriter:
         if journal is self._own:
             self._whole_until_s = started_s
 
-    async def _look_for_left(self) -> None:
+    async def _adopt_left_journals(self) -> None:
         """Take over the journals that ended processes left on this volume."""
         now_s = self._clock.monotonic()
         if self._adopted_at_s is None or now_s - self._adopted_at_s >= ADOPT_EVERY_S:
@@ -186,7 +186,9 @@ class EventWriter:
             journal.release()
         self._adopted.remove(journal)
 
-    def _move(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
+    def _ship_batch(
+        self, journal: SettledEvents, end: object
+    ) -> tuple[SettledBatch, Written | None]:
         """Read a batch and commit it. Runs in a thread."""
         batch = journal.read(end, max_events=BATCH_EVENTS)
         if not batch.documents:

@@ -84,10 +84,10 @@ def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _budget(rule: BudgetRule) -> dict[str, Any]:
     fields = BudgetBlock.of_rule(rule).model_dump(exclude={"name"}, exclude_none=True)
-    return {"of": _whose(rule), **fields}
+    return {"of": _owner_text(rule), **fields}
 
 
-def _whose(rule: BudgetRule) -> str:
+def _owner_text(rule: BudgetRule) -> str:
     match rule.scope:
         case BudgetScope.TEAM:
             return f"team {rule.team}"

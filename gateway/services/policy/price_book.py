@@ -55,7 +55,7 @@ def sync_steps(
     added: list[Dated] = []
     for at in sorted(new_past | {now} | ahead):
         unit = _unit_at(units, at)
-        if not _says((*entries, *_pending(key, added, now)), unit, at):
+        if not _agrees((*entries, *_as_entries(key, added, now)), unit, at):
             added += [replace(dated, valid_from=at) for dated in unit]
     return tuple(added)
 
@@ -219,7 +219,7 @@ def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
     return begun[-1] if begun else [Dated(valid_from=at, price=None)]
 
 
-def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
+def _as_entries(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
     """Yield steps as entries of the book: later steps must be compared with the changes of
     earlier ones.
     """
@@ -238,7 +238,7 @@ def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[B
         )
 
 
-def _says(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> bool:
+def _agrees(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> bool:
     """Return True if the book charges the same as the unit at every time of the day."""
     windows = [
         dated.daily

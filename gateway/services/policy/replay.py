@@ -170,10 +170,10 @@ class _Ordered(Struct):
     """
 
     ordering: Ordering
-    alikes: dict[str, _Alikes] = {}
+    alikes: dict[str, _SimilarRequests] = {}
 
 
-class _Alikes(Struct):
+class _SimilarRequests(Struct):
     """The figures of similar requests at the same prices.
 
     Keeps `alike` alive, so that no other object can get its identity.
@@ -201,7 +201,7 @@ def replay(
     `on_progress` is called with the completed share, from 0 to 1, and the number of decided
     requests.
     """
-    walk = _walk(version.policy, past)
+    walk = _budget_walk(version.policy, past)
     speeds = past.speeds()
     run = _Run(version, prices, place, walk=walk, paces=_paces(speeds))
     whole_s = (past.until - past.since).total_seconds()
@@ -233,14 +233,14 @@ class _Run:
         walk: BudgetWalk,
         paces: Mapping[str, Pace],
     ) -> None:
-        self._version, self._prices, self._place, self._walk, self._paces = (
+        self._version, self._prices, self._place, self._budget_walk, self._paces = (
             version,
             prices,
             place,
             walk,
             paces,
         )
-        self._known: dict[tuple[int, int], _Alikes | _Ordered] = {}
+        self._known: dict[tuple[int, int], _SimilarRequests | _Ordered] = {}
         self.tallies: dict[tuple[str, str], RouteTally] = {}
         self.regions_before: Counter[str] = Counter()
         self.regions_after: Counter[str] = Counter()
@@ -256,7 +256,7 @@ class _Run:
         self.requests += 1
         self.first_ms = self.first_ms or request.at_ms
         self.last_ms = request.at_ms
-        known = self._alikes(request)
+        known = self._similar_requests(request)
         known.tally.requests += 1
         self.regions_before[known.region] += 1
         fate = known.fate
@@ -268,7 +268,7 @@ class _Run:
         else:
             self._serve(request, known)
 
-    def _serve(self, request: PastRequest, known: _Alikes) -> None:
+    def _serve(self, request: PastRequest, known: _SimilarRequests) -> None:
         assert known.way is not None, "what is not refused goes somewhere"
         assert known.region_after is not None, "and that is in a region"
         cost_nusd = cost_after_nusd(request, known.fate)
@@ -279,11 +279,11 @@ class _Run:
         self._add(known.tally, request.cost_nusd, cost_nusd)
         if known.fate.accounts:
             spent_nusd = request.held_nusd or 0 if cost_nusd is None else cost_nusd
-            self._walk.charge(known.fate.accounts, request.at_ms, cost_nusd=spent_nusd)
+            self._budget_walk.charge(known.fate.accounts, request.at_ms, cost_nusd=spent_nusd)
 
-    def _fits(self, request: PastRequest, known: _Alikes) -> bool:
+    def _fits(self, request: PastRequest, known: _SimilarRequests) -> bool:
         hold = hold_nusd(request, known.fate)
-        account = self._walk.blocked_by(known.fate.accounts, request.at_ms, hold_nusd=hold)
+        account = self._budget_walk.blocked_by(known.fate.accounts, request.at_ms, hold_nusd=hold)
         if account is not None:
             known.tally.blocked[account.account_id] += 1
         return account is None
@@ -296,7 +296,7 @@ class _Run:
         tally.cost_before_nusd += before_nusd
         tally.cost_after_nusd += after_nusd
 
-    def _alikes(self, request: PastRequest) -> _Alikes:
+    def _similar_requests(self, request: PastRequest) -> _SimilarRequests:
         # A reader makes one `Alike` for all similar requests, so its identity stands for it.
         # Hashing it takes longer.
         number = self._prices.at(request.at_ms)
@@ -304,33 +304,35 @@ class _Run:
         found = self._known.get(place)
         if found is None:
             found = self._known[place] = self._decided(request.alike, number)
-        if isinstance(found, _Alikes):
+        if isinstance(found, _SimilarRequests):
             return found
         fate = found.ordering.fate(request)
         assert fate.destination is not None, "what is ordered is not refused"
         going = found.alikes.get(fate.destination)
         if going is None:
-            going = found.alikes[fate.destination] = self._going(request.alike, fate)
+            going = found.alikes[fate.destination] = self._with_tally(request.alike, fate)
         return going
 
-    def _decided(self, alike: Alike, number: int) -> _Alikes | _Ordered:
+    def _decided(self, alike: Alike, number: int) -> _SimilarRequests | _Ordered:
         prices = self._prices.prices(number)
         ordering = ordering_of(
             alike, self._version, prices=prices, place=self._place, paces=self._paces
         )
         if ordering is not None:
             return _Ordered(ordering)
-        return self._going(alike, fate_of(alike, self._version, prices=prices, place=self._place))
+        return self._with_tally(
+            alike, fate_of(alike, self._version, prices=prices, place=self._place)
+        )
 
-    def _going(self, alike: Alike, fate: Fate) -> _Alikes:
+    def _with_tally(self, alike: Alike, fate: Fate) -> _SimilarRequests:
         tally = self.tallies.setdefault(
             (alike.team, alike.route), RouteTally(team=alike.team, route=alike.route)
         )
         if fate.deployment is None:
-            return _Alikes(alike, fate, tally, None, False, alike.region, None)
+            return _SimilarRequests(alike, fate, tally, None, False, alike.region, None)
         way = tally.ways.setdefault(Way(alike.deployment, fate.deployment.name), Moved())
         is_other_model = alike.model != fate.deployment.model
-        return _Alikes(
+        return _SimilarRequests(
             alike, fate, tally, way, is_other_model, alike.region, fate.deployment.region
         )
 
@@ -366,7 +368,7 @@ def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
     return sum(value * weight for value, weight in known) / whole
 
 
-def _walk(policy: Policy, past: PastSource) -> BudgetWalk:
+def _budget_walk(policy: Policy, past: PastSource) -> BudgetWalk:
     """Return the budgets when the past begins, with the spending of their running periods."""
     hard = [rule for rule in policy.budgets if rule.is_hard]
     if not hard:

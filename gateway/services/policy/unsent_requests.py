@@ -81,7 +81,9 @@ def imagined(
         candidates, live = (
             _assumed(of, operation) if estimates is None else estimates.look(of, operation)
         )
-        return candidates, _as_said(live, exact=tokens is not None, answer_tokens=answer_tokens)
+        return candidates, _with_stated_sizes(
+            live, exact=tokens is not None, answer_tokens=answer_tokens
+        )
 
     def degraded() -> tuple[Candidates, Conditions] | None:
         other = None if degrade is None else degrade()
@@ -115,7 +117,7 @@ def _assumed(decision: Decision, operation: Operation) -> tuple[Candidates, Cond
     return candidates, assumed(candidates)
 
 
-def _as_said(live: Conditions, *, exact: bool, answer_tokens: int) -> Conditions:
+def _with_stated_sizes(live: Conditions, *, exact: bool, answer_tokens: int) -> Conditions:
     """Return the conditions with the given sizes; a size then counts tokens, not bytes."""
     predictions = (
         [replace(one, tokens_per_byte=1.0) for one in live.predictions]

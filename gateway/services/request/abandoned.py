@@ -60,14 +60,14 @@ class AbandonedAnswers:
         elif (
             outcome is not Outcome.CLIENT_GONE
             or not exchange.has_more
-            or not self._may_read_on(exchange)
+            or not self._may_drain(exchange)
         ):
-            if outcome is Outcome.CLIENT_GONE and self._bills_on(exchange):
+            if outcome is Outcome.CLIENT_GONE and self._is_still_billed(exchange):
                 self._leave_unknown(exchange, outcome)
             else:
                 self.done(exchange, outcome)
         elif not exchange.is_ended:
-            read_on = self._drain if exchange.is_read_to_its_end else self._take_arrived
+            read_on = self._drain if exchange.is_read_to_its_end else self._meter_arrived
             self._start(read_on(exchange, outcome), exchange, outcome)
 
     def done(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
@@ -112,7 +112,7 @@ class AbandonedAnswers:
         ) in left:  # here and not in the tasks: a task cancelled before its first step runs nothing
             self._settle_now(exchange, outcome)
 
-    def _may_read_on(self, exchange: UpstreamAnswer) -> bool:
+    def _may_drain(self, exchange: UpstreamAnswer) -> bool:
         """Return True if there is a place to read on. Arrived bytes take a moment, so long
         drains do not block them.
         """
@@ -122,7 +122,7 @@ class AbandonedAnswers:
             return True
         return self._has_share(exchange.attempt.request.caller.team)
 
-    def _bills_on(self, exchange: UpstreamAnswer) -> bool:
+    def _is_still_billed(self, exchange: UpstreamAnswer) -> bool:
         """Return True if the provider continues and bills an unread answer, and has not reported
         usage.
         """
@@ -196,7 +196,7 @@ class AbandonedAnswers:
         exchange.upstream.close()
         await self._count(exchange, outcome)
 
-    async def _take_arrived(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+    async def _meter_arrived(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
         """Meter the bytes that had arrived when the caller left; for a slow caller these can be
         thousands of tokens.
         """

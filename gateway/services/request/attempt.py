@@ -85,7 +85,7 @@ class Attempt(Struct, kw_only=True):
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the upstream's headers."""
         self.http_status = status
-        self.headers_s = self.slot.heard_s = self.clock.monotonic()
+        self.headers_s = self.slot.last_received_s = self.clock.monotonic()
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
@@ -105,7 +105,7 @@ class Attempt(Struct, kw_only=True):
             gap_s = now_s - self.last_token_s
             if self.max_gap_s is None or gap_s > self.max_gap_s:
                 self.max_gap_s = gap_s
-        self.last_token_s = self.slot.heard_s = now_s
+        self.last_token_s = self.slot.last_received_s = now_s
 
     def running_usage(self) -> TokenUsage | None:
         """Return the last usage that the upstream reported so far."""
@@ -376,7 +376,7 @@ class Attempts:
         ranked, or after the previous attempt ended.
         """
         request, clock = admitted.request, self.clock
-        started_s = slot.heard_s = clock.monotonic()
+        started_s = slot.last_received_s = clock.monotonic()
         queue_s = None
         if wanted_s is not None:
             waited_s = started_s - wanted_s
@@ -399,7 +399,7 @@ class Attempts:
             slot=slot,
             on_settled=on_settled,
             queue_s=queue_s,
-            begun=_begun(
+            begun=_begun_event(
                 self.event_templates.of(choice, request.body.facts.operation),
                 admitted,
                 choice,
@@ -427,16 +427,16 @@ class EventTemplates:
         if kept is None:
             if len(self._kept) >= MOST_OPENINGS:
                 self._kept.clear()  # it also holds choices of old policies
-            kept = self._kept[id(choice), operation] = (choice, _opening(choice, operation))
+            kept = self._kept[id(choice), operation] = (choice, _event_template(choice, operation))
         return kept[1]
 
 
-# Placeholders for the request's fields in a template; `_begun` overwrites all of them.
+# Placeholders for the request's fields in a template; `_begun_event` overwrites all of them.
 _NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
 
 
-def _opening(choice: Choice, operation: Operation) -> UsageEvent:
-    """A template event for one deployment; `_begun` fills in the request's fields."""
+def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
+    """A template event for one deployment; `_begun_event` fills in the request's fields."""
     decision, deployment, price = (
         choice.decision,
         choice.candidate.deployment,
@@ -480,7 +480,7 @@ def _opening(choice: Choice, operation: Operation) -> UsageEvent:
     )
 
 
-def _begun(
+def _begun_event(
     opening: UsageEvent,
     admitted: AdmittedRequest,
     choice: Choice,

@@ -40,7 +40,7 @@ LONGEST_ASKED_PAUSE_S = (
 )
 
 
-class _Tried(Struct):
+class _FailedCandidate(Struct):
     """A failed candidate with its last error and its number of tries."""
 
     choice: Choice
@@ -67,7 +67,7 @@ class Failover(Struct, kw_only=True):
     _standing: DeploymentState | None = None
     _last: Choice | None = None
     _at: int = 0
-    _tried: list[_Tried] = []  # in the order of their first attempts
+    _tried: list[_FailedCandidate] = []  # in the order of their first attempts
     _excluded: set[str] = set()  # candidates that would fail again, or whose retries are used up
     _is_final: bool = False
     _timeouts: int = 0
@@ -86,7 +86,11 @@ class Failover(Struct, kw_only=True):
         if self._is_final or self.made == self.max_attempts or now_s >= self.deadline_s:
             raise self.error()
         self.pause_s = 0.0
-        choice = self._fresh(now_s) or (self._again(now_s) if self.made else None) or self._opened()
+        choice = (
+            self._next_untried(now_s)
+            or (self._next_retry(now_s) if self.made else None)
+            or self._with_open_breaker()
+        )
         if choice is None:
             raise self.error()
         if self.made and not self.health.take_retry(self.standing, self.team, now_s=now_s):
@@ -130,7 +134,7 @@ class Failover(Struct, kw_only=True):
             if tried.choice is choice:
                 tried.times, tried.error = tried.times + 1, error
                 return
-        self._tried.append(_Tried(choice, error))
+        self._tried.append(_FailedCandidate(choice, error))
 
     def error(self) -> RequestError:
         """Return the error for the caller."""
@@ -144,27 +148,27 @@ class Failover(Struct, kw_only=True):
             "The time of this request was over before it could be sent. Try again."
         )
 
-    def _fresh(self, now_s: float) -> Choice | None:
+    def _next_untried(self, now_s: float) -> Choice | None:
         """Return the next candidate in the ranking that may be tried and whose breaker is
         closed.
         """
         while self._at < len(self.choices):
             choice = self.choices[self._at]
             self._at += 1
-            standing = self._looked_at(choice)
+            standing = self._usable_state(choice)
             if standing is not None and not self.health.is_open(standing, now_s):
                 return choice
         return None
 
-    def _again(self, now_s: float) -> Choice | None:
+    def _next_retry(self, now_s: float) -> Choice | None:
         """Return the best tried candidate, if it may be repeated: once, while others remain
         untried.
         """
-        is_other_left = any(self._looked_at(choice) is not None for choice in self._untried())
+        is_other_left = any(self._usable_state(choice) is not None for choice in self._untried())
         for tried in self._tried:
             if tried.times > 1 and is_other_left:
                 continue
-            standing = self._looked_at(tried.choice)
+            standing = self._usable_state(tried.choice)
             if standing is not None and not self.health.is_open(standing, now_s):
                 pause_s = self._pause_s(tried.error)
                 if now_s + pause_s < self.deadline_s and pause_s <= LONGEST_ASKED_PAUSE_S:
@@ -172,12 +176,12 @@ class Failover(Struct, kw_only=True):
                     return tried.choice
         return None
 
-    def _opened(self) -> Choice | None:
+    def _with_open_breaker(self) -> Choice | None:
         """Return a candidate with an open breaker if no other is left: it may work, an error is
         certain.
         """
         return next(
-            (choice for choice in self._untried() if self._looked_at(choice) is not None), None
+            (choice for choice in self._untried() if self._usable_state(choice) is not None), None
         )
 
     def _untried(self) -> list[Choice]:
@@ -185,7 +189,7 @@ class Failover(Struct, kw_only=True):
             one for one in self.choices if not any(one is tried.choice for tried in self._tried)
         ]
 
-    def _looked_at(self, choice: Choice) -> DeploymentState | None:
+    def _usable_state(self, choice: Choice) -> DeploymentState | None:
         """Return a candidate's state, None if it may not be tried; a full one is recorded as a
         failure.
         """

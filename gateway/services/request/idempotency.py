@@ -117,7 +117,7 @@ class Claims:
         claim = Claim(
             team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id
         )
-        earlier = await self._answered(claim, partial(self._claimed, claim, endpoint, body))
+        earlier = await self._ask_in_thread(claim, partial(self._claimed, claim, endpoint, body))
         if earlier is not None:
             raise _refusal(earlier)
         return claim
@@ -164,37 +164,39 @@ class Claims:
         self._writing.close()
         self._store.close()
 
-    async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
+    async def _ask_in_thread(
+        self, claim: Claim, ask: Callable[[], Earlier | None]
+    ) -> Earlier | None:
         """Run `ask` in a thread for as long as a caller can wait.
 
         A claim that it makes after the caller left is released once it is done.
         """
         if len(self._ended) >= self._most_waiting:
-            raise _away()
+            raise _unavailable()
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._slots.acquire()
         except TimeoutError:
-            raise _away() from None
+            raise _unavailable() from None
         asking = self._asking.ask(ask)
         asking.add_done_callback(lambda _: self._slots.release())
-        is_heard = False
+        is_answered = False
         try:
             await asyncio.wait({asking}, timeout=self._patience_s)
             if not asking.done():
-                raise _away()
+                raise _unavailable()
             earlier = asking.result()
-            is_heard = True
+            is_answered = True
         except DatabaseUnavailable as problem:
             log.warning("claim_not_made", request_id=str(claim.request_id), problem=problem.message)
-            raise _away() from None
+            raise _unavailable() from None
         finally:
             # the thread must end first: before that there may be no claim to release
-            if not is_heard:
-                asking.add_done_callback(partial(self._undo, claim))
+            if not is_answered:
+                asking.add_done_callback(partial(self._release_late_claim, claim))
         return earlier
 
-    def _undo(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:
+    def _release_late_claim(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:
         problem = asked.exception()
         may_be_there = (
             asked.result() is None if problem is None else isinstance(problem, DatabaseUnavailable)
@@ -253,7 +255,7 @@ def _refusal(earlier: Earlier) -> RequestError:
     )
 
 
-def _away() -> Unavailable:
+def _unavailable() -> Unavailable:
     return Unavailable(
         "Postgres did not answer in time, and keyed requests need the database; nothing was sent. "
         "Try again in 2 seconds, or send the request without an Idempotency-Key.",

@@ -251,8 +251,8 @@ class RequestService:
             await durable
             exchange = await self._send(attempt, deadline_s)
             await exchange.head()
-            if exchange.said_load is not None:
-                self.estimates.note_load(attempt.candidate.deployment.name, exchange.said_load)
+            if exchange.reported_load is not None:
+                self.estimates.note_load(attempt.candidate.deployment.name, exchange.reported_load)
             if attempt.request.body.facts.is_stream:
                 relay = self._relay(exchange)
                 # Wait for the first piece: a stream that dies before it can still be tried

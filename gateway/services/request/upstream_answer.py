@@ -52,7 +52,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     upstream: Upstream
     content_type: str = ""
     has_begun: bool = False  # a head with a success status arrived
-    said_load: str | None = None  # the load that an engine reported
+    reported_load: str | None = None  # the load that an engine reported
     is_ended: bool = False  # True if its settlement is already under way
     has_content: bool = False  # True once the upstream was notified of the first content
     _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
@@ -133,7 +133,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             raise await self._refusal(status, headers)
         self.has_begun = True
         self.content_type = self.call.answer_type or headers.get("content-type", "application/json")
-        self.said_load = headers.get(LOAD_HEADER)
+        self.reported_load = headers.get(LOAD_HEADER)
         if self.request.body.facts.is_stream:
             self._stream = self.provider.stream(self.request.body, self.call)
             self.content_type = self._stream.content_type
@@ -171,7 +171,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         # After a cancellation it is read again from the start, once the thread has finished.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
-            rewritten = await _aside(self._read_whole, body, observed)
+            rewritten = await _in_own_thread(self._read_whole, body, observed)
         except RequestError:
             self._whole = None
             raise
@@ -241,10 +241,10 @@ class UpstreamAnswer(Struct, kw_only=True):
             raise UpstreamError(self.cut_message)
         observed.is_whole = True
         if assembler.size_bytes < LARGE_BYTES:
-            return self._put_together(assembler)
-        return await _aside(self._put_together, assembler)
+            return self._assembled_body(assembler)
+        return await _in_own_thread(self._assembled_body, assembler)
 
-    def _put_together(self, assembler: AnswerAssembler) -> bytes:
+    def _assembled_body(self, assembler: AnswerAssembler) -> bytes:
         body = assembler.body()
         part = self.provider.rewrite(self.request.body, body, assembler.observed)
         return written(part, self.attempt.cost_text)
@@ -259,7 +259,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         self.attempt.note_progress()
         if not self.has_content and observed.has_content:
             self.has_content = True
-            self.upstream.heard_token()
+            self.upstream.note_first_token()
 
     async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
         try:
@@ -350,7 +350,7 @@ class UpstreamAnswer(Struct, kw_only=True):
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
-async def _aside(work: Callable[..., T], *content: object) -> T:
+async def _in_own_thread(work: Callable[..., T], *content: object) -> T:
     """Run slow work on a large answer in its own thread."""
     return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
 

@@ -36,7 +36,7 @@ CONFIRMED_WITHIN_S = 1.0  # seconds that a caller waits for it
 _THREADS = 5
 
 
-def _tell_nobody(version: int) -> None:
+def _ignore_version(version: int) -> None:
     pass
 
 
@@ -45,7 +45,7 @@ class Refresher:
 
     If a look fails, the last good snapshot stays until it is too old.
 
-    `shelf` keeps the last good snapshot across restarts; None keeps nothing. `tell` records the
+    `shelf` keeps the last good snapshot across restarts; None keeps nothing. `report` records the
     served version in Postgres, after serving began and without delaying it.
     """
 
@@ -61,9 +61,9 @@ class Refresher:
         first_look_s: float = FIRST_LOOK_S,
         hung_after_s: float = HUNG_AFTER_S,
         confirmed_within_s: float = CONFIRMED_WITHIN_S,
-        tell: Callable[[int], None] = _tell_nobody,
+        report: Callable[[int], None] = _ignore_version,
     ) -> None:
-        self._tell, self._reported = tell, 0
+        self._report, self._reported = report, 0
         self._taken = asyncio.Event()
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
         self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
@@ -144,7 +144,7 @@ class Refresher:
             if not await self._postgres.ask(lambda: shelf.write(last)):
                 return  # another worker is writing; retried after the next look
         except Exception as broken:  # a gateway that cannot store it still serves
-            self._say_of_shelf(f"the last snapshot cannot be kept: {broken}")
+            self._log_shelf_problem(f"the last snapshot cannot be kept: {broken}")
         else:
             self._shelf_problem = None
         self._kept, self._kept_s = snapshot, self._clock.monotonic()
@@ -157,8 +157,8 @@ class Refresher:
         return {
             "policy_and_keys": self._poll,
             "changes": self._listen,
-            "last_snapshot": self._keep_on,
-            "served_version": self._tell_on,
+            "last_snapshot": self._save_snapshots,
+            "served_version": self._report_versions,
         }
 
     async def close(self) -> None:
@@ -185,19 +185,19 @@ class Refresher:
             self._ended.set()  # wakes the current waiters
             self._ended.clear()
 
-    async def _keep_on(self) -> None:
+    async def _save_snapshots(self) -> None:
         while True:
             await self._looked.wait()
             self._looked.clear()
             await self.keep()
 
-    async def _tell_on(self) -> None:
+    async def _report_versions(self) -> None:
         while True:
             await self._taken.wait()
             self._taken.clear()
-            await self.tell_version()
+            await self.report_version()
 
-    async def tell_version(self) -> None:
+    async def report_version(self) -> None:
         """Record the served version in Postgres unless it is recorded already.
 
         After a failure the next look retries.
@@ -207,7 +207,7 @@ class Refresher:
             return
         version = snapshot.policy.version
         try:
-            await self._postgres.ask(lambda: self._tell(version))
+            await self._postgres.ask(lambda: self._report(version))
         except OperatorError:
             return  # the following look reports the problem with Postgres
         self._reported = version
@@ -230,9 +230,9 @@ class Refresher:
             log.warning("snapshot_not_refreshed", problem=problem.message)
         self._holder.problem = problem.message
         if self._holder.current is None and isinstance(problem, DatabaseUnavailable):
-            await self._recall()
+            await self._load_last_snapshot()
 
-    async def _recall(self) -> None:
+    async def _load_last_snapshot(self) -> None:
         """Serve from the stored snapshot for the rest of its lifetime."""
         shelf = self._shelf
         if shelf is None:
@@ -248,7 +248,7 @@ class Refresher:
                 last.good_at, now=self._clock.now(), outage_s=self._holder.outage_s
             )
         except (NotUsable, PolicyRejected) as refused:
-            self._say_of_shelf(f"the last snapshot is not used: {refused}")
+            self._log_shelf_problem(f"the last snapshot is not used: {refused}")
             return
         self._holder.take(snapshot, good_at=last.good_at, good_s=self._clock.monotonic() - age_s)
         self._on_swap(snapshot)
@@ -259,7 +259,7 @@ class Refresher:
             left_s=round(self._holder.outage_s - age_s),
         )
 
-    def _say_of_shelf(self, problem: str) -> None:
+    def _log_shelf_problem(self, problem: str) -> None:
         """Log the problem once; later tries would repeat it."""
         if self._shelf_problem != problem:
             log.warning("last_snapshot", problem=problem)

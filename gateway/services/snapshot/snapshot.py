@@ -30,7 +30,7 @@ STALE_AFTER_S = 15.0
 CONFIRMED_S = 0.2
 MOST_REMEMBERED = 10_000  # callers choose project names, so their number must not fill the memory
 MOST_PROJECTS = 1000  # undeclared projects of a team, each with accounts and limits of its own
-_MEND = "bring Postgres back, or fix TOLLGATE_DATABASE_URL; this replica goes on by itself"
+_REMEDY = "bring Postgres back, or fix TOLLGATE_DATABASE_URL; this replica goes on by itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Snapshot:
         if found is None:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
-            counted = self._counted(team, project)
+            counted = self._countable_project(team, project)
             limits = team.limits_for(project=counted, key_id=key_id)
             accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id)
             found = self.terms[place] = RequestTerms(
@@ -96,7 +96,7 @@ class Snapshot:
             )
         return found
 
-    def _counted(self, team: Team, project: str | None) -> str | None:
+    def _countable_project(self, team: Team, project: str | None) -> str | None:
         """Return the project to count under; `*` after `MOST_PROJECTS` names, because each makes
         accounts.
         """
@@ -125,7 +125,7 @@ class SnapshotShelf(Protocol):
         """Return the stored snapshot of any age. Raises `NotUsable`."""
 
 
-async def _nobody_asks() -> bool:
+async def _no_confirmation() -> bool:
     return False
 
 
@@ -145,7 +145,7 @@ class SnapshotHolder:
     clock: Clock | None = None
     outage_s: float = inf
     refreshed_s: float | None = None
-    confirm: Callable[[], Awaitable[bool]] = _nobody_asks
+    confirm: Callable[[], Awaitable[bool]] = _no_confirmation
 
     def require(self) -> Snapshot:
         """Return the current snapshot. Raises `Unavailable` with the operator's next step."""
@@ -236,11 +236,11 @@ def snapshot_checks(holder: SnapshotHolder) -> tuple[Check, ...]:
 def _freshness(holder: SnapshotHolder) -> Check:
     name, age_s = "policy and keys", holder.age_s()
     if holder.current is None:
-        return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _MEND)
+        return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _REMEDY)
     finding = f"read from Postgres {age_s:,.0f} s ago"
     if holder.is_over:
         return Check(
-            name, Status.FAIL, f"{finding}, too old to serve from: {_latest(holder)}", _MEND
+            name, Status.FAIL, f"{finding}, too old to serve from: {_latest(holder)}", _REMEDY
         )
     if holder.is_stale:
         left_s = max(0.0, holder.outage_s - age_s)
@@ -248,7 +248,7 @@ def _freshness(holder: SnapshotHolder) -> Check:
             f"{finding}; known keys serve for another {left_s:,.0f} s, unknown ones get "
             f"503: {_latest(holder)}"
         )
-        return Check(name, Status.WARN, stale, _MEND)
+        return Check(name, Status.WARN, stale, _REMEDY)
     return Check(name, Status.OK, finding)
 
 

@@ -52,12 +52,15 @@ class AdoptedJournal:
         self._lock.release()
 
 
-def _leave(journal_id: UUID, odd: OSError) -> None:
+def _ignore_odd_entry(journal_id: UUID, odd: OSError) -> None:
     pass
 
 
 def adopt_free(
-    root: Path, *, without: Collection[UUID] = (), on_odd: Callable[[UUID, OSError], None] = _leave
+    root: Path,
+    *,
+    without: Collection[UUID] = (),
+    on_odd: Callable[[UUID, OSError], None] = _ignore_odd_entry,
 ) -> list[AdoptedJournal]:
     """Take every journal below `root` that no worker holds, and finish the removals that a crash
     interrupted.
@@ -68,7 +71,7 @@ def adopt_free(
     """
     if not root.is_dir():
         return []
-    taken = _taken(root, without, on_odd)
+    taken = _lock_free_journals(root, without, on_odd)
     adopted = []
     try:
         for directory, lock in taken:
@@ -86,7 +89,7 @@ def adopt_free(
     return adopted
 
 
-def _taken(
+def _lock_free_journals(
     root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]
 ) -> list[tuple[Path, layout.Lock]]:
     """Lock the journals that are free."""
@@ -107,7 +110,7 @@ def _taken(
 
 
 def journals_on(
-    root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave
+    root: Path, *, on_odd: Callable[[UUID, OSError], None] = _ignore_odd_entry
 ) -> list[LocalJournal]:
     """Return the journals below a root, held or not, in the order of their ids.
 

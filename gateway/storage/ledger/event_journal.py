@@ -183,7 +183,7 @@ class LeftJournal:
 
     def __init__(self, adopted: AdoptedJournal) -> None:
         self._adopted = adopted
-        self.begun = _begun(adopted)
+        self.begun = _interrupted_events(adopted)
         self.journal_id = adopted.journal_id
 
     def end(self) -> None:
@@ -257,13 +257,13 @@ class LeftJournals:
                 adopt_free(self._root, without=self._unreadable, on_odd=self._log_odd)
             )
         except OSError as broken:  # the root folder; our own open journal must still be written
-            self._say(str(self._root), broken)
+            self._log_once(str(self._root), broken)
             return []
 
     def _log_odd(self, journal_id: UUID, odd: OSError) -> None:
-        self._say(str(self._root / str(journal_id)), odd)
+        self._log_once(str(self._root / str(journal_id)), odd)
 
-    def _say(self, path: str, problem: OSError) -> None:
+    def _log_once(self, path: str, problem: OSError) -> None:
         if path not in self._odd:
             self._odd.add(path)
             log.error("journal_not_adopted", path=path, problem=str(problem))
@@ -303,7 +303,7 @@ def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> J
     )
 
 
-def _begun(adopted: AdoptedJournal) -> list[UsageEvent]:
+def _interrupted_events(adopted: AdoptedJournal) -> list[UsageEvent]:
     """Return the events of intents that were never settled."""
     found = adopted.recovered
     try:

@@ -142,7 +142,7 @@ class JournalTable:
         Raises `NothingFound` if it is unknown, or `BadUsage` if its state is not live.
         """
         with self._database.begin(reason=reason) as connection:
-            if _lose(connection, journal_id, note=reason):
+            if _declare_lost(connection, journal_id, note=reason):
                 return
             state = connection.execute(
                 text("SELECT state FROM tollgate.journals WHERE id = :id"), {"id": journal_id}
@@ -166,7 +166,7 @@ class JournalTable:
         lost = 0
         for journal_id in silent:
             with self._database.begin() as connection:
-                lost += _lose(connection, journal_id, note=note, silent=older_than)
+                lost += _declare_lost(connection, journal_id, note=note, silent=older_than)
         return lost
 
     def is_lagging(self) -> bool:
@@ -209,7 +209,7 @@ def _beat_of(journal_id: UUID, *, inserted: int) -> dict[str, object]:
     return {"id": journal_id, "unnamed": UNNAMED, "inserted": inserted}
 
 
-def _lose(
+def _declare_lost(
     connection: Connection, journal_id: UUID, *, note: str, silent: timedelta | None = None
 ) -> bool:
     """Declare a journal lost if it is live and silent for that long; return False if it is not."""

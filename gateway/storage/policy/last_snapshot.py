@@ -87,7 +87,7 @@ class SnapshotFile:
             raise NotUsable(f"there is none at {self._path}") from None
         except OSError as error:
             raise NotUsable(f"{self._path} cannot be read: {error.strerror}") from error
-        return self._opened(content)
+        return self._decoded_snapshot(content)
 
     def _sealed(self, last: LastSnapshot) -> bytes:
         body = _Body(
@@ -102,7 +102,7 @@ class SnapshotFile:
         nonce = os.urandom(NONCE_BYTES)
         return head + nonce + self._ciphers[0].encrypt(nonce, msgspec.msgpack.encode(body), head)
 
-    def _opened(self, content: bytes) -> LastSnapshot:
+    def _decoded_snapshot(self, content: bytes) -> LastSnapshot:
         if not content.startswith(MAGIC) or len(content) < HEAD_BYTES + NONCE_BYTES + TAG_BYTES:
             raise NotUsable(f"{self._path} is damaged, or another version of Tollgate wrote it")
         head, nonce = content[:HEAD_BYTES], content[HEAD_BYTES : HEAD_BYTES + NONCE_BYTES]

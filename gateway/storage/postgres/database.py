@@ -123,7 +123,7 @@ def within(seconds: float) -> Iterator[None]:
         _deadline.until_s = before_s
 
 
-class _Silent(psycopg.OperationalError):
+class _DeadlineExceeded(psycopg.OperationalError):
     """Postgres did not answer before the deadline."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Session(psycopg.Connection[Any]):
             if left_s <= 0:
                 # a late answer may still come: this connection cannot be used again
                 self.pgconn.finish()
-                raise _Silent
+                raise _DeadlineExceeded
             try:
                 return super().wait(gen, interval, min(left_s, asked_until_s - now_s, END_SEEN_S))
             except psycopg.errors._WaitTimeout:
@@ -287,7 +287,7 @@ class Database:
         try:
             with within(LOOK_S), closing(self.connect()) as session:
                 session.execute("SELECT 1")
-        except (_Silent, psycopg.errors.ConnectionTimeout):
+        except (_DeadlineExceeded, psycopg.errors.ConnectionTimeout):
             return False
         except psycopg.Error:
             pass  # it answered: it has no free connection or is starting
@@ -299,7 +299,7 @@ class Database:
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
         left_s = self.left_s(monotonic())
         if left_s <= 0:
-            raise _Silent
+            raise _DeadlineExceeded
         login["connect_timeout"] = min(
             int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600))
         )

@@ -44,7 +44,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool = False
 
 
-class _Kept(msgspec.Struct, kw_only=True):
+class _StoredLogins(msgspec.Struct, kw_only=True):
     """The logins of one database, by purpose. `owner` created them."""
 
     owner: str
@@ -83,13 +83,13 @@ def ensure(
     Logins that another home created stay unchanged, unless `renews` asks for new passwords.
     """
     owner = parse_url(url)
-    kept = _read(home).get(_place(owner)) or _Kept(owner=str(owner.get("user", "")))
+    kept = _read(home).get(_place(owner)) or _StoredLogins(owner=str(owner.get("user", "")))
     ready, statements, notes = [], [], []
     for purpose in As:
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
-        if is_ours and _lets_in(
+        if is_ours and _accepts_login(
             _with_login(url, wanted)
         ):  # an administrator may have created it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
@@ -109,7 +109,7 @@ def ensure(
                 )  # before the next line: a kill after it would lose the password
             left = _run(connection, missing)
         address = _with_login(url, wanted)
-        is_ready = not left and _lets_in(address)
+        is_ready = not left and _accepts_login(address)
         statements += left
         if purpose not in given:
             kept.logins[purpose] = msgspec.structs.replace(wanted, is_ready=is_ready)
@@ -126,7 +126,12 @@ def ensure(
 
 
 def _wanted(
-    purpose: As, kept: _Kept, owner: Mapping[str, Any], given: Mapping[As, str], *, renews: bool
+    purpose: As,
+    kept: _StoredLogins,
+    owner: Mapping[str, Any],
+    given: Mapping[As, str],
+    *,
+    renews: bool,
 ) -> tuple[Login | None, bool]:
     """Return the login to create or check, and whether we set its password; None if the settings
     name no separate login.
@@ -196,7 +201,7 @@ def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) ->
     return []
 
 
-def _lets_in(address: str) -> bool:
+def _accepts_login(address: str) -> bool:
     with suppress(psycopg.OperationalError):
         psycopg.connect(**parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}).close()
         return True
@@ -217,10 +222,10 @@ def _place(given: Mapping[str, Any]) -> str:
     return f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
 
 
-def _read(home: Path) -> dict[str, _Kept]:
+def _read(home: Path) -> dict[str, _StoredLogins]:
     path = home / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, _Kept])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, _StoredLogins])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
@@ -230,7 +235,7 @@ def _read(home: Path) -> dict[str, _Kept]:
         ) from error
 
 
-def _write(home: Path, place: str, kept: _Kept) -> None:
+def _write(home: Path, place: str, kept: _StoredLogins) -> None:
     """Replace the file in one step: a concurrent reader sees the old one or the new one."""
     path, new = home / FILE, home / f"{FILE}.new"
     content = msgspec.json.format(msgspec.json.encode(_read(home) | {place: kept}))

@@ -95,8 +95,8 @@ class ServerAccount:
         ):
             return binaries
         make_folder(system_dir, is_shared=True)
-        with _only_copier(system_dir):
-            return _copy_that_runs(self, binaries, system_dir)
+        with _copy_lock(system_dir):
+            return _runnable_copy(self, binaries, system_dir)
 
     def why_not_runnable(self, binaries: Path) -> str | None:
         """Return the reason why this account cannot run the binaries, or None if it can."""
@@ -118,14 +118,14 @@ class ServerAccount:
 
 
 @contextmanager
-def _only_copier(system_dir: Path) -> Iterator[None]:
+def _copy_lock(system_dir: Path) -> Iterator[None]:
     """Hold the lock of the system folder: homes of several users of root share one copy."""
     with (system_dir / "copy.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) -> Path:
+def _runnable_copy(account: ServerAccount, binaries: Path, system_dir: Path) -> Path:
     """Return the binaries in the system folder; a copy that does not run is replaced."""
     copy = system_dir / f"postgresql-{server_version(binaries)}"
     package = binaries.parent.parent
@@ -192,10 +192,10 @@ def find_binaries() -> Path:
 # Saves two processes per start; an installed wheel does not change under a running program.
 @cache
 def server_version(binaries: Path) -> str:
-    told = subprocess.run(
+    completed = subprocess.run(
         [binaries / "postgres", "--version"], capture_output=True, text=True, check=True
     )
-    return told.stdout.split()[2]
+    return completed.stdout.split()[2]
 
 
 def major_version(binaries: Path) -> int:

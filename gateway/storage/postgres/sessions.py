@@ -60,7 +60,7 @@ class Sessions:
 
         try:
             with self._database.explained(), within(self._limit_s):
-                return self._until_ordered(in_a_block)
+                return self._retry_conflicts(in_a_block)
         except psycopg.Error as error:
             if is_about_data(error):
                 raise
@@ -86,7 +86,7 @@ class Sessions:
         """Close the idle connections. A later use opens them again."""
         _close_all(self._idle)
 
-    def _until_ordered(self, work: Callable[[Session], T]) -> T:
+    def _retry_conflicts(self, work: Callable[[Session], T]) -> T:
         for tries in range(MOST_TRIES - 1):
             try:
                 return self._on_a_session(work)

@@ -45,11 +45,15 @@ def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
     Stops at the first surplus item: a bound in the list's own type would be checked after all items
     were created. Raises `msgspec.DecodeError` for such a list, and if the value is not a list.
     """
-    return [found for found in msgspec.structs.astuple(_few(item)(value)) if found is not None]
+    return [
+        found
+        for found in msgspec.structs.astuple(_bounded_list_decoder(item)(value))
+        if found is not None
+    ]
 
 
 @cache  # takes 30 ms to create, and most processes never need it
-def _few(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
+def _bounded_list_decoder(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
     fields: list[tuple[str, Any, Any]] = [
         (f"item_{place}", item | None, None) for place in range(MAX_CHOICES)
     ]

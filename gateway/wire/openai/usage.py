@@ -90,7 +90,7 @@ class _Place(msgspec.Struct):
 
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
-_NOTHING_SAID = TokenUsage()
+_EMPTY_USAGE = TokenUsage()
 _PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
@@ -146,7 +146,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
     )
-    return None if usage == _NOTHING_SAID else usage
+    return None if usage == _EMPTY_USAGE else usage
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -184,8 +184,12 @@ def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
         metrics = _decode_metrics(raw)
     except _UNREADABLE:
         return None
-    said: Any = None if metrics is None else metrics.queue_time_ms
-    return said / 1000 if type(said) in (int, float) and 0 <= said < MOST_QUEUE_MS else None
+    queue_ms: Any = None if metrics is None else metrics.queue_time_ms
+    return (
+        queue_ms / 1000
+        if type(queue_ms) in (int, float) and 0 <= queue_ms < MOST_QUEUE_MS
+        else None
+    )
 
 
 def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
@@ -195,10 +199,10 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
     if b"inference_geo" not in bytes(raw):
         return None
     try:
-        said = _decode_place(raw).inference_geo
+        geo = _decode_place(raw).inference_geo
     except _UNREADABLE:
         return None
-    return said if isinstance(said, str) else None
+    return geo if isinstance(geo, str) else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:

@@ -320,7 +320,7 @@ def _check_degrading(route: RouteBlock, document: PolicyDocument, findings: Find
     spot, own = route.place("degrade_to"), route.of("name")
     if wanted not in known:
         findings.error(spot, f"there is no route '{wanted}'{suggestion(wanted, known)}")
-    elif own is not None and (way := _way_back(own, next_of)):
+    elif own is not None and (way := _degrade_cycle(own, next_of)):
         findings.error(
             spot, f"leads back to '{own}' ({' to '.join(way)}); degrade to another route"
         )
@@ -332,7 +332,7 @@ def _check_degrading(route: RouteBlock, document: PolicyDocument, findings: Find
         )
 
 
-def _way_back(route: str, next_of: Mapping[str | None, str | None]) -> list[str] | None:
+def _degrade_cycle(route: str, next_of: Mapping[str | None, str | None]) -> list[str] | None:
     """Return the routes on which degrading comes back to this one, None if it does not."""
     way = [route]
     while (following := next_of.get(way[-1])) is not None:

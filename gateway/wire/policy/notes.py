@@ -58,14 +58,14 @@ def _note_classes(document: PolicyDocument, policy: Policy, findings: Findings) 
         if not rule.regions and not rule.is_shadow:
             findings.note(spot, "lists no region: every request of this class is denied")
         for lower, lower_rule in ordered:
-            if lower < data_class and (wider := _wider(rule, lower_rule, policy)):
+            if lower < data_class and (wider := _extra_permissions(rule, lower_rule, policy)):
                 findings.note(
                     spot,
                     f"allows {wider}, which the lower class {lower.label} does not; is that meant?",
                 )
 
 
-def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
+def _extra_permissions(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
     """Return the permissions that a higher class has and a lower one lacks: raising a request's
     class would gain them.
     """
@@ -287,12 +287,12 @@ def _note_budgets(document: PolicyDocument, policy: Policy, findings: Findings) 
             "the policy has no 'alerts' block, so budget alerts are only in log and metrics",
         )
     for budget in declared:
-        _note_larger(budget, policy, findings)
+        _note_ineffective_budgets(budget, policy, findings)
     for entry in document.blocks_of("teams"):
-        _note_dodged(entry, policy, findings)
+        _note_avoidable_budgets(entry, policy, findings)
 
 
-def _note_dodged(entry: TeamBlock, policy: Policy, findings: Findings) -> None:
+def _note_avoidable_budgets(entry: TeamBlock, policy: Policy, findings: Findings) -> None:
     """Note project budgets that callers can avoid.
 
     Callers choose the project by a header, so a project's budget alone does not bound a team's
@@ -316,7 +316,7 @@ def _note_dodged(entry: TeamBlock, policy: Policy, findings: Findings) -> None:
         )
 
 
-def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
+def _note_ineffective_budgets(budget: Declared, policy: Policy, findings: Findings) -> None:
     """Note a part's budget above that of the whole team: it never refuses anything."""
     if budget.scope not in (BudgetScope.PROJECT, BudgetScope.KEY):
         return

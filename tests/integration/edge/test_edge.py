@@ -38,7 +38,7 @@ def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, An
     return dict(body["error"])
 
 
-def test_an_unknown_model_lists_what_there_is(http: httpx2.Client) -> None:
+def test_an_unknown_model_lists_the_available_routes(http: httpx2.Client) -> None:
     """The message for the most common mistake must contain its remedy."""
     error = check_error(
         http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-9"}), 404, "model_not_found"
@@ -229,7 +229,9 @@ def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
         ("DELETE", "/healthz"),
     ],
 )
-def test_what_is_not_offered_says_what_is(http: httpx2.Client, method: str, path: str) -> None:
+def test_an_unknown_path_lists_the_offered_paths(
+    http: httpx2.Client, method: str, path: str
+) -> None:
     """Any other path or method gets the dialect's error with a list of the offered ones; metrics
     name their own listener.
     """
@@ -238,13 +240,13 @@ def test_what_is_not_offered_says_what_is(http: httpx2.Client, method: str, path
 
 
 @pytest.mark.parametrize("host", ["", "a b", "evil.example:99999999", "x/y"])
-def test_a_host_that_is_none_is_refused(http: httpx2.Client, host: str) -> None:
+def test_an_invalid_host_is_refused(http: httpx2.Client, host: str) -> None:
     """No decision may depend on a header that a web page in a browser could choose."""
     check_error(http.get("/v1/models", headers={"host": host}), 400, "invalid_request")
 
 
 @pytest.mark.parametrize(
-    ("members", "status", "code", "said"),
+    ("members", "status", "code", "message"),
     [
         ({"cache_salt": "theirs"}, 400, "invalid_request", "does not allow engine_control"),
         ({"store": True}, 403, "residency_denied", "does not allow store"),
@@ -272,13 +274,13 @@ def test_a_host_that_is_none_is_refused(http: httpx2.Client, host: str) -> None:
     ],
 )
 def test_fields_that_need_leave_are_refused_by_name(
-    http: httpx2.Client, members: dict[str, Any], status: int, code: str, said: str
+    http: httpx2.Client, members: dict[str, Any], status: int, code: str, message: str
 ) -> None:
     """Such fields store, fetch or send data elsewhere, or change the settings of a shared
     engine.
     """
     assert (
-        said
+        message
         in check_error(http.post("/v1/chat/completions", json={**CHAT, **members}), status, code)[
             "message"
         ]
@@ -373,7 +375,7 @@ def test_the_cache_is_kept_apart_by_team(
     assert salts["payments"] != salts["search"]
 
 
-def test_what_the_upstream_gets_is_what_the_caller_sent(
+def test_the_upstream_gets_the_bytes_that_the_caller_sent(
     http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Apart from the documented insertions, every byte stays: number forms, escapes, order and

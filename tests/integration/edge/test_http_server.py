@@ -109,7 +109,7 @@ def test_a_caller_of_http_1_0_gets_its_answer_and_the_end(
         assert (b"data: [DONE]" if is_stream else b"cost_usd") in content
 
 
-def test_who_asks_for_an_end_after_the_answer_gets_it(gateway: Gateway) -> None:
+def test_connection_close_is_honoured_after_the_answer(gateway: Gateway) -> None:
     with connected(gateway) as connection:
         connection.sendall(request(gateway, body(), headers="connection: close\r\n"))
         assert read_all(connection).count(b"connection: close\r\n") == 1
@@ -125,12 +125,12 @@ def test_an_error_that_ends_the_connection_says_so_once(gateway: Gateway) -> Non
                 b"content-length: 0", b"content-length: 999999"
             )
         )
-        said = read_all(connection)
-    assert said.startswith(b"HTTP/1.1 413 ")
-    assert said.count(b"connection: close\r\n") == 1
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.count(b"connection: close\r\n") == 1
 
 
-def test_who_waits_for_leave_to_send_a_body_gets_it(gateway: Gateway) -> None:
+def test_expect_100_continue_is_answered(gateway: Gateway) -> None:
     """curl waits for `100 Continue` when a body has a megabyte or more."""
     content = body()
     whole = request(gateway, content, headers="expect: 100-continue\r\n")

@@ -254,7 +254,7 @@ def _written(gateway: Gateway, count: int) -> list[dict[str, Any]]:
     return rows if len(rows) == count else []
 
 
-def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
+def test_of_two_simultaneous_applies_one_wins_and_one_is_refused(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
     """Both admins saw version 1. The second one decided on a difference that no longer exists."""
@@ -277,14 +277,14 @@ def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
         admission.rollback()
         ran = [one.result(60) for one in running]
     assert sorted(one.returncode for one in ran) == [0, 2], [one.stderr for one in ran]
-    (told,) = [one.stderr for one in ran if one.returncode == 2]
-    assert "The current policy is version 2, applied by " in told
-    assert "not 1. Nothing changed." in told
+    (message,) = [one.stderr for one in ran if one.returncode == 2]
+    assert "The current policy is version 2, applied by " in message
+    assert "not 1. Nothing changed." in message
     assert len(json.loads(gateway.tollgate("policy", "history", "--format", "json"))) == 2
 
 
 @pytest.mark.parametrize("team", ["payments", "legal"])
-def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: str) -> None:
+def test_a_caller_gets_the_decision_for_its_own_request(gateway: Gateway, team: str) -> None:
     """The endpoint decides as for a real request of the caller's own team; nothing is sent or
     metered.
     """
@@ -295,9 +295,9 @@ def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: st
     asked = {"model": "vllm", "tokens": 1000, "answer_tokens": 100}
     short = httpx2.post(where, json=asked, headers=headers, timeout=10)
     assert short.status_code == 200, short.text
-    told = short.json()
-    assert (told["team"], told["route"], told["is_refused"]) == (team, "vllm", False)
-    assert told["candidates"][0]["cost_usd"] == 0.00225
+    decision = short.json()
+    assert (decision["team"], decision["route"], decision["is_refused"]) == (team, "vllm", False)
+    assert decision["candidates"][0]["cost_usd"] == 0.00225
     body = {"model": "vllm", "messages": [{"role": "user", "content": "x"}]}
     assert (
         httpx2.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0]["rank"]

@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-def test_what_is_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) -> None:
+def test_a_secret_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) -> None:
     """Secrets may leak into a log line, a file of the home or a metric's label."""
     log = tmp_path / "log"
     log.write_text(f'{{"event":"oops","prompt":"{PROMPT}"}}\n')
@@ -46,7 +46,7 @@ def test_what_is_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) 
     }
 
 
-def test_what_is_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_url: str) -> None:
+def test_a_secret_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_url: str) -> None:
     """Every table and view is searched, with any names of columns."""
     assert found(home, tmp_path / "none", database_url=database_url) == set()
     with psycopg.connect(database_url) as connection:
@@ -66,7 +66,7 @@ def test_the_search_reads_the_tables_there_are(database_url: str) -> None:
     assert {"tollgate.usage_events", "tollgate.api_keys", "finance.usage_events"} <= names
 
 
-def test_a_hit_says_where_and_never_what() -> None:
+def test_a_finding_gives_the_place_and_never_the_secret() -> None:
     """The finding itself is written to a log, so it must not contain the secret."""
     findings = Findings(hits=["log: a prompt"])
     assert findings.summary() == "LEAKED SECRETS: log: a prompt"

@@ -47,7 +47,7 @@ def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
     )
 
 
-def test_labels_decide_where_a_request_goes_and_are_kept(
+def test_labels_decide_the_deployment_and_are_recorded(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Labels from the header and the team must reach the candidates, the event and the refusal,
@@ -85,12 +85,12 @@ def test_labels_decide_where_a_request_goes_and_are_kept(
 def test_no_label_is_lost(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
     """A repeated header, or a typo, must not leave fewer labels than the caller named."""
     gateway = start_gateway(document(fake_upstream.url), region="fra-1")
-    for labels, said in (
+    for labels, message in (
         (("confidential", "internal"), "confidential and internal are two classes"),
         (("phi", "ph"), "'ph' is not known"),
     ):
         answer = asked(gateway, "payments", *labels)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
-        assert said in answer.json()["error"]["message"]
+        assert message in answer.json()["error"]["message"]
     both = asked(gateway, "payments", "phi", "abroad")
     assert both.status_code == 403

@@ -98,8 +98,8 @@ def test_an_answer_without_usage_is_never_zero(
     event = only_event(gateway, answer)
     assert (event["outcome"], event["usage_source"], event["held_usd"]) == ("ok", "estimated", None)
     assert 0 < event["cost_usd"] * 10**9 <= nusd(len(answer.request.content) + 64, 8)
-    told = answer.headers.get("x-tollgate-cost-usd")
-    assert (told is None) if is_stream else (Decimal(told or 0) == event["cost_usd"])
+    shown_cost = answer.headers.get("x-tollgate-cost-usd")
+    assert (shown_cost is None) if is_stream else (Decimal(shown_cost or 0) == event["cost_usd"])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_silent_upstream_is_a_timeout(
         assert entry["ending"] == "hang"
 
 
-def test_a_stream_that_stalls_is_a_timeout_charged_for_what_came(
+def test_a_stalled_stream_times_out_and_charges_the_received_part(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """The wait between two bytes is bounded; the caller gets an error event."""
@@ -370,7 +370,7 @@ def test_after_the_first_byte_nothing_is_tried_elsewhere(
     assert only_event(gateway, answer)["deployment"] == "cuts-first"
 
 
-def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
+def test_an_unreachable_upstream_costs_nothing(gateway: Gateway, http: httpx2.Client) -> None:
     """A refused connection costs nothing, and the event says so."""
     answer = post(http, model="unreachable")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")

@@ -278,7 +278,7 @@ def test_row_02_a_name_that_does_not_resolve_is_tried_elsewhere(ask: Ask) -> Non
     check_failed(ask("r02"), 502, "upstream_unreachable", "none")
 
 
-def test_row_05_a_limit_upstream_is_told_on_within_reason(ask: Ask) -> None:
+def test_row_05_an_upstream_limit_reaches_the_caller_with_a_bounded_wait(ask: Ask) -> None:
     """Another deployment is tried at once. Without one, the caller gets 429 with a time that
     SDKs accept, and the deployment is not tried meanwhile.
     """
@@ -362,7 +362,7 @@ def test_row_11_headers_without_a_first_token_are_a_timeout(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("row", ["r12a", "r12b", "r12c"])
-def test_row_12_what_no_server_should_send_is_a_502(ask: Ask, row: str) -> None:
+def test_row_12_abusive_answers_become_a_502(ask: Ask, row: str) -> None:
     """A huge header, a flood of 1xx answers and a redirect are limited and never followed."""
     seen = ask(f"{row}-else")
     assert (seen.status, [one["deployment"] for one in seen.events]) == (200, [row, _well(row)])
@@ -397,7 +397,7 @@ def test_row_15_a_reset_in_the_stream_is_an_error(ask: Ask) -> None:
     )
 
 
-def test_row_16_what_is_legal_passes_and_one_broken_event_does_not_end_a_stream(ask: Ask) -> None:
+def test_row_16_legal_events_pass_and_a_broken_one_does_not_end_a_stream(ask: Ask) -> None:
     """Comments, CR LF and an event that is no JSON must not end a stream."""
     seen = ask("r16", stream=True)
     assert (seen.status, seen.text.endswith("data: [DONE]\n\n"), ": ping" in seen.text) == (
@@ -440,7 +440,7 @@ def test_row_20_an_endless_line_ends_the_stream(ask: Ask) -> None:
     assert seen.metered == [("r20", "estimated")]
 
 
-def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
+def test_row_21_an_answer_in_an_unrequested_encoding_is_not_forwarded(ask: Ask) -> None:
     """The caller gets no part of such an answer.
 
     The answer came whole with status 200, so it is paid once, at its own usage.

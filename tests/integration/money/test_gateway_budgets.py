@@ -70,7 +70,7 @@ def budgeted(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) ->
     return start_gateway(policy(fake_upstream.url, team=team))
 
 
-def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
+def test_the_budget_shows_the_spent_amount(budgeted: Gateway) -> None:
     """The header, the event and both budgets, hard and soft, must show the same amount."""
     answer = ask(budgeted, fake="out=40")
     assert answer.status_code == 200, answer.text
@@ -78,12 +78,12 @@ def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
     hard = account(budgeted, "payments/month")
     assert hard["spent_usd"] == event["cost_usd"] == Decimal(answer.headers["x-tollgate-cost-usd"])
     assert account(budgeted, "payments/day")["spent_usd"] == event["cost_usd"]
-    told = Decimal(answer.headers["x-tollgate-budget-remaining-usd"])
-    assert told == hard["limit_usd"] - event["cost_usd"]
+    shown_usd = Decimal(answer.headers["x-tollgate-budget-remaining-usd"])
+    assert shown_usd == hard["limit_usd"] - event["cost_usd"]
     eventually(lambda: account(budgeted, "payments/month")["leased_usd"] == 0, "idle money back")
 
 
-def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> None:
+def test_a_used_up_budget_is_a_402_with_the_next_step(budgeted: Gateway) -> None:
     """The message names limit, spent, held, reset and the admin's command. A header stops
     official SDKs from retrying.
     """
@@ -137,7 +137,7 @@ def test_a_route_with_a_cap_sends_it_and_holds_for_it(
     )
 
 
-def test_a_killed_gateway_gives_back_what_it_had_leased(
+def test_the_leases_of_a_killed_gateway_are_returned(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """After kill -9 with leased money and a request in flight, the hold counts as unknown and
@@ -171,7 +171,7 @@ def _ignoring_the_end(gateway: Gateway) -> None:
         return
 
 
-def test_limits_are_told_and_kept(
+def test_limits_are_shown_in_headers_and_enforced(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Headers count down; then the caller gets 429 with a useful retry time."""

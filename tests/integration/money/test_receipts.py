@@ -53,20 +53,20 @@ def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
     events = gateway.events(request_id, count=attempts)
 
     assert receipt_text(gateway, http, request_id) == at_once
-    (told,) = COST.findall(answer.text)
+    (shown_cost,) = COST.findall(answer.text)
     last = httpx2.Response(200, text=at_once).json()["attempts"][-1]
-    assert at_once.count(f'"cost_usd":{told}') >= 2, (
+    assert at_once.count(f'"cost_usd":{shown_cost}') >= 2, (
         "the last attempt's, and one of its lines or the total"
     )
     assert [
         attempt["attempt"] for attempt in httpx2.Response(200, text=at_once).json()["attempts"]
     ] == list(range(1, attempts + 1))
-    assert f"{events[-1]['cost_usd'].normalize():f}" == told
+    assert f"{events[-1]['cost_usd'].normalize():f}" == shown_cost
     assert last["usage_obtained"] == "the upstream's final figure"
     assert last["price_obtained"].startswith("policy, in the price book since 20")
 
 
-def test_an_unknown_cost_is_said_to_be_unknown(gateway: Gateway, http: httpx2.Client) -> None:
+def test_an_unknown_cost_is_shown_as_unknown(gateway: Gateway, http: httpx2.Client) -> None:
     """The upstream hung, so the cost is neither zero nor a guess."""
     answer = http.post(
         "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "fake": "hang"}

@@ -14,7 +14,7 @@ from tests.integration.money.test_gateway_budgets import account, ask, policy
 from tests.waiting import eventually
 
 
-def test_a_developer_sees_what_is_left_before_it_is_refused(
+def test_a_developer_sees_the_remaining_budget_before_a_refusal(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """The answer has every budget of the key, equal to finance's view to the nano-dollar, and
@@ -37,10 +37,10 @@ def test_a_developer_sees_what_is_left_before_it_is_refused(
     )
 
     headers = {"authorization": f"Bearer {gateway.key}"}
-    told = httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=30)
+    response = httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=30)
 
-    assert told.status_code == 200, told.text
-    usage = json.loads(told.text, parse_float=Decimal)
+    assert response.status_code == 200, response.text
+    usage = json.loads(response.text, parse_float=Decimal)
     budgets = {own["budget"]: own for own in usage["budgets"]}
     key_id = usage["key_id"]
     assert list(budgets) == [

@@ -49,7 +49,7 @@ class Receiver(ThreadingHTTPServer):
     """
 
     def __init__(self, key: bytes, *, port: int = 0) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.statuses: list[int] = []
         self.admission = threading.Event()
         self.admission.set()
@@ -59,11 +59,16 @@ class Receiver(ThreadingHTTPServer):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 alert_id, at = self.headers["webhook-id"], self.headers["webhook-timestamp"]
-                told = hmac.new(key, f"{alert_id}.{at}.".encode() + body, hashlib.sha256).digest()
-                assert self.headers["webhook-signature"] == f"v1,{base64.b64encode(told).decode()}"
+                signature = hmac.new(
+                    key, f"{alert_id}.{at}.".encode() + body, hashlib.sha256
+                ).digest()
+                assert (
+                    self.headers["webhook-signature"]
+                    == f"v1,{base64.b64encode(signature).decode()}"
+                )
                 found = json.loads(body, parse_float=Decimal)
                 assert found["id"] == alert_id
-                receiver.heard.append(found | {"sent_s": int(at)})
+                receiver.received.append(found | {"sent_s": int(at)})
                 receiver.admission.wait(30)
                 self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
                 self.end_headers()
@@ -82,7 +87,7 @@ class Receiver(ThreadingHTTPServer):
 
     @property
     def thresholds(self) -> list[str]:
-        return [f"{alert['budget']} {alert['threshold']}" for alert in self.heard]
+        return [f"{alert['budget']} {alert['threshold']}" for alert in self.received]
 
     def close(self) -> None:
         self.admission.set()
@@ -174,13 +179,13 @@ async def test_from_spending_to_the_receiver(
     leader, other = stand.worker(), stand.worker()
     stand.spend(499)
     assert await leader.look()
-    assert receiver.heard == []
+    assert receiver.received == []
     stand.spend(400)
     for _ in range(3):
         assert await leader.look()
         assert not await other.look()
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8"]
-    first = receiver.heard[0]
+    first = receiver.received[0]
     assert (first["limit_usd"], first["spent_usd"], first["granted_usd"]) == (
         Decimal("0.000001"),
         Decimal("0.000000899"),
@@ -195,7 +200,7 @@ async def test_from_spending_to_the_receiver(
     assert receiver.thresholds[2:] == ["payments/month 1"]
 
 
-async def test_a_receiver_that_is_down_hears_it_when_it_is_back(
+async def test_a_recovered_receiver_gets_the_missed_alert(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
     """The receiver refuses, then answers 503, then accepts. The alert has one id, and each try
@@ -213,10 +218,10 @@ async def test_a_receiver_that_is_down_hears_it_when_it_is_back(
         stand.clock.advance(1)
         await job.look()
     assert stand.rows() == [("0.5", 3, "The webhook answered 503.", True)]
-    assert len(receiver.heard) == 2
-    assert len({alert["id"] for alert in receiver.heard}) == 1
-    assert receiver.heard[1]["sent_s"] - receiver.heard[0]["sent_s"] == 2
-    assert receiver.heard[0] | {"sent_s": 0} == receiver.heard[1] | {"sent_s": 0}
+    assert len(receiver.received) == 2
+    assert len({alert["id"] for alert in receiver.received}) == 1
+    assert receiver.received[1]["sent_s"] - receiver.received[0]["sent_s"] == 2
+    assert receiver.received[0] | {"sent_s": 0} == receiver.received[1] | {"sent_s": 0}
 
 
 async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
@@ -229,7 +234,7 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     stand.spend(500)
     await job.look()
     ((_, tries, error, is_delivered),) = stand.rows()
-    assert (tries, is_delivered, receiver.heard) == (1, False, [])
+    assert (tries, is_delivered, receiver.received) == (1, False, [])
     assert error is not None
     assert error.startswith(
         "The alerts' secret env:AN_ALERT_SECRET is empty or not set where the gateway runs."
@@ -240,7 +245,7 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     assert receiver.thresholds == ["payments/month 0.5"]
 
 
-async def test_another_leader_goes_on_where_the_first_was_cut_off(
+async def test_a_new_leader_continues_after_the_first_was_cut_off(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
     """The first leader loses its connections after one delivered alert. Neither that alert nor
@@ -261,7 +266,7 @@ async def test_another_leader_goes_on_where_the_first_was_cut_off(
         assert await second.look()
         assert not await first.look()
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8", "payments/month 0.8"]
-    assert len({alert["id"] for alert in receiver.heard}) == 2
+    assert len({alert["id"] for alert in receiver.received}) == 2
     assert len([line for line in logs if line["event"] == "budget_alert"]) == 2
 
 
@@ -310,7 +315,7 @@ def ask(gateway: Gateway) -> None:
     eventually(is_served, "an answer")
 
 
-def test_a_gateway_tells_once_across_its_own_death(
+def test_an_alert_keeps_its_id_across_a_gateway_kill(
     start_gateway: StartGateway,
     fake_upstream: FakeUpstreamProcess,
     receivers: Callable[..., Receiver],
@@ -322,7 +327,7 @@ def test_a_gateway_tells_once_across_its_own_death(
     receiver.admission.clear()
     gateway = start_gateway(policy(fake_upstream.url, receiver.url))
     ask(gateway)
-    eventually(lambda: receiver.heard, "the first alert")
+    eventually(lambda: receiver.received, "the first alert")
     gateway.stop(signal.SIGKILL)
     receiver.admission.set()
     with psycopg.connect(
@@ -332,13 +337,13 @@ def test_a_gateway_tells_once_across_its_own_death(
             "UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL"
         )
     gateway.start()
-    eventually(lambda: len(receiver.heard) == 4, "all alerts")
+    eventually(lambda: len(receiver.received) == 4, "all alerts")
     assert sorted(receiver.thresholds[1:]) == [
         "payments/day 0.5",
         "payments/day 1",
         "payments/month 0.04",
     ]
-    assert receiver.heard[0]["id"] in {alert["id"] for alert in receiver.heard[1:]}
+    assert receiver.received[0]["id"] in {alert["id"] for alert in receiver.received[1:]}
     ask(gateway)
     delivered = "SELECT count(*) AS n FROM finance.budget_alerts WHERE delivered_at IS NOT NULL"
     eventually(lambda: gateway.query(delivered)[0]["n"] == 3, "the notes of it")
@@ -350,4 +355,4 @@ def test_a_gateway_tells_once_across_its_own_death(
     ]
     families = {family.name for family in text_string_to_metric_families(gateway.metrics())}
     assert {"tollgate_budget_alerts", "tollgate_budget_alerts_undelivered"} <= families
-    assert len(receiver.heard) == 4
+    assert len(receiver.received) == 4

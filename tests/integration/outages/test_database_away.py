@@ -92,7 +92,7 @@ class Replica:
         except RequestError as error:
             return error.code
 
-    async def hears(self, sent: str) -> str:
+    async def result_for(self, sent: str) -> str:
         """Return the same for a caller: Postgres is queried once more if that can change the
         answer.
         """
@@ -165,7 +165,7 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
         database.close()
 
 
-async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called_invalid(
+async def test_a_new_key_works_at_once_and_no_key_is_invalid_in_an_outage(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
     """Polling is off and no notification is awaited. Official SDKs never retry after a 401, so a
@@ -178,17 +178,17 @@ async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called
         assert replica.answer(MINE) == "payments"
         replica.clock.advance(1)
         keys.create(key_record(UNKNOWN), created_by="ada")
-        assert await replica.hears(UNKNOWN) == "payments"
+        assert await replica.result_for(UNKNOWN) == "payments"
         replica.clock.advance(1)
-        assert await replica.hears(key(10)) == "invalid_api_key"
+        assert await replica.result_for(key(10)) == "invalid_api_key"
         replica.clock.advance(1)
         admission.shut()
-        assert await replica.hears(key(10)) == "unavailable"
-        assert await replica.hears(MINE) == "payments"
+        assert await replica.result_for(key(10)) == "unavailable"
+        assert await replica.result_for(MINE) == "payments"
     database.close()
 
 
-async def test_a_revoked_key_stops_while_nobody_can_listen(
+async def test_a_revoked_key_stops_while_listen_is_broken(
     keys: KeyStore, replicas: list[Replica], database_url: str
 ) -> None:
     """The listening connection breaks again and again, so both replicas must poll."""
@@ -244,7 +244,7 @@ async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
 
 
 @pytest.mark.parametrize("dead", ["shut", "hang"])
-async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
+async def test_a_restart_in_an_outage_serves_known_keys_for_the_remaining_time(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica], dead: str
 ) -> None:
     """A restart must not extend the stated time or accept a revoked key, whether Postgres is
@@ -271,7 +271,7 @@ async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
         )
 
 
-async def test_a_start_long_after_serves_nobody_from_the_file(
+async def test_a_start_long_after_does_not_use_the_snapshot_file(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica]
 ) -> None:
     """A machine that was off overnight must not trust its old snapshot."""

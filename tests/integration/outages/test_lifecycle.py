@@ -236,12 +236,12 @@ def test_without_a_policy_it_is_alive_and_not_ready(
     eventually(lambda: post(gateway, key=key).status_code == 200, "the first policy", within_s=10)
 
 
-def test_it_does_not_start_where_it_could_not_meter(
+def test_it_does_not_start_if_it_cannot_meter(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """A port in use is reported with its setting, not with a stack trace."""
     gateway = start_gateway(small(fake_upstream.url))
-    said = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "gateway.main", "serve"],
         env=dict(gateway.variables),
         cwd=REPOSITORY,
@@ -250,6 +250,6 @@ def test_it_does_not_start_where_it_could_not_meter(
         timeout=60,
         check=False,
     )
-    assert said.returncode == 2
-    assert "TOLLGATE_PORT" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert ended.returncode == 2
+    assert "TOLLGATE_PORT" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -14,7 +14,7 @@ from tests.integration.edge.test_sdk import MESSAGES
 from tests.waiting import eventually
 
 
-def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.Client) -> None:
+def test_readiness_names_the_subject_of_each_alert(gateway: Gateway, http: httpx2.Client) -> None:
     """The page lists journal, writer, unknown share and partitions, each with its status and
     remedy.
     """
@@ -23,9 +23,9 @@ def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.C
         body: dict[str, Any] = http.get("/readyz").json()
         return body if any(check["check"] == "roll-up" for check in body["checks"]) else None
 
-    said = eventually(looked, "a look at Postgres")
-    assert (said["status"], said["policy_version"]) == ("ready", 1)
-    checks = {check["check"]: check for check in said["checks"]}
+    readiness = eventually(looked, "a look at Postgres")
+    assert (readiness["status"], readiness["policy_version"]) == ("ready", 1)
+    checks = {check["check"]: check for check in readiness["checks"]}
     assert set(checks) >= {
         "journal",
         "unsettled attempts",

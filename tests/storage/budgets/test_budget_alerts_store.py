@@ -152,7 +152,7 @@ def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url
     assert counted == [(owner, 3) for owner in sorted(owners)]
 
 
-def test_what_is_written_counts_and_what_is_leased_does_not(
+def test_written_spending_counts_and_leased_money_does_not(
     database: Database, store: BudgetAlertStore
 ) -> None:
     """A lease is money that workers have reserved and may return in a second. An alert that
@@ -217,7 +217,7 @@ def test_a_raised_limit_neither_takes_back_nor_repeats(
     assert raised(store) == ["0.60"]
 
 
-def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -> None:
+def test_a_new_period_raises_its_own_alerts(database: Database, store: BudgetAlertStore) -> None:
     """December's money is not November's. Spending that is written late still raises November's
     alerts for an hour.
     """
@@ -253,9 +253,7 @@ def test_a_budget_for_once_alerts_once(database: Database, store: BudgetAlertSto
     assert alert == (1970, None)
 
 
-def test_the_owner_is_the_one_whose_account_it_is(
-    database: Database, store: BudgetAlertStore
-) -> None:
+def test_an_alert_names_the_accounts_owner(database: Database, store: BudgetAlertStore) -> None:
     """With one rule for each key, the alert names the key's id. A key with its own rule is
     checked by that rule.
     """
@@ -292,7 +290,7 @@ def test_a_budget_that_is_not_declared_any_more_is_silent(
     assert [alert.account_id for alert in taken_all(store)] == [ACCOUNT]
 
 
-def test_a_name_whose_period_changed_is_not_measured_by_what_it_left(
+def test_a_budget_with_a_new_period_ignores_its_old_spending(
     database: Database, store: BudgetAlertStore
 ) -> None:
     """5,000 a month became 100 a day. The month's sum is far above 100, but it must not raise
@@ -412,7 +410,7 @@ def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url:
         proxy.close()
 
 
-def test_the_view_says_what_was_raised_and_who_was_told(
+def test_the_view_shows_each_alert_and_its_delivery(
     database: Database, store: BudgetAlertStore
 ) -> None:
     """Finance sees in one row the alert's text and whether it was delivered."""

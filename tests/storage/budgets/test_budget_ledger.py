@@ -93,7 +93,7 @@ def ledger(database: Database) -> Ledger:
         (None, 100, True, 100, 500),
     ],
 )
-def test_a_written_event_moves_what_it_cost(
+def test_a_written_event_moves_its_cost_to_spent(
     database: Database,
     ledger: Ledger,
     cost: int | None,
@@ -417,7 +417,7 @@ def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(
 # ---- journals
 
 
-def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Ledger) -> None:
+def test_a_drained_journal_returns_its_leases(database: Database, ledger: Ledger) -> None:
     """After a killed worker's events are written, its leases must not keep others from spending."""
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     JournalTable(database).drained(WORKER)
@@ -425,9 +425,7 @@ def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Le
     assert budget_mistakes(database) == ()
 
 
-def test_a_lost_journal_is_booked_where_everybody_sees_it(
-    database: Database, ledger: Ledger
-) -> None:
+def test_a_lost_journal_is_booked_as_a_visible_line(database: Database, ledger: Ledger) -> None:
     """The leased money may have been spent, so it counts as spent. It is booked as one line for
     each team, not for each budget.
     """

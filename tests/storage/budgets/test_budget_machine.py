@@ -71,7 +71,7 @@ class BudgetMachine(RuleBasedStateMachine):
         self.workers = [Worker(), Worker()]
         self.outstanding: dict[tuple[UUID, str], int] = {}
         self.spent = dict.fromkeys(LIMITS, 0)
-        self.said: dict[int, int] = {}  # the amount at which each attempt counts
+        self.counted_nusd: dict[int, int] = {}  # the amount at which each attempt counts
         self.written: list[tuple[UUID, UsageEvent]] = []
         self.seen: set[bytes] = set()
         self.settled_later: set[int] = set()
@@ -254,8 +254,8 @@ class BudgetMachine(RuleBasedStateMachine):
             self.seen.add(again)
         self.settled_later.add(number)
         for held in event.holds:
-            self.spent[_name(held.account_id)] += cost - self.said[number]
-        self.said[number] = cost
+            self.spent[_name(held.account_id)] += cost - self.counted_nusd[number]
+        self.counted_nusd[number] = cost
 
     @invariant()
     def agree(self) -> None:
@@ -292,7 +292,7 @@ class BudgetMachine(RuleBasedStateMachine):
         for event in batch:
             number = _number(event)
             for held in event.holds:
-                self.said[number] = counted = _counted(event)
+                self.counted_nusd[number] = counted = _counted(event)
                 self.spent[_name(held.account_id)] += counted
                 key = (journal, _name(held.account_id))
                 if not held.is_overdraft and self.outstanding.get(key):

@@ -104,7 +104,7 @@ def test_an_answer_says_how_the_account_stands(
         (1001, 1001, 1001, 0),  # not for a part of a hold
     ],
 )
-def test_a_slice_is_what_is_needed_or_an_eighth_of_what_is_left(
+def test_a_slice_is_the_need_or_an_eighth_of_the_rest(
     counter: BudgetLeaseTable, least: int, needed: int, most: int, granted: int
 ) -> None:
     """Too large a slice starves the other workers near the limit; too small a one needs a query
@@ -114,7 +114,9 @@ def test_a_slice_is_what_is_needed_or_an_eighth_of_what_is_left(
     assert one(counter.exchange(WORKER, [asked])).granted_nusd == granted
 
 
-def test_what_goes_back_can_be_taken_at_once(database: Database, counter: BudgetLeaseTable) -> None:
+def test_returned_money_can_be_leased_at_once(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """Money that one worker does not use must be available to another."""
     counter.exchange(WORKER, [ask(1, 900)])
     assert one(counter.exchange(OTHER, [ask(1, 200)])).granted_nusd == 0
@@ -128,7 +130,9 @@ def test_what_goes_back_can_be_taken_at_once(database: Database, counter: Budget
     assert balance(database) == (0, 1000)
 
 
-def test_nobody_gives_back_more_than_it_has(database: Database, counter: BudgetLeaseTable) -> None:
+def test_a_worker_cannot_return_more_than_it_leased(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """A worker that counts wrongly must not free other workers' leases."""
     counter.exchange(OTHER, [ask(1, 600)])
     counter.exchange(WORKER, [ask(1, 100)])
@@ -380,7 +384,7 @@ def test_a_journal_that_has_ended_takes_no_slice(
     assert leases(database) == []
 
 
-def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
+def test_a_surviving_worker_learns_once_of_its_lost_leases(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
     """A worker's heartbeat comes every few seconds. It alone must not let the worker spend

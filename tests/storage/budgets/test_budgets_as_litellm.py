@@ -109,7 +109,9 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
         assert (await fresh.hold(LIMIT - spent))[0].held_nusd == LIMIT - spent
 
 
-async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: Database) -> None:
+async def test_litellm_34238_a_stale_value_admits_no_request_over_the_limit(
+    database: Database,
+) -> None:
     """The second worker's last value of the budget dates from before any spending. That stale
     value must not admit a request.
     """

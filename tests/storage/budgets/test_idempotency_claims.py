@@ -239,7 +239,7 @@ def test_ends_are_harmless_twice_and_out_of_turn(table: ClaimTable, database: Da
 @pytest.mark.parametrize(
     ("cost", "state"), [(CHARGED, "finished"), (UNKNOWN, "finished"), (FREE, None)]
 )
-def test_what_the_ledger_says_beats_what_is_said(
+def test_a_ledger_event_outranks_a_release(
     table: ClaimTable, database: Database, cost: dict[str, Any], state: str | None
 ) -> None:
     """A release by mistake would cause a second charge."""
@@ -305,7 +305,7 @@ def test_of_twins_that_find_an_orphan_or_an_old_claim_one_is_sent(
         assert sorted(answer is None for answer in answers) == [False, True], number
 
 
-def test_a_repeat_while_the_end_is_written_hears_one_or_the_other(table: ClaimTable) -> None:
+def test_a_repeat_during_the_final_write_gets_one_consistent_answer(table: ClaimTable) -> None:
     """The answer must never be that the key is free if the request was charged."""
     for number in range(0, 200, 2):
         claimed = a_claim(number, key=f"k{number}")
@@ -383,7 +383,7 @@ def test_a_claim_of_a_killed_worker_is_released_by_its_journal(
         ([FREE, UNKNOWN, FREE], True),
     ],
 )
-def test_a_drained_journals_claims_are_what_the_ledger_says(
+def test_the_ledger_decides_the_claims_of_a_drained_journal(
     table: ClaimTable,
     database: Database,
     events: list[dict[str, Any]],
@@ -478,7 +478,7 @@ def test_the_note_of_a_drained_journal_closes_its_claims(
 # ---- Postgres away, slow, or its answer lost
 
 
-def test_a_commit_whose_answer_was_lost_is_our_own_claim(
+def test_a_claim_whose_commit_answer_was_lost_finds_itself(
     gateway: Database, database_url: str
 ) -> None:
     """On a kept connection the claim is made again at once and finds itself."""
@@ -497,7 +497,7 @@ def test_a_commit_whose_answer_was_lost_is_our_own_claim(
         proxy.close()
 
 
-async def test_a_claim_nobody_heard_of_is_released(database: Database, database_url: str) -> None:
+async def test_an_unconfirmed_claim_is_released(database: Database, database_url: str) -> None:
     """The caller received an answer that nothing was sent. Its repeat, at another worker, must
     be a new try.
     """

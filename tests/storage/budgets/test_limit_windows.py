@@ -131,7 +131,7 @@ def test_units_slide_out_after_a_minute_and_not_before(
     )
 
 
-def test_what_is_given_back_is_there_for_others(workers: list[Worker], database: Database) -> None:
+def test_returned_units_are_available_to_others(workers: list[Worker], database: Database) -> None:
     """Units are returned at the tick at which they were taken. The rest of that tick still
     slides out with it.
     """
@@ -145,7 +145,7 @@ def test_what_is_given_back_is_there_for_others(workers: list[Worker], database:
     )
 
 
-def test_what_was_used_without_asking_counts(workers: list[Worker]) -> None:
+def test_units_used_without_asking_postgres_count(workers: list[Worker]) -> None:
     """Such units count even beyond the limit, at the tick of their use. Corrections that are too
     old or too large do no harm.
     """
@@ -190,7 +190,9 @@ def test_slots_are_shared_and_those_of_a_dead_worker_expire(
     assert slots(workers[2], 0, 5).granted == 0
 
 
-def test_workers_that_were_heard_of_are_counted(workers: list[Worker], database: Database) -> None:
+def test_workers_with_a_recent_heartbeat_are_counted(
+    workers: list[Worker], database: Database
+) -> None:
     """While Postgres is away, each worker uses its share of the limit. Only live workers may
     count in that share.
     """
@@ -202,9 +204,7 @@ def test_workers_that_were_heard_of_are_counted(workers: list[Worker], database:
     assert workers[0].exchange().workers == 1
 
 
-def test_limits_that_nobody_uses_leave_nothing_behind(
-    workers: list[Worker], database: Database
-) -> None:
+def test_unused_limits_leave_no_rows(workers: list[Worker], database: Database) -> None:
     """Callers choose project names freely, and each name has rows."""
     for number in range(5):
         workers[0].ask(5, (1, 1), limit_id=f"payments/project:{number}")

@@ -120,7 +120,7 @@ def stand(database_url: str) -> Iterator[Stand]:
     database.close()
 
 
-def test_an_unknown_attempt_is_settled_by_what_nobody_was_charged_for(stand: Stand) -> None:
+def test_an_unknown_attempt_is_settled_by_the_uncharged_tokens(stand: Stand) -> None:
     """The engine made 130 and 27 tokens, of which 100 and 20 are in the ledger. The other 30 and
     7 belong to the cut attempt.
     """
@@ -158,7 +158,7 @@ def test_settling_twice_books_once(stand: Stand) -> None:
     assert stand.booked() == [58_000]
 
 
-def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
+def test_the_gateways_own_probes_are_not_charged(stand: Stand) -> None:
     """The engine made 130 and 27 tokens: 100 and 20 are in the ledger, 23 and 2 are its probes',
     7 and 5 the attempt's.
     """
@@ -296,9 +296,7 @@ def journal(stand: Stand, state: str, *, heartbeat: datetime) -> None:
         lost,
     ],
 )
-def test_what_cannot_be_told_apart_is_left_unknown(
-    stand: Stand, happening: Callable[[Stand], None]
-) -> None:
+def test_ambiguous_attempts_stay_unknown(stand: Stand, happening: Callable[[Stand], None]) -> None:
     """The hold stands until the cost is known: a wrong settlement would look like a right one."""
     stand.look(0, 0, 0)
     happening(stand)
@@ -309,7 +307,7 @@ def test_what_cannot_be_told_apart_is_left_unknown(
     assert stand.booked() == before
 
 
-def test_workers_that_are_heard_of_hold_nothing_back(stand: Stand) -> None:
+def test_live_and_drained_journals_do_not_delay_a_settlement(stand: Stand) -> None:
     """Neither a live journal that writes nor a drained one may delay a settlement."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN))
@@ -331,7 +329,7 @@ def test_a_window_waits_until_it_is_written(stand: Stand) -> None:
     assert stand.booked() == [58_000]
 
 
-def test_an_engine_that_restarted_tells_nothing(stand: Stand) -> None:
+def test_a_restarted_engine_settles_nothing(stand: Stand) -> None:
     """Its counters restarted at 0 and have passed their old values."""
     stand.look(0, 100, 10)
     stand.write(attempt(10, **UNKNOWN))
@@ -340,7 +338,7 @@ def test_an_engine_that_restarted_tells_nothing(stand: Stand) -> None:
     assert stand.booked() == []
 
 
-def test_an_interrupted_attempt_is_settled_though_nobody_knows_when_it_ended(stand: Stand) -> None:
+def test_an_interrupted_attempt_without_an_end_is_settled(stand: Stand) -> None:
     """A killed gateway leaves no duration, so the engine's next idle moment counts as the end."""
     stand.look(0, 0, 0)
     stand.write(attempt(10, lasts_s=0, **UNKNOWN))
@@ -350,7 +348,7 @@ def test_an_interrupted_attempt_is_settled_though_nobody_knows_when_it_ended(sta
     assert stand.booked() == [70 * 1000 + 9 * 4000]
 
 
-def test_what_cannot_be_settled_is_said_once(
+def test_a_failed_settlement_is_logged_once(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The job runs every minute: a warning each time would hide all others.

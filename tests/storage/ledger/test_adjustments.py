@@ -88,8 +88,8 @@ def test_nothing_is_resolved_twice(database: Database) -> None:
             return refused.message
 
     with ThreadPoolExecutor(4) as pool:
-        said = sorted(pool.map(book, range(4)))
-    assert said == [
+        results = sorted(pool.map(book, range(4)))
+    assert results == [
         "1",
         *[f"Attempt 1 of {request_id(1)} is resolved already. Nothing was booked."] * 3,
     ]
@@ -107,7 +107,7 @@ def test_nothing_is_resolved_twice(database: Database) -> None:
         (5, None, BadUsage, "Nothing was held"),
     ],
 )
-def test_what_cannot_be_resolved_is_refused_in_words(
+def test_an_unresolvable_correction_is_refused_with_a_reason(
     database: Database, number: int, attempt: int | None, error: type[TollgateError], words: str
 ) -> None:
     """The person who books must learn the reason, and that nothing was booked."""
@@ -180,7 +180,7 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
     assert rows(database, "SELECT count(*) FROM finance.adjustments WHERE is_expected") == [(3,)]
 
 
-def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
+def test_an_invoice_corrects_an_expected_cost(database: Database) -> None:
     """The invoice comes after a week, and the sum must then equal it."""
     Ledger(database).write([unknown(1, at=LONG_AGO)])
     expire_holds(database, ttl=DAY)

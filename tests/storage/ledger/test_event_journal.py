@@ -153,7 +153,7 @@ def test_a_worker_that_never_had_a_request_leaves_nothing(
     assert names(root) == {".lock"}
 
 
-async def test_what_runs_when_a_worker_ends_keeps_its_journal(
+async def test_an_attempt_in_flight_at_the_end_keeps_its_journal(
     open_journal: OpenJournal, root: Path
 ) -> None:
     """All settled events are in Postgres, but the attempt that is not settled would be
@@ -166,7 +166,7 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(
     assert len(journals_on(root)) == 1
 
 
-async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
+async def test_a_full_journal_admits_nothing_and_settles_admitted_attempts(
     open_journal: OpenJournal,
 ) -> None:
     """The caller may retry elsewhere. An attempt that was sent has its space, even if every
@@ -255,7 +255,7 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
 # ---- left by another
 
 
-async def test_what_was_begun_becomes_an_interrupted_event(
+async def test_a_started_attempt_becomes_an_interrupted_event(
     open_journal: OpenJournal, root: Path
 ) -> None:
     """An attempt is charged by its last progress if there is any, else it is unknown at its
@@ -263,10 +263,10 @@ async def test_what_was_begun_becomes_an_interrupted_event(
     """
     journal = open_journal()
     await settled(journal, event(1))
-    heard, silent = intent(2), intent(3)
-    for one in (heard, silent):
+    metered, silent = intent(2), intent(3)
+    for one in (metered, silent):
         await journal.intend(one)
-    journal.note_progress({heard.event.key: TokenUsage(input_tokens=10, output_tokens=5)})
+    journal.note_progress({metered.event.key: TokenUsage(input_tokens=10, output_tokens=5)})
     journal.finish(is_recorded=True)
 
     left, logs = adopted(root)
@@ -285,7 +285,7 @@ async def test_what_was_begun_becomes_an_interrupted_event(
         left.acknowledge(batch)
     [charged], [unknown] = begun
     assert (charged.key, charged.outcome, charged.usage_source) == (
-        heard.event.key,
+        metered.event.key,
         Outcome.INTERRUPTED,
         UsageSource.DERIVED,
     )

@@ -48,7 +48,7 @@ def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:
         assert read_again(price(rate)).price == price(rate)
 
 
-def test_what_postgres_cannot_hold_leaves_the_price_whole() -> None:
+def test_text_invalid_in_postgres_is_replaced_and_the_price_kept() -> None:
     """A caller may write a NUL or half a surrogate pair into a tag; the document is then encoded
     in another way.
     """

@@ -69,7 +69,7 @@ def test_two_writers_with_the_same_rows_in_other_order_both_finish(database: Dat
     assert sum(written) == 2000
 
 
-def test_every_column_is_what_the_event_says(database: Database) -> None:
+def test_every_column_holds_its_event_field(database: Database) -> None:
     """A value in its neighbour's column would stay wrong forever."""
     Ledger(database).write([event(1)])
     assert _rows(

@@ -66,7 +66,7 @@ def changed(one: UsageEvent, **members: object) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(encode_event(one)) | members)
 
 
-def test_a_batch_tells_new_from_known(ledger: Ledger) -> None:
+def test_a_batch_separates_new_from_known_events(ledger: Ledger) -> None:
     """A writer that ships its journal again must see that it booked nothing new."""
     first = documents(event(1), event(2))
     assert ledger.write_documents(first) == Written(inserted=2)
@@ -77,12 +77,10 @@ def test_a_batch_tells_new_from_known(ledger: Ledger) -> None:
 def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Ledger) -> None:
     """If a provider counts something new that was charged, the count must be found again."""
     usage = TokenUsage(input_tokens=9, output_tokens=0, cache_write_1h_tokens=4, web_search_calls=0)
-    said = TokenUsage(input_tokens=-1, output_tokens=0)
-    tiered = event(1, usage=usage, reported=said, service_tier="flex", is_stand_in_price=True)
-    unheard_of = changed(
-        event(2), usage={"input_tokens": 1, "smell_tokens": 7, "taste_tokens": None}
-    )
-    ledger.write_documents([*documents(tiered), unheard_of, *documents(event(3))])
+    odd_usage = TokenUsage(input_tokens=-1, output_tokens=0)
+    tiered = event(1, usage=usage, reported=odd_usage, service_tier="flex", is_stand_in_price=True)
+    unknown = changed(event(2), usage={"input_tokens": 1, "smell_tokens": 7, "taste_tokens": None})
+    ledger.write_documents([*documents(tiered), unknown, *documents(event(3))])
     kept = (
         "SELECT input_tokens, output_tokens, usage_detail, reported_usage, service_tier, "
         "is_stand_in_price "
@@ -101,9 +99,7 @@ def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Led
     ]
 
 
-def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(
-    database: Database, ledger: Ledger
-) -> None:
+def test_omitted_members_are_booked_as_their_defaults(database: Database, ledger: Ledger) -> None:
     """A document omits members that are null, false or empty by default; a document with all
     members makes the same row.
     """
@@ -160,7 +156,7 @@ def test_other_content_becomes_one_adjustment_however_often_it_comes(
     assert read_state(database, partitions_until=NOON.date()).conflicting_events == 1
 
 
-def test_contents_that_cost_the_same_are_still_told(database: Database, ledger: Ledger) -> None:
+def test_a_conflict_of_equal_cost_is_still_reported(database: Database, ledger: Ledger) -> None:
     """No money is owed, but the operator must see that two gateways use one journal."""
     ledger.write_documents(documents(event(1)))
     assert ledger.write_documents(documents(event(1, team="others"))) == Written(conflicts=1)
@@ -217,9 +213,9 @@ def test_two_writers_with_conflicting_batches_in_other_order_book_each_once(
     total = sum(found, Written())
     assert (total.inserted, total.conflicts, total.dead) == (200, 200, 0)
     assert one_value(database, "SELECT count(*) FROM tollgate.adjustments") == 200
-    said = """SELECT DISTINCT e.cost_nusd + a.amount_nusd FROM tollgate.usage_events e
+    query = """SELECT DISTINCT e.cost_nusd + a.amount_nusd FROM tollgate.usage_events e
               JOIN tollgate.adjustments a USING (request_id, attempt)"""
-    assert set(rows(database, said)) <= {(100,), (300,)}
+    assert set(rows(database, query)) <= {(100,), (300,)}
 
 
 # ---- documents that cannot be booked
@@ -308,7 +304,7 @@ def test_an_event_of_a_closed_month_is_posted_to_the_next_open_one(
     ]
 
 
-def test_an_event_finds_a_month_where_none_is_open(database: Database, ledger: Ledger) -> None:
+def test_an_event_opens_a_month_if_none_is_open(database: Database, ledger: Ledger) -> None:
     """If all months so far are closed, the next one begins with this event."""
     far = datetime(2150, 6, 1, tzinfo=UTC)
     with database.begin() as connection:
@@ -371,7 +367,7 @@ def test_an_adjustment_of_a_closed_month_is_posted_to_the_next(
 # ---- journals
 
 
-def test_a_journal_is_known_by_what_it_wrote(database: Database, ledger: Ledger) -> None:
+def test_a_journal_is_known_by_its_heartbeat(database: Database, ledger: Ledger) -> None:
     """A worker that died with events on its disk is found by its last heartbeat."""
     journals, journal_id, other = JournalTable(database), uuid4(), uuid4()
     journals.register(journal_id, replica="gateway-1")

@@ -153,7 +153,7 @@ def test_a_missing_schema_sets_nothing_aside(empty_database_url: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["XX000", "0A000", "P0001", "53200", "58030"])
-def test_what_is_not_about_the_data_sets_nothing_aside(
+def test_an_error_unrelated_to_the_data_sets_nothing_aside(
     database: Database, ledger: Ledger, fault: str
 ) -> None:
     """A broken index or an extension's error would refuse every document, so no document is at
@@ -292,9 +292,7 @@ def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
 # ---- 39: the answer to a commit is lost
 
 
-def test_a_commit_whose_answer_is_lost_is_booked_once(
-    database: Database, database_url: str
-) -> None:
+def test_a_commit_with_a_lost_answer_is_booked_once(database: Database, database_url: str) -> None:
     """The server committed but its answer was lost; the second write must recognise the event."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url)

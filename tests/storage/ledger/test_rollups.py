@@ -219,7 +219,7 @@ def test_a_job_that_fails_half_way_has_done_nothing(database: Database) -> None:
         "INSERT INTO tollgate.spend_rollup SELECT * FROM tollgate.spend_rollup WHERE hour = :hour",
     ],
 )
-def test_the_check_finds_what_does_not_add_up(database: Database, damage: str) -> None:
+def test_the_check_finds_a_broken_roll_up(database: Database, damage: str) -> None:
     """A check that passes a broken roll-up is worse than no check."""
     Ledger(database).write([event(n, at=NOON - n * HOUR) for n in range(3)])
     rollups.refresh(database)

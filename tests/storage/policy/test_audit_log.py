@@ -94,7 +94,7 @@ def acts(database: Database) -> list[AuditAct]:
     return AuditLog(database).acts(since=None, action=None, subject=None)
 
 
-def told(database: Database, *heads: ChainHead) -> list[str]:
+def findings(database: Database, *heads: ChainHead) -> list[str]:
     return [finding.what for finding in chain_findings(AuditLog(database).rows(), heads=heads)]
 
 
@@ -115,18 +115,21 @@ def rule() -> BudgetRule:
 
 
 def apply(database: Database, document: str = "version: 1", **changes: Any) -> int:
-    said: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "author": "ada",
         "message": "first",
         "is_demo": False,
         "expected_version": None,
     }
     return PolicyStore(database).apply(
-        document, sha256=sha256(document.encode()).hexdigest(), budgets=[rule()], **said | changes
+        document,
+        sha256=sha256(document.encode()).hexdigest(),
+        budgets=[rule()],
+        **arguments | changes,
     )
 
 
-def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) -> None:
+def test_a_row_records_person_time_reason_and_act(admin: Database, database_url: str) -> None:
     """Postgres answers every audit's questions itself, independent of the program that made the
     change.
     """
@@ -151,7 +154,7 @@ def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) ->
         'found in a "log" – ç',
     )
     assert revoked.details["becomes"]["revoked_by"] == "ada"
-    assert told(admin) == []
+    assert findings(admin) == []
     assert AuditLog(admin).head() == ChainHead(2, revoked.hash)
 
 
@@ -236,7 +239,7 @@ def test_every_command_that_changes_something_is_one_row(
         "is_demo",
         "version",
     }
-    assert told(admin) == []
+    assert findings(admin) == []
 
 
 def test_the_same_policy_again_is_no_act(admin: Database) -> None:
@@ -323,7 +326,7 @@ def test_a_change_by_psql_is_in_the_log_too(
     (last,) = acts(database)[len(before) :]
     assert (last.action, last.operator, last.reason) == (action, None, None)
     assert subject in (last.subject, None)
-    assert told(database) == []
+    assert findings(database) == []
 
 
 def test_every_table_is_watched_or_known_to_hold_no_acts(database: Database) -> None:
@@ -393,10 +396,10 @@ def test_acts_at_the_same_time_have_numbers_without_gaps(admin: Database) -> Non
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(create, range(8)))
     assert [act.seq for act in acts(admin)] == list(range(1, 81))
-    assert told(admin) == []
+    assert findings(admin) == []
 
 
-def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
+def test_a_rolled_back_change_leaves_no_row(database: Database) -> None:
     """The log records real changes, and leaves no gap for a rolled-back one."""
     KeyStore(database).create(key(), created_by="ada")
     with (
@@ -416,7 +419,7 @@ def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
     ]
 
 
-def test_several_acts_in_one_transaction_are_told_in_their_order(database: Database) -> None:
+def test_several_acts_in_one_transaction_are_logged_in_order(database: Database) -> None:
     """A script that performs three acts in one transaction must make three rows."""
     with database.begin(reason="clean up") as connection:
         connection.execute(text("INSERT INTO tollgate.peppers (pepper_id) VALUES ('b'), ('a')"))
@@ -436,7 +439,7 @@ def test_the_owner_cannot_change_the_log_by_mistake(database: Database, statemen
     KeyStore(database).create(key(), created_by="ada")
     with pytest.raises(Exception, match="the audit log is never changed"):
         run(database, statement.format("tollgate.audit_log"))
-    assert told(database, *[ChainHead(1, acts(database)[0].hash)]) == []
+    assert findings(database, *[ChainHead(1, acts(database)[0].hash)]) == []
 
 
 # Edits by the owner of the tables after switching the triggers off, as a superuser could.
@@ -482,7 +485,7 @@ def test_edits_with_the_triggers_off_are_found(database: Database, admin: Databa
         KeyStore(admin).revoke(f"k{n:09}", revoked_by="ada", reason="leaked")
     kept = AuditLog(database).head()
     assert kept is not None
-    assert told(database, kept) == []
+    assert findings(database, kept) == []
     run(database, "CREATE TABLE tollgate.kept AS SELECT * FROM tollgate.audit_log")
     run(database, "ALTER TABLE tollgate.audit_log DISABLE TRIGGER USER")
     run(database, "ALTER TABLE tollgate.audit_log ALTER hash DROP NOT NULL")
@@ -490,11 +493,11 @@ def test_edits_with_the_triggers_off_are_found(database: Database, admin: Databa
     for edit in EDITS:
         for seq in (1, 7, 12):
             run(database, edit.format(seq=seq))
-            if not told(database, kept):
+            if not findings(database, kept):
                 missed.append((edit, seq))
             run(database, "TRUNCATE tollgate.audit_log")
             run(database, "INSERT INTO tollgate.audit_log SELECT * FROM tollgate.kept ORDER BY seq")
-            assert told(database, kept) == []
+            assert findings(database, kept) == []
     assert missed == []
 
 
@@ -523,7 +526,7 @@ def test_an_auditor_checks_an_export_without_tollgate(
     assert "was changed" in checked().stderr
 
 
-def test_reading_needs_the_reader_and_writing_has_nobody(
+def test_only_the_reader_role_reads_and_no_role_writes(
     database_url: str, gateway: Database
 ) -> None:
     """The auditor has a role that reads the finance views; a gateway cannot read the log at all."""

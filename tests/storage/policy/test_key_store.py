@@ -94,7 +94,7 @@ def test_a_revoked_key_is_neither_paused_nor_resumed(database: Database) -> None
     assert store.live() == []
 
 
-def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
+def test_of_two_simultaneous_rotations_one_is_refused(database: Database) -> None:
     """Two successors of one key would both be live, and the one in use by the apps would be
     unknown.
     """
@@ -131,7 +131,7 @@ def test_an_id_is_taken_once(database: Database) -> None:
     assert store.live() == [key(team="payments")]
 
 
-def test_an_unknown_key_is_none(database: Database) -> None:
+def test_an_unknown_key_is_not_found(database: Database) -> None:
     """Nothing found is an answer, not an error."""
     assert KeyStore(database).find("nosuchkey1") is None
 

@@ -58,7 +58,7 @@ def refused(path: Path, *peppers: Pepper) -> str:
     return str(caught.value)
 
 
-def test_what_was_written_is_read(path: Path) -> None:
+def test_a_written_snapshot_is_read_back_exactly(path: Path) -> None:
     """Every field of keys and prices must survive to the microsecond; otherwise the first
     refresh would report changes.
     """
@@ -69,7 +69,7 @@ def test_what_was_written_is_read(path: Path) -> None:
     assert file(path).read() == written
 
 
-def test_nobody_else_may_read_it_and_nothing_in_it_is_in_clear(path: Path) -> None:
+def test_the_file_is_private_and_encrypted(path: Path) -> None:
     """A backup of the home must reveal neither the holders of keys nor the policy."""
     file(path).write(last())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -140,7 +140,7 @@ def test_two_files_of_the_same_snapshot_have_nothing_in_common(path: Path) -> No
     assert contents[0][:12] != contents[1][:12]
 
 
-def test_what_cannot_be_read_is_refused(path: Path) -> None:
+def test_an_unreadable_file_is_refused(path: Path) -> None:
     """The file may be missing, a folder, or in a newer release's format."""
     assert "there is none at" in refused(path)
     path.mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_only_one_worker_writes_at_a_time(path: Path) -> None:
     assert file(path).write(last()) is True
 
 
-def test_what_a_killed_worker_left_behind_is_no_hindrance(path: Path) -> None:
+def test_the_temporary_file_of_a_killed_worker_is_no_hindrance(path: Path) -> None:
     """A worker may be killed between writing and renaming the file."""
     file(path).write(last(NOON - timedelta(seconds=1)))
     path.with_name("snapshot.new").write_bytes(b"half of")
@@ -195,7 +195,7 @@ def test_what_a_killed_worker_left_behind_is_no_hindrance(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["snapshot"]
 
 
-def test_where_it_cannot_be_written_no_old_one_is_left(path: Path) -> None:
+def test_a_failed_write_leaves_no_old_snapshot(path: Path) -> None:
     """The old file may hold a key that has been revoked since."""
     file(path).write(last(NOON - timedelta(seconds=1)))
     path.with_name("snapshot.new").mkdir()  # fails like a full disk, also for root

@@ -25,7 +25,7 @@ def _apply(
     )
 
 
-def test_before_the_first_apply_there_is_none(database: Database) -> None:
+def test_before_the_first_apply_there_is_no_policy(database: Database) -> None:
     """A new gateway is not ready yet, but its database is not at fault."""
     store = PolicyStore(database)
     assert store.current() is None
@@ -33,7 +33,7 @@ def test_before_the_first_apply_there_is_none(database: Database) -> None:
     assert store.history() == []
 
 
-def test_versions_count_up_and_keep_what_was_written(database: Database) -> None:
+def test_versions_count_up_and_keep_their_documents(database: Database) -> None:
     """An event refers to its policy version for years."""
     store = PolicyStore(database)
     first, second = _apply(store, "version: 1 # é\r\n"), _apply(store, "b")

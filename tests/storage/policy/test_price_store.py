@@ -83,7 +83,7 @@ def _dated(database: Database) -> list[tuple[object, ...]]:
     st.integers(0, 100),
     st.integers(0, 100_000),
 )
-def test_the_built_in_list_charges_what_its_own_calculator_does(
+def test_the_built_in_list_charges_like_its_own_calculator(
     model: tuple[str, str, str], input_tokens: int, cached_percent: int, output_tokens: int
 ) -> None:
     """Both calculations must give the same bill, including tiers and cache; ours rounds each
@@ -152,9 +152,7 @@ def test_a_price_is_that_of_its_day() -> None:
         ("vllm", "gpt-4o", "https://api.openai.com/v1"),
     ],
 )
-def test_what_the_list_cannot_price_is_none_and_never_zero(
-    provider: str, model: str, url: str
-) -> None:
+def test_an_unpriced_model_has_no_price_and_never_zero(provider: str, model: str, url: str) -> None:
     """A missing price is refused with 402; a zero price would serve the model for free."""
     assert builtin_price(provider=provider, model=model, base_url=url, at=NOON) is None
 
@@ -306,7 +304,7 @@ def test_a_price_that_depends_on_the_hour_is_dated_by_it() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(all_keys()), st.datetimes(datetime(2024, 1, 1), datetime(2027, 6, 1)))
-def test_an_imported_schedule_says_what_the_list_says_at_any_moment(
+def test_an_imported_schedule_agrees_with_the_list_at_any_moment(
     key: ModelKey, at: datetime
 ) -> None:
     """The test draws from all two thousand models, every start date and every time window."""
@@ -319,20 +317,20 @@ def test_an_imported_schedule_says_what_the_list_says_at_any_moment(
     assert ours == theirs
 
 
-def test_what_a_model_sees_is_input_and_what_it_hears_has_a_rate_or_none() -> None:
+def test_images_cost_the_input_rate_and_audio_its_own_or_no_rate() -> None:
     """Images are charged as prompt tokens. Audio at the text rate would cost a tenth of its
     price.
     """
-    seen = builtin_price(provider="openai", model="gpt-4o", base_url="", at=NOON)
-    assert seen is not None
-    assert seen.rate(TokenKind.IMAGE_INPUT, input_tokens=0) == seen.rate(
+    image_price = builtin_price(provider="openai", model="gpt-4o", base_url="", at=NOON)
+    assert image_price is not None
+    assert image_price.rate(TokenKind.IMAGE_INPUT, input_tokens=0) == image_price.rate(
         TokenKind.INPUT, input_tokens=0
     )
-    assert seen.rate(TokenKind.AUDIO_INPUT, input_tokens=0) is None
-    heard = builtin_price(provider="openai", model="gpt-realtime", base_url="", at=NOON)
-    assert heard is not None
-    assert heard.rate(TokenKind.AUDIO_INPUT, input_tokens=0) == Decimal(32)
-    assert heard.rate(TokenKind.IMAGE_INPUT, input_tokens=0) is None, (
+    assert image_price.rate(TokenKind.AUDIO_INPUT, input_tokens=0) is None
+    audio_price = builtin_price(provider="openai", model="gpt-realtime", base_url="", at=NOON)
+    assert audio_price is not None
+    assert audio_price.rate(TokenKind.AUDIO_INPUT, input_tokens=0) == Decimal(32)
+    assert audio_price.rate(TokenKind.IMAGE_INPUT, input_tokens=0) is None, (
         "cached images cost something else there"
     )
 
@@ -591,7 +589,7 @@ def test_policies_applied_at_the_same_time_pin_once(database: Database, database
         assert sorted(pool.map(pin, range(4)))[:3] == [0, 0, 0]
 
 
-def test_a_new_entry_is_heard_of(database: Database) -> None:
+def test_a_new_entry_notifies_the_replicas(database: Database) -> None:
     """Replicas listen for notifications, so a new price applies at once instead of after the
     next poll.
     """
@@ -601,12 +599,12 @@ def test_a_new_entry_is_heard_of(database: Database) -> None:
         PriceStore(database).add(
             [override(price(), deployment="gpt-eu")], author="ada", reason="why"
         )
-        assert [heard.payload for heard in listening.notifies(timeout=5, stop_after=1)] == [
-            "price_entries"
-        ]
+        assert [
+            notification.payload for notification in listening.notifies(timeout=5, stop_after=1)
+        ] == ["price_entries"]
 
 
-def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
+def test_the_history_lists_the_newest_price_first(database: Database) -> None:
     """The history of prices that a deployment was charged by, from any source."""
     store = PriceStore(database)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)

@@ -101,7 +101,7 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[tuple[object, .
 @pytest.mark.parametrize(
     ("role", "table", "verb"), FORBIDDEN, ids=lambda part: str(part).removeprefix("tollgate_")
 )
-def test_what_a_role_must_not_do_is_refused(
+def test_a_role_cannot_change_protected_records(
     connection: psycopg.Connection[tuple[object, ...]], role: str, table: str, verb: str
 ) -> None:
     """A stolen administrator's login cannot change booked, applied or logged records."""
@@ -179,7 +179,7 @@ def test_a_member_acts_as_the_role(admin: Database, database_url: str) -> None:
     owner.close()
 
 
-def test_who_is_no_member_acts_as_its_login(empty_database_url: str) -> None:
+def test_a_login_outside_the_role_acts_as_itself(empty_database_url: str) -> None:
     """`doctor` reports it, and before the first `db upgrade` the role does not exist."""
     database = Database(empty_database_url, role_if_member="tollgate_no_such_role")
     login, role = database.acts_as()

@@ -30,7 +30,7 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
         assert connection.execute(text("SELECT count(*) FROM tollgate.peppers")).scalar_one() == 0
 
 
-def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_without_the_password(tmp_path: Path) -> None:
     """The message is printed in logs and terminals."""
     database = Database(f"postgresql+psycopg://me:hunter2@/tollgate?host={tmp_path}")
     with pytest.raises(
@@ -74,7 +74,7 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
 @pytest.mark.parametrize(
     "url", ["", "localhost", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h:port/d?x=y"]
 )
-def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+def test_an_invalid_url_is_refused_without_repeating_it(url: str) -> None:
     """A wrong URL usually contains a valid password."""
     with pytest.raises(BadUsage) as refused:
         Database(url)
@@ -118,7 +118,7 @@ def test_sessions_are_bounded_and_in_utc(database: Database) -> None:
     assert tuple(row) == ("30s", "5s", "UTC", "tollgate")
 
 
-def test_a_change_is_heard_at_once(database: Database) -> None:
+def test_a_change_is_notified_at_once(database: Database) -> None:
     """A revoked key must stop working within seconds, everywhere."""
     feed = ChangeFeed(database)
     assert feed.wait(5)  # connecting counts, because earlier changes were missed
@@ -140,16 +140,16 @@ def test_a_waiting_feed_wakes_up(database: Database) -> None:
     """Waiting for changes must not be a poll."""
     feed = ChangeFeed(database)
     feed.wait(5)
-    heard: list[bool] = []
-    waiting = threading.Thread(target=lambda: heard.append(feed.wait(30)))
+    results: list[bool] = []
+    waiting = threading.Thread(target=lambda: results.append(feed.wait(30)))
     waiting.start()
     KeyStore(database).create(key(), created_by="ada")
     waiting.join(10)
-    assert heard == [True]
+    assert results == [True]
     feed.close()
 
 
-def test_a_feed_mends_itself(database: Database) -> None:
+def test_a_broken_notification_feed_reconnects(database: Database) -> None:
     """The feed reports the lost connection once, and then that everything may have changed."""
     feed = ChangeFeed(database)
     feed.wait(5)

@@ -151,7 +151,7 @@ def test_data_survives_a_kill_of_the_server(home: Path) -> None:
             assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
 
 
-def test_a_server_whose_users_were_killed_is_joined_and_then_stopped(home: Path) -> None:
+def test_a_server_with_killed_users_is_joined_and_then_stopped(home: Path) -> None:
     """kill -9 of `tollgate up` leaves the server running; the next command must not start a
     second one.
     """
@@ -226,7 +226,7 @@ def test_data_of_another_major_version_is_refused_and_kept(home: Path) -> None:
     version.write_text(ours)
 
 
-def test_a_half_made_data_directory_is_made_anew(home: Path) -> None:
+def test_an_incomplete_data_directory_is_created_again(home: Path) -> None:
     """A first start that was killed must not leave a data directory that looks complete."""
     (home / "pg/data.partial/base").mkdir(parents=True)
     (home / "pg").chmod(0o711)
@@ -245,7 +245,7 @@ def test_a_home_too_deep_for_a_socket_works(home: Path) -> None:
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
-def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it(
+def test_below_roots_closed_home_the_data_is_in_a_reachable_folder(
     home: Path,
 ) -> None:
     """The server's user cannot enter /root, and Tollgate must not loosen its permissions."""
@@ -264,7 +264,7 @@ def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
-def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home: Path) -> None:
+def test_a_home_closed_after_its_database_was_made_gives_the_next_step(home: Path) -> None:
     """The error used to be four old lines of a log, and every command of root failed with it."""
     EmbeddedPostgres(home).__enter__().stop()
     home.chmod(0o700)
@@ -309,7 +309,7 @@ def test_no_defunct_server_stays_behind(home: Path) -> None:
     _until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_an_unusable_home_is_said_in_one_line(home: Path) -> None:
+def test_an_unusable_home_is_reported_in_one_line(home: Path) -> None:
     """An operator needs the path and the remedy, not a traceback."""
     (home / "file").write_text("")
     with pytest.raises(DatabaseUnavailable, match=r"cannot use .*/file.*: .*TOLLGATE_HOME"):

@@ -74,7 +74,7 @@ def start(
     site: Path, home: Path, system_dir: Path, *, user: int | None = None, umask: int = 0o022
 ) -> subprocess.CompletedProcess[str]:
     """Start and stop a server from this installation, in a separate process."""
-    who = os.geteuid() if user is None else user
+    user_id = os.geteuid() if user is None else user
     return subprocess.run(
         [
             sys.executable,
@@ -82,8 +82,8 @@ def start(
             PROGRAM,
             str(home),
             str(system_dir),
-            str(who),
-            str(who),
+            str(user_id),
+            str(user_id),
             f"{umask:o}",
         ],
         env={**os.environ, "PYTHONPATH": f"{site}:{Path(__file__).parents[3]}"},

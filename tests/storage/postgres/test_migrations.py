@@ -31,10 +31,10 @@ def empty(empty_database_url: str) -> Iterator[Database]:
 def test_a_new_database_is_brought_up_and_a_current_one_left_alone(empty: Database) -> None:
     """`db upgrade` runs at every deployment."""
     known = migrations.pending(empty)
-    heard: list[str] = []
-    assert migrations.upgrade(empty, on_step=heard.append) == known
+    steps: list[str] = []
+    assert migrations.upgrade(empty, on_step=steps.append) == known
     assert known != []
-    assert len(heard) == len(known)
+    assert len(steps) == len(known)
     assert migrations.upgrade(empty) == []
     assert migrations.pending(empty) == []
 
@@ -58,7 +58,7 @@ def test_upgrades_at_the_same_time_apply_each_step_once(empty_database_url: str)
     database.close()
 
 
-def test_asking_what_is_pending_changes_nothing(empty: Database) -> None:
+def test_the_check_for_pending_migrations_changes_nothing(empty: Database) -> None:
     """`db check` runs with a role that may not create anything."""
     migrations.pending(empty)
     with empty.begin() as connection:
@@ -90,14 +90,16 @@ def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> Non
             ask(database)
 
 
-def test_the_gateways_role_may_ask_what_is_pending(database: Database, database_url: str) -> None:
+def test_the_gateways_role_may_read_the_pending_migrations(
+    database: Database, database_url: str
+) -> None:
     """Readiness is checked by the gateway, whose role owns nothing."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert migrations.pending(gateway) == []
     gateway.close()
 
 
-def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None:
+def test_a_database_without_the_schema_gives_the_next_command(empty: Database) -> None:
     """This is the first error that a new operator sees."""
     with (
         pytest.raises(DatabaseUnavailable, match="Run: tollgate db upgrade"),
@@ -107,7 +109,7 @@ def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None
 
 
 @pytest.mark.parametrize("rights", ["", "CREATEROLE"])
-def test_a_login_without_rights_is_told_what_an_administrator_runs(
+def test_a_login_without_rights_gets_the_sql_for_an_administrator(
     postgres_url: str, empty_database_url: str, rights: str
 ) -> None:
     """Many companies hand out a login that may only use its own database."""

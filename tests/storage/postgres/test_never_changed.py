@@ -60,7 +60,7 @@ def content(database: Database) -> list[object]:
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_the_owner_cannot_change_what_is_booked(
+def test_the_owner_cannot_change_booked_events(
     booked: Database, table: str, statement: str
 ) -> None:
     """One careless psql session must not be able to rewrite a month."""
@@ -126,7 +126,7 @@ def test_after_rows_have_moved_the_default_partition_refuses_again(booked: Datab
     assert read_state(booked, partitions_until=LATE.date()).default_partition_rows == 1
 
 
-def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: str) -> None:
+def test_no_session_can_delete_while_rows_are_moved(booked: Database, database_url: str) -> None:
     """The trigger is off inside the moving transaction; no other session may use the table until
     it is on again.
     """

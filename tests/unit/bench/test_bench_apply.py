@@ -105,7 +105,7 @@ def books() -> Books:
         ),
         entries=entries,
         terms={1: LEFT, 2: RIGHT},
-        applied=(Applied(version=2, stored_s=99.5, said_s=0.2, ended_s=100.0, took_s=1.5),),
+        applied=(Applied(version=2, stored_s=99.5, reported_s=0.2, ended_s=100.0, took_s=1.5),),
     )
 
 
@@ -134,17 +134,17 @@ def test_a_cost_is_rounded_by_the_kind_and_half_to_even() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "planted"), [pytest.param(*one, id=one[0]) for one in plants(books())]
 )
-def test_what_is_planted_is_found_and_named(name: str, kind: str, planted: Books) -> None:
+def test_planted_faults_are_found_and_named(name: str, kind: str, planted: Books) -> None:
     """A run that always says zero mixed shows nothing."""
     assert any(finding.kind == kind and "r2" in finding.detail for finding in judge(planted)), name
 
 
-def test_an_old_version_is_late_only_after_everybody_was_said_to_have_the_new_one() -> None:
+def test_an_old_version_is_late_only_after_the_new_one_is_reported_live() -> None:
     """The two-second promise begins once the command has reported that the version is live."""
     late = replace(books().calls[0], begun_s=100.1, ended_s=100.4)
     stale = replace(books(), calls=(late, *books().calls[1:]))
     assert [finding.kind for finding in judge(stale)] == ["stale"]
-    silent = replace(stale, applied=(replace(stale.applied[0], said_s=None),))
+    silent = replace(stale, applied=(replace(stale.applied[0], reported_s=None),))
     assert judge(silent) == []
     assert latest_s(stale) == pytest.approx(0.6)
 

@@ -114,7 +114,7 @@ def test_a_planted_fault_is_found(
     assert any(found in wrong for wrong in wrongs(planted, events=events, entries=entries))
 
 
-def test_a_bound_that_is_kept_by_spilling_alone_is_what_is_shown() -> None:
+def test_the_bench_shows_a_bound_met_only_by_spilling() -> None:
     """The bound is kept with it and missed without it, in one run."""
     assert misses(ROOM, [at(4.0, route=UNBOUNDED), at(1.5, route=BOUNDED)], bound_s=1.5) == []
 
@@ -138,7 +138,7 @@ def test_a_run_that_shows_nothing_fails(room: Phase, loaded: Phase, found: str) 
     assert any(found in miss for miss in misses(room, [loaded], bound_s=1.5))
 
 
-def test_the_table_says_what_spilled() -> None:
+def test_the_table_shows_the_spilled_share() -> None:
     """The share is of all requests of the phase, not of those at the API."""
     assert table([phase()])[2] == "| phase | 2 | 2 | 0.40 | 0.40 | 50% | 0 | 1 | 1 | 50% | 10% |"
 

@@ -84,7 +84,7 @@ def test_a_ledger_that_holds_everything_is_good() -> None:
         ([event(0), event(1), event(2), unknown(3, "0.000069")], 0, 0, 1),
     ],
 )
-def test_what_is_planted_is_found(
+def test_planted_faults_are_found(
     events: list[dict[str, Any]], lost: int, doubled: int, wrong: int
 ) -> None:
     """A demo that always says zero shows nothing."""

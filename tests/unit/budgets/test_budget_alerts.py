@@ -135,7 +135,7 @@ def test_a_period_is_looked_at_until_an_hour_after_its_end(
     assert bool(reached(900, now=now, starts_at=starts_at)) is is_looked_at
 
 
-def test_the_payload_is_what_the_reference_says() -> None:
+def test_the_payload_matches_the_reference() -> None:
     """Exact decimals, built only from stored values, so every try posts the same."""
     given = alert(granted_nusd=1)
     sent = json.loads(msgspec.json.encode(payload(given)), parse_float=str, parse_int=str)
@@ -160,7 +160,7 @@ def test_the_payload_is_what_the_reference_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             alert(),
@@ -192,9 +192,11 @@ def test_the_payload_is_what_the_reference_says() -> None:
         ),
     ],
 )
-def test_the_text_says_what_follows_and_what_to_do(given: BudgetAlert, said: str) -> None:
+def test_the_text_gives_the_consequence_and_the_next_step(
+    given: BudgetAlert, expected: str
+) -> None:
     """Whoever reads it in a chat has no other page open."""
-    assert text(given) == said
+    assert text(given) == expected
 
 
 def test_a_suggested_grant_is_never_nothing() -> None:
@@ -351,7 +353,7 @@ def lines(logs: Sequence[Any], event: str = "budget_alert") -> list[tuple[str, s
     return [(line["log_level"], line["threshold"]) for line in logs if line["event"] == event]
 
 
-async def test_each_is_told_once_lowest_first() -> None:
+async def test_each_alert_is_reported_once_lowest_first() -> None:
     """The log, the metric and the webhook: one of each, however often somebody looks."""
     world = World()
     world.store.reached = [alert("1", 3), alert("0.5", 1), alert("0.80", 2)]
@@ -365,7 +367,7 @@ async def test_each_is_told_once_lowest_first() -> None:
     assert [(note.tries, note.delivered_at) for note in world.store.notes] == [(1, NOW)] * 3
 
 
-async def test_the_line_says_what_a_person_needs() -> None:
+async def test_the_log_line_has_the_alerts_figures() -> None:
     """One structured line, in dollars, without anything of a request or a key."""
     world = World()
     world.store.reached = [alert(kind=BudgetKind.SOFT, threshold=Decimal(1))]
@@ -407,7 +409,7 @@ async def test_without_a_receiver_alerts_are_logged_and_counted() -> None:
     ) == ([], 1, 0)
 
 
-async def test_a_receiver_that_is_declared_later_hears_of_the_last_day() -> None:
+async def test_a_later_declared_receiver_gets_the_last_days_alerts() -> None:
     """A replica may raise an alert a moment before it hears of the policy that names the
     receiver.
     """
@@ -426,7 +428,7 @@ async def test_a_receiver_that_is_declared_later_hears_of_the_last_day() -> None
     assert (world.metric("undelivered"), world.metric("given_up_total")) == (0, 0)
 
 
-async def test_what_is_not_taken_is_sent_again_later_and_later() -> None:
+async def test_an_undelivered_alert_is_retried_with_growing_pauses() -> None:
     """A receiver that is down for minutes costs it no alert, and the alert does not keep it
     down.
     """
@@ -503,7 +505,7 @@ async def test_after_a_day_it_is_given_up_with_an_error() -> None:
     )
 
 
-async def test_only_the_leader_tells() -> None:
+async def test_only_the_leader_delivers_alerts() -> None:
     """Ten workers would tell ten times; and one that led has nothing undelivered of its own any
     more.
     """
@@ -522,7 +524,7 @@ async def test_only_the_leader_tells() -> None:
     "step", ["raise_crossed", "unannounced", "note_announced", "take", "note", "waiting"]
 )
 @pytest.mark.parametrize("has_committed", [True, False])
-async def test_a_step_that_fails_tells_nothing_twice_and_loses_nothing(
+async def test_a_failed_step_neither_repeats_nor_loses_an_alert(
     step: str, has_committed: bool
 ) -> None:
     """Postgres goes away for a moment: before a step, or after it has committed and before it could

@@ -149,13 +149,13 @@ def test_a_name_means_an_account_or_the_only_one_it_can_mean(wanted: str, accoun
         ("batch", "day, night"),
     ],
 )
-def test_a_name_that_can_mean_several_means_none(wanted: str, words: str) -> None:
+def test_an_ambiguous_name_matches_no_budget(wanted: str, words: str) -> None:
     """Not the first of them: that would be somebody else's money."""
     with pytest.raises(BadUsage, match=words):
         find_budget(wanted, BUDGETS)
 
 
-def test_a_name_that_means_nothing_says_what_is_near() -> None:
+def test_an_unknown_name_lists_similar_names() -> None:
     """A typo is fixed from the message; a project's budget is not guessed from its team."""
     with pytest.raises(NothingFound, match="Near: payments/month"):
         find_budget("payment/month", BUDGETS)

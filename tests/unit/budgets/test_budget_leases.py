@@ -85,7 +85,7 @@ class Stage:
             await self.budget_leases.close()
 
 
-async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
+async def test_a_hold_is_leased_first_and_settled_at_its_cost() -> None:
     """After a settlement the unused part of the hold is free."""
     on = Stage()
     month = on.account()
@@ -132,7 +132,7 @@ async def test_a_busy_budget_is_asked_for_seldom() -> None:
         )  # of two thousand; at first, until the rate is known, one in eight
 
 
-async def test_only_postgres_says_no_and_says_what_is_left() -> None:
+async def test_only_postgres_refuses_and_it_reports_the_remaining_money() -> None:
     """402 names limit, spent, held, when there is more and how to get it: a developer acts on it
     without asking.
     """
@@ -166,7 +166,7 @@ async def test_the_last_dollar_can_be_spent() -> None:
             await on.hold(USD // 100, month)
 
 
-async def test_all_budgets_are_held_or_none() -> None:
+async def test_either_all_budgets_are_held_or_no_budget_is() -> None:
     """A request that one budget refuses must not eat from the others."""
     on = Stage()
     team, key = (
@@ -244,7 +244,7 @@ async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
         await soon(lambda: on.leases.leased(month.account_id) == 0, "all of it back")
 
 
-async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() -> None:
+async def test_a_hold_under_a_lost_lease_is_not_free_afterwards() -> None:
     """It was leased under a journal that Postgres has given up and booked: spending it again would
     be twice.
     """
@@ -256,11 +256,11 @@ async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() ->
         budget_lease.lose()
         assert budget_lease.free_nusd == 0
         after = await on.hold(USD, month)
-        leased_anew_nusd = budget_lease.free_nusd + USD
+        newly_leased_nusd = budget_lease.free_nusd + USD
         on.budget_leases.settle(after, 0)
         on.budget_leases.settle(before, 0)
         assert budget_lease.held_nusd == 0
-        assert budget_lease.free_nusd <= leased_anew_nusd
+        assert budget_lease.free_nusd <= newly_leased_nusd
         again = await on.hold(USD, month)
         free_nusd = budget_lease.free_nusd
         on.budget_leases.settle(again, 0)
@@ -269,7 +269,7 @@ async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() ->
         )
 
 
-async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
+async def test_idle_money_is_returned_and_held_money_stays() -> None:
     """Another worker may need the money that is unused here."""
     on = Stage()
     month = on.account(limit_usd=1000)
@@ -299,7 +299,7 @@ async def test_a_lease_ends_by_our_own_clock_until_it_is_renewed() -> None:
         assert await on.hold(1, month)
 
 
-async def test_a_database_that_hangs_costs_nobody_more_than_a_moment() -> None:
+async def test_a_hanging_database_delays_each_request_only_briefly() -> None:
     """Neither an answer nor a broken connection: 503 after 50 ms, at once for those who come
     later.
     """
@@ -318,7 +318,7 @@ async def test_a_database_that_hangs_costs_nobody_more_than_a_moment() -> None:
         await on.hold(USD, month)
 
 
-async def test_those_who_wait_share_one_question() -> None:
+async def test_waiting_requests_share_one_query() -> None:
     """A hundred requests that find an empty lease are one round trip, not a hundred."""
     on = Stage()
     month = on.account(limit_usd=1000)
@@ -327,7 +327,7 @@ async def test_those_who_wait_share_one_question() -> None:
         assert len(on.leases.asked) <= 3
 
 
-async def test_a_caller_who_leaves_while_waiting_leaves_nothing_behind() -> None:
+async def test_a_disconnected_waiter_leaves_no_need_behind() -> None:
     """Its need is not asked for, and no waiter stays behind."""
     on = Stage()
     month = on.account()

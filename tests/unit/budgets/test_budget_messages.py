@@ -27,7 +27,7 @@ def account(period: BudgetPeriod) -> Account:
 def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
     """The message follows DESIGN, so no reader has to ask about its meaning."""
     on = account(BudgetPeriod.MONTH)
-    said = messages.exhausted(
+    message = messages.exhausted(
         on,
         on.rule.period_at(NOW),
         limit_nusd=5000 * USD,
@@ -35,7 +35,7 @@ def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
         held_nusd=380_000_000,
         hold_nusd=120_000_000,
     )
-    assert said == (
+    assert message == (
         "Budget payments/month is used up: $5,000.00 limit, $4,999.62 spent, $0.38 held or "
         "being booked; this "
         "request may cost up to $0.12. Resets 1 Dec 00:00 Europe/Berlin. Ask an admin for: "
@@ -46,7 +46,7 @@ def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
 def test_a_budget_that_has_some_left_says_how_to_need_less() -> None:
     """The hold is an upper bound: a smaller maximum may fit."""
     on = account(BudgetPeriod.ONCE)
-    said = messages.exhausted(
+    message = messages.exhausted(
         on,
         on.rule.period_at(NOW),
         limit_nusd=10 * USD,
@@ -54,11 +54,11 @@ def test_a_budget_that_has_some_left_says_how_to_need_less() -> None:
         held_nusd=0,
         hold_nusd=2 * USD,
     )
-    assert "has too little left" in said
-    assert "A smaller max_tokens needs less. It never resets." in said
+    assert "has too little left" in message
+    assert "A smaller max_tokens needs less. It never resets." in message
 
 
-def test_what_cannot_be_known_or_bounded_is_said_in_words() -> None:
+def test_unknown_and_unbounded_costs_have_clear_messages() -> None:
     """503 and 400, each with the reader's next step."""
     on = account(BudgetPeriod.DAY)
     assert "Nothing was sent. Try again shortly." in messages.away(on)

@@ -8,7 +8,7 @@ from gateway.api.limit_headers import duration, limit_headers
 from gateway.services.budgets.limiter import LimitStatus, LimitUsage
 
 
-def test_the_tightest_limit_is_told() -> None:
+def test_the_headers_show_the_tightest_limit() -> None:
     """A key with much left under a team with little is as good as nothing."""
     team = LimitStatus(
         limit_id="t", requests=LimitUsage(limit=600, remaining=6, reset_s=12.2), tokens=None

@@ -39,7 +39,7 @@ class FakeWindows:
     clock: FakeClock
     taken: dict[Name, list[list[int]]] = field(default_factory=dict)  # [tick, units]
     slots: dict[tuple[str, UUID], tuple[int, float]] = field(default_factory=dict)
-    heard: dict[UUID, float] = field(default_factory=dict)
+    last_exchange_s: dict[UUID, float] = field(default_factory=dict)
     last: dict[UUID, tuple[int, LimitAnswer]] = field(default_factory=dict)
     exchanges: list[list[LimitAsk]] = field(default_factory=list)
     is_away: bool = False
@@ -58,8 +58,8 @@ class FakeWindows:
             return LimitAnswer(
                 workers=before.workers, now_ms=before.now_ms, answers=before.answers, is_repeat=True
             )
-        self.heard[worker] = self.clock.monotonic()
-        workers = sum(self.clock.monotonic() - at_s < 15 for at_s in self.heard.values())
+        self.last_exchange_s[worker] = self.clock.monotonic()
+        workers = sum(self.clock.monotonic() - at_s < 15 for at_s in self.last_exchange_s.values())
         answers = tuple(
             self._slots(ask, worker, workers)
             if ask.measure is LimitUnit.CONCURRENT
@@ -161,7 +161,7 @@ class Workers:
     def one(self) -> Limiter:
         return self.limiters[0]
 
-    async def hear(self) -> None:
+    async def announce_workers(self) -> None:
         """Let Postgres know of every worker."""
         for limiter in self.limiters * 2:
             await limiter.exchange()
@@ -206,7 +206,7 @@ def at_once(figure: int) -> LimitedBy:
 async def test_a_small_limit_is_whole_whichever_workers_are_asked() -> None:
     """Three a minute are three: neither three for each worker nor one for each."""
     workers = Workers(3)
-    await workers.hear()
+    await workers.announce_workers()
     for _ in range(3):
         await workers.admit([per_minute(3)], by=0)
     for by in range(3):
@@ -221,7 +221,7 @@ async def test_a_small_limit_is_whole_whichever_workers_are_asked() -> None:
     await workers.admit([per_minute(3)], by=2)
 
 
-async def test_all_limits_of_a_request_are_taken_together_or_none() -> None:
+async def test_a_request_takes_all_its_limits_or_none() -> None:
     """A request that its key's limit refuses must not use up its team's."""
     workers = Workers()
     both = [per_minute(10), per_minute(1, limit_id="payments/key:k1")]
@@ -243,7 +243,7 @@ async def test_requests_that_wait_share_one_question() -> None:
     assert [ask.needs for ask in workers.windows.exchanges[0]] == [((1, 40),)]
 
 
-async def test_busy_workers_have_units_in_hand_and_ask_nobody() -> None:
+async def test_busy_workers_use_leased_units_without_asking_postgres() -> None:
     """At thousands of requests a second no request may wait for a database."""
     workers = Workers()
     limited = [per_minute(1_000_000)]
@@ -257,7 +257,7 @@ async def test_busy_workers_have_units_in_hand_and_ask_nobody() -> None:
     assert len(workers.windows.exchanges) == before
 
 
-async def test_what_postgres_refused_is_refused_without_asking_again() -> None:
+async def test_a_refusal_by_postgres_is_remembered_briefly() -> None:
     """A persistent caller must not load Postgres, but units returned by others are found soon."""
     workers = Workers()
     await workers.admit([per_minute(1)])
@@ -310,14 +310,14 @@ async def test_a_settlement_after_its_window_changes_nothing() -> None:
     assert workers.windows.used("payments", LimitUnit.TOKENS) == 900
 
 
-async def test_a_request_larger_than_its_limit_is_told_so() -> None:
+async def test_a_request_larger_than_its_limit_gets_its_own_error() -> None:
     """Waiting would not help it."""
     with pytest.raises(RateLimited, match="it will never fit") as refused:
         await Workers().admit([per_minute(tokens=1000)], 1001)
     assert refused.value.retry_after_s is None
 
 
-async def test_units_in_hand_that_nobody_uses_go_back_within_a_second() -> None:
+async def test_unused_leased_units_are_returned_within_a_second() -> None:
     """They count as used meanwhile: kept, another worker would refuse while fewer were admitted."""
     workers = Workers(2)
     limited = [per_minute(1000)]
@@ -333,7 +333,7 @@ async def test_units_in_hand_that_nobody_uses_go_back_within_a_second() -> None:
 async def test_nothing_is_refused_because_postgres_is_away() -> None:
     """Each worker goes on with its part, at least one, and no more than that."""
     workers = Workers(3)
-    await workers.hear()
+    await workers.announce_workers()
     workers.windows.is_away = True
     limited = [per_minute(30)]
     done = await workers.admit_all([(limited, 0)] * 15)
@@ -345,10 +345,10 @@ async def test_nothing_is_refused_because_postgres_is_away() -> None:
     assert isinstance(await workers.one.admit(small, 0), LimitGrant)
 
 
-async def test_postgres_hears_of_what_was_admitted_without_it() -> None:
+async def test_postgres_learns_of_the_admissions_made_without_it() -> None:
     """When it is back it goes on as if it had been there, and nothing needs a restart."""
     workers = Workers(2)
-    await workers.hear()
+    await workers.announce_workers()
     await workers.admit([per_minute(10, tokens=1000)], 100)
     workers.windows.is_away = True
     first = await workers.admit([per_minute(10, tokens=1000)], 100)
@@ -367,7 +367,7 @@ async def test_no_request_waits_longer_for_postgres_than_it_may() -> None:
     wait at all.
     """
     workers = Workers(wait_s=0.01)
-    await workers.hear()
+    await workers.announce_workers()
     workers.windows.admission = threading.Event()
     asking = asyncio.create_task(workers.one.admit([per_minute(10)], 0))
     await asyncio.sleep(0)
@@ -395,7 +395,7 @@ async def test_a_lost_answer_takes_and_gives_nothing_twice() -> None:
 async def test_slots_are_shared_and_come_back_when_a_request_ends() -> None:
     """Two at once are two for all workers together."""
     workers = Workers(2)
-    await workers.hear()
+    await workers.announce_workers()
     first = await workers.admit([at_once(2)], by=0)
     await workers.admit([at_once(2)], by=1)
     with pytest.raises(ConcurrencyLimited, match="may have 2 requests running at once") as refused:
@@ -410,7 +410,7 @@ async def test_slots_are_shared_and_come_back_when_a_request_ends() -> None:
 async def test_a_worker_that_died_does_not_keep_its_slots() -> None:
     """A dead worker cannot return them; a living worker's slots are renewed."""
     workers = Workers(2)
-    await workers.hear()
+    await workers.announce_workers()
     await workers.admit([at_once(2)], by=0)
     await workers.admit([at_once(2)], by=1)
     workers.limiters = workers.limiters[1:]
@@ -420,10 +420,10 @@ async def test_a_worker_that_died_does_not_keep_its_slots() -> None:
         await workers.admit([at_once(2)])
 
 
-async def test_slots_in_use_are_told_again_after_an_outage() -> None:
+async def test_slots_in_use_are_reported_again_after_an_outage() -> None:
     """Running requests are not ended; they count again as soon as Postgres can be asked."""
     workers = Workers(2)
-    await workers.hear()
+    await workers.announce_workers()
     await workers.admit([at_once(2)], by=0)
     workers.windows.is_away = True
     await workers.pass_s(16)
@@ -465,7 +465,7 @@ async def test_a_caller_that_leaves_while_it_waits_takes_nothing() -> None:
     await workers.admit([at_once(1)])
 
 
-async def test_headers_say_where_each_limit_stands() -> None:
+async def test_headers_show_the_state_of_each_limit() -> None:
     """A client that reads them need not run into the limit."""
     workers = Workers()
     limited = [per_minute(10, tokens=1000)]
@@ -504,7 +504,7 @@ async def test_a_changed_limit_counts_at_once() -> None:
         await workers.admit([per_minute(1)])
 
 
-async def test_limits_that_nobody_asks_of_are_forgotten() -> None:
+async def test_unused_limits_are_forgotten() -> None:
     """Callers choose project names freely, so the memory for each must end."""
     workers = Workers()
     for number in range(50):
@@ -516,7 +516,7 @@ async def test_limits_that_nobody_asks_of_are_forgotten() -> None:
     assert len(workers.one._known) == 0
 
 
-async def test_a_worker_that_ends_gives_back_what_it_has() -> None:
+async def test_a_stopping_worker_returns_its_units() -> None:
     """A deployment restarts all workers, one after the other: each would leave its lots behind."""
     workers = Workers()
     limited = [("payments", Limits(requests_per_minute=10_000, concurrent=50))]
@@ -563,7 +563,7 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(
 
     async def play() -> None:
         workers, moments, running = Workers(3), list[float](), list[LimitGrant]()
-        await workers.hear()
+        await workers.announce_workers()
         for what, by, count in steps:
             if what == "admit":
                 done = await workers.admit_all([(both, 0)] * count, by=by)
@@ -588,7 +588,7 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(
     asyncio.run(play())
 
 
-async def test_who_decides_alone_does_not_send_anybody_away_for_long() -> None:
+async def test_a_worker_without_postgres_asks_callers_to_wait_only_briefly() -> None:
     """Postgres is late, not away: the other workers' remainder is known in a moment, so a
     minute's wait would be wrong.
     """

@@ -55,7 +55,7 @@ TAKEN = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 50)), max_size=30)
 
 
 @given(taken=TAKEN, later_s=st.floats(0, 130))
-def test_a_window_counts_what_a_list_of_moments_counts(
+def test_a_window_counts_like_a_list_of_times(
     taken: list[tuple[float, int]], later_s: float
 ) -> None:
     """Never less than the last 60 seconds had, or the limit would be exceeded; a step more at
@@ -93,7 +93,7 @@ def test_room_is_there_when_it_was_promised(taken: list[tuple[float, int]], part
     assert used - counts.slide(ready_s) >= excess
 
 
-def test_a_correction_counts_at_the_moment_of_what_it_corrects() -> None:
+def test_a_correction_counts_at_the_time_of_its_reservation() -> None:
     """The excess reservation leaves the window now; the rest leaves it at its own time."""
     counts = SlidingCounts()
     counts.add(1000.0, 100)

@@ -108,7 +108,7 @@ def test_a_success_closes_and_forgets() -> None:
     assert breaker.is_due(32 + FIRST_OPEN_S)
 
 
-def test_what_began_before_it_opened_says_nothing_of_now() -> None:
+def test_attempts_from_before_the_opening_are_ignored() -> None:
     """A stream of before that ends well, or badly, in the meantime."""
     breaker = opened_at(10)
     assert not breaker.succeeded(9, 12)
@@ -128,7 +128,7 @@ def test_attempts_that_are_no_probe_do_not_put_it_off() -> None:
     assert breaker.is_due(FIRST_OPEN_S)
 
 
-def test_a_probe_whose_caller_left_lets_another_be_one() -> None:
+def test_a_probe_whose_caller_left_frees_the_probe_slot() -> None:
     """It gave no result; otherwise a caller who hangs up would keep a deployment shut."""
     breaker = opened_at(0)
     breaker.began(5)
@@ -138,7 +138,7 @@ def test_a_probe_whose_caller_left_lets_another_be_one() -> None:
     assert breaker.is_due(6)
 
 
-def test_a_probe_that_was_never_heard_of_is_lost() -> None:
+def test_a_probe_without_a_result_expires() -> None:
     """It may hang for its whole minute."""
     breaker = opened_at(0)
     breaker.began(5)

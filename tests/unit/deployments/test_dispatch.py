@@ -115,7 +115,7 @@ def ok() -> FakeUpstreamAnswer:
 ONE, TWO = factories.deployment("one"), factories.deployment("two")
 
 
-async def test_where_no_other_is_left_the_best_is_tried_again_after_a_pause() -> None:
+async def test_the_last_deployment_is_retried_after_a_random_pause() -> None:
     """A draw between nothing and twice as long each time: callers who failed together do not come
     back together.
     """
@@ -166,7 +166,7 @@ async def test_an_upstream_is_left_alone_as_long_as_it_asks(
 
 
 @pytest.mark.parametrize("asked", ["11", "9999", "inf"])
-async def test_who_would_have_to_wait_too_long_is_told_so_at_once(asked: str) -> None:
+async def test_a_wait_that_is_too_long_is_refused_at_once(asked: str) -> None:
     """A request that sleeps holds a stream for nothing; the caller's own program waits better."""
     on = dispatch(says(429, retry_after=asked))
     with pytest.raises(RateLimited) as refused:
@@ -190,7 +190,7 @@ async def test_all_attempts_share_one_deadline() -> None:
     assert on.transport.given_s == [20, 15, 11]
 
 
-async def test_a_request_whose_time_is_over_is_not_sent() -> None:
+async def test_a_request_past_its_deadline_is_not_sent() -> None:
     """It came with a body that took too long."""
     on = dispatch(ok(), timeout_s=0)
     with pytest.raises(UpstreamTimeout):
@@ -242,7 +242,7 @@ async def test_a_used_up_quota_shuts_a_deployment_off() -> None:
 
 
 @pytest.mark.parametrize("status", [302, 404])
-async def test_what_would_be_said_again_is_tried_elsewhere_only(status: int) -> None:
+async def test_a_permanent_refusal_is_tried_only_at_other_deployments(status: int) -> None:
     """A redirect and a model that is not there are no accidents."""
     unknown = b'{"error":{"param":"model"}}'
     on = dispatch(says(status, unknown), ok())
@@ -253,7 +253,7 @@ async def test_what_would_be_said_again_is_tried_elsewhere_only(status: int) -> 
         await on.ask()
 
 
-async def test_what_is_too_long_goes_to_a_larger_window() -> None:
+async def test_a_prompt_that_is_too_long_goes_to_a_larger_window() -> None:
     """Not to one that is as small or whose size is unknown."""
     small = factories.deployment("small", context_window=1000)
     same = factories.deployment("same", context_window=1000)
@@ -289,7 +289,7 @@ async def test_nothing_else_is_held_back() -> None:
     assert (answer.body, answer.attempt.number) == (role, 1)
 
 
-async def test_the_transport_hears_of_the_first_token_once_it_came() -> None:
+async def test_the_first_token_is_noted_when_it_arrives() -> None:
     """Headers and a role are none: an engine answers 200 and then queues."""
     role = b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n'
     upstream = FakeUpstreamAnswer([role, piece("a"), TAIL, DONE])
@@ -315,7 +315,7 @@ async def test_when_everything_fails_retries_are_a_tenth_and_a_floor() -> None:
     assert useless > 800
 
 
-async def test_what_failed_often_is_passed_over_and_comes_back_by_one_request() -> None:
+async def test_an_open_breaker_is_closed_by_one_successful_probe() -> None:
     """Callers do not pay for finding out, but for one of them when it may be back."""
     on = dispatch(
         *[
@@ -348,7 +348,7 @@ async def test_a_probe_that_fails_is_the_only_one_for_a_while() -> None:
     assert on.closed == ["one"]
 
 
-async def test_a_probe_whose_caller_leaves_tells_nothing() -> None:
+async def test_a_probe_whose_caller_leaves_gives_no_result() -> None:
     """The next one may be it."""
     on = dispatch(
         says(401),
@@ -375,7 +375,7 @@ async def test_the_last_one_is_tried_whatever_its_breaker_says() -> None:
     assert on.closed == ["one"]
 
 
-async def test_no_second_try_where_the_breaker_is_open() -> None:
+async def test_an_open_breaker_allows_no_second_attempt() -> None:
     """One attempt finds out whether it is back; three would be two too many."""
     on = dispatch(*[UpstreamUnreachable("x") for _ in range(20)])
     attempts = []
@@ -395,7 +395,7 @@ async def test_errors_of_our_own_say_nothing_of_a_deployment() -> None:
     assert on.opened == []
 
 
-async def test_a_deployment_at_another_address_begins_anew() -> None:
+async def test_a_deployment_at_a_new_address_has_a_new_breaker() -> None:
     """An admin who fixes the address does not wait for the old one's breaker."""
     on = dispatch(says(401), ok(), ok())
     await on.ask(ONE, TWO)
@@ -436,7 +436,7 @@ async def test_no_place_is_lost_however_an_attempt_ends() -> None:
     assert not standing.under_way
 
 
-async def test_what_the_policy_no_longer_has_is_forgotten() -> None:
+async def test_names_removed_from_the_policy_are_forgotten() -> None:
     """Names of deployments and teams come and go for years; memory does not grow with them."""
     on = dispatch(ok())
     await on.ask()

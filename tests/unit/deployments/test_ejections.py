@@ -37,7 +37,7 @@ def test_it_is_out_at_once_and_counted_once() -> None:
     asyncio.run(story())
 
 
-def test_others_hear_of_it_as_soon_as_postgres_is_back() -> None:
+def test_other_replicas_learn_of_an_ejection_when_postgres_is_back() -> None:
     """A replica that never saw the answer must not use the deployment either."""
 
     async def story() -> None:
@@ -46,7 +46,7 @@ def test_others_hear_of_it_as_soon_as_postgres_is_back() -> None:
         running = asyncio.create_task(ejections.run())
         await asyncio.sleep(0)
         store.is_away = False
-        await soon(lambda: store.told == [(FOUND, REQUEST_ID, 1)], "told")
+        await soon(lambda: store.ejected == [(FOUND, REQUEST_ID, 1)], "told")
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -54,14 +54,14 @@ def test_others_hear_of_it_as_soon_as_postgres_is_back() -> None:
     asyncio.run(story())
 
 
-def test_what_a_person_readmits_is_in_again() -> None:
+def test_a_readmitted_deployment_is_used_again() -> None:
     """Postgres decides once it knows the ejection: this worker's memory must not outlive it."""
 
     async def story() -> None:
         clock, store = FakeClock(), FakeEjections()
         ejections, _ = await noted(store, clock)
         running = asyncio.create_task(ejections.run())
-        await soon(lambda: bool(store.told), "told")
+        await soon(lambda: bool(store.ejected), "told")
         await asyncio.sleep(0)
         assert ejections.out({}) == {"gpt-eu": "us"}, "told, but the snapshot is older"
         assert ejections.out({"gpt-eu": "us"}) == {"gpt-eu": "us"}, (
@@ -69,7 +69,7 @@ def test_what_a_person_readmits_is_in_again() -> None:
         )
         assert ejections.out({}) == {}, "readmitted"
         ejections.note(FOUND, request_id=REQUEST_ID, attempt=1)
-        await soon(lambda: len(store.told) == 2, "told again")
+        await soon(lambda: len(store.ejected) == 2, "told again")
         await asyncio.sleep(0)
         clock.advance(FORGOTTEN_AFTER_S + 1)
         assert ejections.out({}) == {}, "readmitted before any snapshot had it"

@@ -62,7 +62,7 @@ def costs(found: Resolution) -> list[tuple[int, int, int]]:
     return [(one.tokens.prompt, one.tokens.generation, one.cost_nusd) for one in found.resolved]
 
 
-def test_one_unknown_attempt_gets_exactly_what_is_left() -> None:
+def test_one_unknown_attempt_gets_exactly_the_remaining_tokens() -> None:
     """The engine made 500 and 60, of which 480 and 50 were charged: the rest can only be that
     attempt's.
     """
@@ -129,7 +129,7 @@ def test_no_attempt_is_charged_more_than_was_held_for_it() -> None:
         ({"prompt": 10**7, "generation": 60}, "others use this engine"),
     ],
 )
-def test_what_does_not_add_up_is_left_alone(changes: dict[str, Any], problem: str) -> None:
+def test_counters_that_do_not_add_up_resolve_nothing(changes: dict[str, Any], problem: str) -> None:
     """A wrong resolution would look as sure as a right one: the hold stands instead."""
     values = {"metered": Tokens(prompt=480, generation=50)} | changes
     found = resolve(window(unknown(), **values))
@@ -138,7 +138,7 @@ def test_what_does_not_add_up_is_left_alone(changes: dict[str, Any], problem: st
     assert problem in found.problem
 
 
-def test_what_nobody_can_have_written_is_left_alone() -> None:
+def test_output_that_no_attempt_can_have_made_resolves_nothing() -> None:
     """Only embeddings are unknown, and the engine wrote an answer to someone else."""
     found = resolve(
         window(
@@ -157,7 +157,7 @@ def test_what_nobody_can_have_written_is_left_alone() -> None:
     assert "has no price for output" in str(unpriced.problem)
 
 
-def test_embeddings_alone_are_resolved_where_the_engine_wrote_nothing() -> None:
+def test_embeddings_are_resolved_if_the_engine_made_no_output() -> None:
     """No answer is missing, so no other client was served: the remaining prompts are theirs."""
     left = window(
         unknown(price=EMBEDS, writes_output=False),

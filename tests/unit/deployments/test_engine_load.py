@@ -162,7 +162,7 @@ def test_another_model_on_the_same_engine_is_not_counted() -> None:
 @pytest.mark.parametrize(
     "value", ["NaN", "+Inf", "-Inf", "-1", "", "x", "1e999", "0x3", "{", "\x00"]
 )
-def test_a_figure_that_cannot_be_is_none(value: str) -> None:
+def test_an_impossible_figure_is_unknown(value: str) -> None:
     """An impossible figure must not order anything."""
     broken = PAGE.replace(" 2.0\n", f" {value}\n").replace(" 0.00512820512820511\n", f" {value}\n")
     assert (read_page(broken).running, read_page(broken).kv_use, read_page(broken).waiting) == (
@@ -184,7 +184,7 @@ def test_a_time_behind_a_value_is_not_the_value() -> None:
 
 
 @given(st.integers(0, len(PAGE)))
-def test_a_page_that_is_cut_gives_whole_figures_or_none(length: int) -> None:
+def test_a_cut_page_gives_whole_figures_or_no_figures(length: int) -> None:
     """Half of "12.0" is 1: a last line that did not end is not read."""
     found = read_page(PAGE[:length])
     whole = asdict(SEEN)
@@ -212,7 +212,7 @@ def test_a_page_that_repeats_itself_is_read_to_a_bound() -> None:
     assert read_page('vllm:num_requests_running{engine="0"} 1\n' * 5000).running == 1024
 
 
-def test_what_happened_between_two_looks() -> None:
+def test_two_samples_give_means_rates_and_the_cached_share() -> None:
     """Means of finished requests, their rate, and the cached share of the prompts."""
     after = EngineMetrics(
         running=1,
@@ -252,7 +252,7 @@ def test_what_happened_between_two_looks() -> None:
 
 
 @pytest.mark.parametrize("name", EngineMetrics.__struct_fields__[4:])
-def test_a_counter_that_fell_says_that_the_engine_began_anew(name: str) -> None:
+def test_a_falling_counter_means_that_the_engine_restarted(name: str) -> None:
     """A rate over a restart would be below zero, or as high as all that was ever done."""
     counted = EngineMetrics.__struct_fields__[4:]
     after = EngineMetrics(
@@ -262,7 +262,7 @@ def test_a_counter_that_fell_says_that_the_engine_began_anew(name: str) -> None:
     assert is_moving(SEEN, EngineMetrics(**{**asdict(SEEN), "generation_tokens": 0.0})) is True
 
 
-def test_where_nothing_ended_nothing_is_known() -> None:
+def test_without_finished_requests_rates_are_unknown() -> None:
     """An idle engine's rate of zero a second is not its capacity, and its mean is not zero."""
     assert load_between(SEEN, SEEN, seconds=5) == EngineLoad(
         running=2, waiting=3, kv_use=SEEN.kv_use, block_size=128

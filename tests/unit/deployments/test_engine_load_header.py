@@ -19,7 +19,7 @@ TEXT = (
     "TEXT named_metrics.num_requests_waiting=3.0, "
     "named_metrics.kv_cache_usage_perc=0.00512820512820511"
 )
-SAID = LoadHeader(waiting=3, kv_use=0.00512820512820511)
+PARSED = LoadHeader(waiting=3, kv_use=0.00512820512820511)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ SAID = LoadHeader(waiting=3, kv_use=0.00512820512820511)
 )
 def test_both_forms_are_read(value: str) -> None:
     """We ask for JSON; a proxy in between may ask for the other."""
-    assert read_load(value) == SAID
+    assert read_load(value) == PARSED
 
 
-def test_what_is_asked_for_is_what_is_read() -> None:
+def test_the_requested_header_is_the_parsed_header() -> None:
     """The names are vLLM's: another spelling would ask for nothing and say nothing."""
     assert (LOAD_HEADER, ASK_HEADER, ASK_FORMAT) == (
         "endpoint-load-metrics",
@@ -68,7 +68,7 @@ def test_half_a_report_is_read_by_halves() -> None:
         "JSON \ud800",
     ],
 )
-def test_what_is_not_understood_says_nothing(value: str) -> None:
+def test_an_unreadable_load_header_is_ignored(value: str) -> None:
     """A header is not worth an error: the page says the same a second later."""
     assert read_load(value) is None
 

@@ -68,16 +68,16 @@ class World:
         return self.pages.get(deployment.name, "")
 
     async def look(
-        self, said: str | None = None, *, after_s: float = BUSY_EVERY_S, name: str = "qwen"
+        self, page_text: str | None = None, *, after_s: float = BUSY_EVERY_S, name: str = "qwen"
     ) -> None:
         """Let time pass and the engine answer."""
         self.clock.advance(after_s)
-        self.pages[name] = said
+        self.pages[name] = page_text
         self.loads.turn()
         await self.loads.settled()
 
 
-async def test_what_an_engine_says_is_known_until_it_is_old() -> None:
+async def test_a_reported_load_expires() -> None:
     """An old queue orders today's requests by yesterday's traffic: after five seconds the load
     is unknown.
     """
@@ -168,7 +168,7 @@ async def test_an_engine_is_asked_often_only_while_it_is_used() -> None:
     assert len(world.asked) == 64
 
 
-async def test_what_was_sent_since_the_look_is_counted() -> None:
+async def test_requests_sent_since_the_sample_are_counted() -> None:
     """A page of a second ago does not know of the fifty requests that this worker has sent
     since.
     """
@@ -186,7 +186,7 @@ async def test_what_was_sent_since_the_look_is_counted() -> None:
     assert found.sent_since == 0
 
 
-async def test_what_is_sent_during_a_look_may_not_be_on_its_page() -> None:
+async def test_requests_sent_during_a_sample_are_counted() -> None:
     """Counted twice is a longer wait by one; not counted at all is a stampede."""
     world = World(hangs={"qwen": threading.Event()})
     world.pages["qwen"] = page()
@@ -242,7 +242,7 @@ async def test_an_engine_with_its_page_elsewhere_is_found() -> None:
     assert world.loads.of("qwen") == EngineLoad(running=4)
 
 
-async def test_a_policy_decides_whom_to_look_at() -> None:
+async def test_the_policy_decides_the_sampled_engines() -> None:
     """Another engine behind the same name has none of the first one's past; a removed one is asked
     no more.
     """
@@ -263,7 +263,7 @@ async def test_a_policy_decides_whom_to_look_at() -> None:
     assert world.loads.looks_alive("qwen") is None
 
 
-async def test_a_header_tells_of_the_queue_between_two_looks() -> None:
+async def test_a_header_updates_the_queue_between_two_samples() -> None:
     """It comes with an answer, at no cost; earlier requests are included in it."""
     world = World()
     world.loads.note_header("gpt", HEADER)
@@ -309,7 +309,7 @@ async def test_an_engine_that_makes_tokens_is_alive() -> None:
     assert world.loads.looks_alive("qwen") is None
 
 
-async def test_an_engine_whose_page_stands_still_under_work_is_not_alive() -> None:
+async def test_an_engine_with_still_counters_under_load_is_hung() -> None:
     """A hung core leaves its web server answering: 200 at /health, the same figures for ever."""
     world = World()
     await world.look(page(tokens=5))
@@ -336,7 +336,7 @@ async def test_a_long_prompt_is_no_hang() -> None:
     assert world.loads.looks_alive("qwen") is True
 
 
-async def test_a_page_that_does_not_show_what_was_sent_stands_still() -> None:
+async def test_a_page_without_the_sent_requests_stands_still() -> None:
     """An engine that hung while it was idle says for ever that nothing runs."""
     world = World()
     for _ in range(3):

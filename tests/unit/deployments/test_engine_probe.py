@@ -89,7 +89,7 @@ def look_at(engine: Engine | None, *, model: str = "m-1", port: int = 0) -> Engi
     return EngineProbe(lambda: NOW).sample(one)
 
 
-def test_a_sample_holds_what_the_engine_says_of_this_model(engines: Any) -> None:
+def test_a_sample_holds_the_figures_of_its_own_model(engines: Any) -> None:
     """Summed over its engine cores; another model on the same engine is another deployment's."""
     engine = engines()
     assert look_at(engine) == EngineSample(

@@ -146,13 +146,13 @@ async def test_without_a_policy_nothing_is_probed() -> None:
     assert watch.transport.sent == []
 
 
-SAID = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
+ANSWER = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
 
 
 @pytest.mark.parametrize(
     ("answer", "made"),
     [
-        (FakeUpstreamAnswer([SAID]), Tokens(prompt=3, generation=1)),
+        (FakeUpstreamAnswer([ANSWER]), Tokens(prompt=3, generation=1)),
         (FakeUpstreamAnswer([b"{}"]), None),
         (FakeUpstreamAnswer([b"no json"]), None),
         (FakeUpstreamAnswer([b'{"usage": {"prompt_tokens": 3}}']), None),
@@ -160,10 +160,10 @@ SAID = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
         (FakeUpstreamAnswer([WHOLE], then=UpstreamError("cut")), None),
         (UpstreamUnreachable("x"), NOTHING),
         (FakeUpstreamAnswer([b"{}"], status=500), NOTHING),
-        (FakeUpstreamAnswer([SAID], status=500), Tokens(prompt=3, generation=1)),
+        (FakeUpstreamAnswer([ANSWER], status=500), Tokens(prompt=3, generation=1)),
     ],
 )
-async def test_what_a_probe_had_made_is_noted(
+async def test_the_tokens_of_a_probe_are_recorded(
     answer: FakeUpstreamAnswer | UpstreamUnreachable, made: Tokens | None
 ) -> None:
     """Its tokens stand in the engine's counters, from which unknown attempts are settled: of none
@@ -234,7 +234,7 @@ async def test_an_engine_that_is_only_slow_is_not(is_alive: bool | None, silent_
 
 
 @pytest.mark.parametrize("operation", list(Operation))
-def test_a_probe_asks_what_the_engine_offers(operation: Operation) -> None:
+def test_a_probe_uses_an_endpoint_that_the_engine_has(operation: Operation) -> None:
     """An engine of embeddings cannot chat."""
     engine = factories.deployment(
         "engine", provider="vllm", is_self_hosted=True, operations=frozenset({operation})

@@ -138,7 +138,7 @@ def test_a_gpu_bill_is_exact_and_rounded_once() -> None:
     assert gpu_bill_nusd(gpu, 24 * 3_600_000) == 24 * 9_300_000_000
 
 
-def test_a_span_within_another_is_what_they_share() -> None:
+def test_a_span_within_another_is_their_overlap() -> None:
     """Spans that only touch share nothing."""
     morning, day = (
         UpSpan(begin=NOON - HOUR, end=NOON),

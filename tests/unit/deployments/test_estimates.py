@@ -121,7 +121,7 @@ def test_a_prompt_that_may_not_fit_is_looked_at_closer(estimates: Estimates) -> 
     assert estimates.rank(short, plain) is plain.as_listed
 
 
-def test_what_was_fast_comes_first(estimates: Estimates, clock: FakeClock) -> None:
+def test_the_fastest_deployment_comes_first(estimates: Estimates, clock: FakeClock) -> None:
     """By this worker's observations; before any, by the declared figures."""
     decision = decided("a", "b")
     assert names(estimates.rank(REQUEST, decision)) == ["a", "b"]
@@ -133,7 +133,7 @@ def test_what_was_fast_comes_first(estimates: Estimates, clock: FakeClock) -> No
     assert [round(one.samples) for one in found.expected] == [49, 49]
 
 
-def test_what_is_learned_is_forgotten(estimates: Estimates, clock: FakeClock) -> None:
+def test_learned_latency_is_forgotten(estimates: Estimates, clock: FakeClock) -> None:
     """A slow API is tried again although it had no requests since."""
     decision = decided("a", "b", deployments={"b": {"prior": LatencyPrior(ttft_s=0.6)}})
     learned(estimates, "a", ttft_s=20.0)
@@ -161,7 +161,7 @@ def test_a_timeout_is_a_long_wait(estimates: Estimates) -> None:
         {"deployments": {"a": {"model": "m-2"}}},
     ],
 )
-def test_another_engine_behind_the_same_name_is_learned_anew(
+def test_another_engine_under_the_same_name_starts_without_estimates(
     estimates: Estimates, clock: FakeClock, other: dict[str, Any]
 ) -> None:
     """Knowledge about the old engine does not apply, nor do attempts that still end there."""
@@ -176,7 +176,7 @@ def test_another_engine_behind_the_same_name_is_learned_anew(
         assert names(estimates.rank(REQUEST, decided("a", "b", **other))) == ["a", "b"]
 
 
-def test_what_was_learned_before_the_first_order_counts(estimates: Estimates) -> None:
+def test_samples_from_before_the_first_ranking_count(estimates: Estimates) -> None:
     """A route may have been `priority` until a minute ago; only observations at another price
     are forgotten.
     """
@@ -260,7 +260,7 @@ def engine(**changes: Any) -> dict[str, Any]:
     return {"a": {"is_self_hosted": True} | changes}
 
 
-def test_a_fresh_signal_of_an_engine_counts_instead_of_what_was_seen(clock: FakeClock) -> None:
+def test_a_fresh_engine_signal_replaces_past_observations(clock: FakeClock) -> None:
     """Prefill plus queue: it describes the present, while observations are always older."""
     loads = FakeLoads()
     estimates = Estimates(clock, loads=loads)

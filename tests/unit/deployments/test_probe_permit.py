@@ -27,7 +27,7 @@ def test_a_probe_goes_to_the_declared_address_alone() -> None:
         verify(permit, origin="http://127.0.0.1:10")
 
 
-def test_nobody_else_is_probed() -> None:
+def test_only_declared_engines_are_probed() -> None:
     """A company's API gets only its callers' requests, and an undeclared deployment gets none."""
     hosted = factories.deployment("hosted")
     version = factories.version(factories.policy(hosted))

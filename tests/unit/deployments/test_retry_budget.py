@@ -34,7 +34,7 @@ def test_a_tenth_of_the_requests_is_on_top() -> None:
     assert taken(budget, 0) == FLOOR_PER_S * HELD_S + 100
 
 
-def test_what_was_not_used_is_gone() -> None:
+def test_unused_retries_do_not_accumulate() -> None:
     """A quiet hour saves nothing up for the next outage."""
     budget = RetryBudget()
     for _ in range(1000):

@@ -36,7 +36,7 @@ libc.fflush(out)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is asked")
 @pytest.mark.parametrize(("how", "has_one"), [("tuned", True), ("as it comes", False)])
 def test_threads_share_one_pool_of_memory(how: str, has_one: bool) -> None:
-    said = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", _COUNT_POOLS, how], capture_output=True, text=True, check=True
     )
-    assert (said.stdout.count("<heap nr=") == 1) is has_one, said.stdout[:2000]
+    assert (ended.stdout.count("<heap nr=") == 1) is has_one, ended.stdout[:2000]

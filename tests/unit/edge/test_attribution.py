@@ -25,7 +25,7 @@ def test_a_project_comes_from_the_header_or_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "of_key", "said"),
+    ("sent", "of_key", "message"),
     [
         ("other", "checkout", "belongs to project 'checkout'; x-tollgate-project says 'other'"),
         ("x\x07" * 99, "checkout", "says 'xxx"),
@@ -34,9 +34,9 @@ def test_a_project_comes_from_the_header_or_the_key() -> None:
         ("", None, "up to 64"),
     ],
 )
-def test_a_bad_project_is_refused(sent: str, of_key: str | None, said: str) -> None:
+def test_a_bad_project_is_refused(sent: str, of_key: str | None, message: str) -> None:
     """Spending must not be booked on a project that is closed to the key."""
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=message):
         attribution.project({"x-tollgate-project": sent}, of_key)
 
 
@@ -89,23 +89,23 @@ def test_a_header_raises_the_class_and_never_lowers_it(
     st.frozensets(st.sampled_from(["phi", "gdpr"])),
     st.lists(st.sampled_from(["phi", "gdpr", "RESTRICTED", "restricted", " ", ""]), max_size=6),
 )
-def test_a_header_adds_data_tags_and_takes_none_away(
+def test_a_header_adds_data_tags_and_removes_no_tag(
     team_tags: frozenset[str], words: list[str]
 ) -> None:
     """A team's own tags apply to all its requests, in any order of the header's tags."""
-    said = {word for word in words if word.strip()}
-    if not said:
+    named = {word for word in words if word.strip()}
+    if not named:
         return
     found, source, tags = labels(", ".join(words), team_tags=team_tags)
-    assert tags == team_tags | (said & {"phi", "gdpr"})
-    is_raised = bool(said & {"RESTRICTED", "restricted"})
+    assert tags == team_tags | (named & {"phi", "gdpr"})
+    is_raised = bool(named & {"RESTRICTED", "restricted"})
     assert (found, source) == (
         (DataClass.RESTRICTED, "header") if is_raised else (DataClass.INTERNAL, "team")
     )
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "message"),
     [
         (
             "secret",
@@ -121,11 +121,11 @@ def test_a_header_adds_data_tags_and_takes_none_away(
         (" , ", "nothing is in it"),
     ],
 )
-def test_an_unknown_label_is_refused(sent: str, said: str) -> None:
+def test_an_unknown_label_is_refused(sent: str, message: str) -> None:
     """A typo must not end as the team's lower class, or without the rule that the tag would have
     added.
     """
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=message):
         labels(sent)
 
 

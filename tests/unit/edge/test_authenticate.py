@@ -98,7 +98,7 @@ def test_every_wrong_key_gets_the_same_answer() -> None:
     assert next(iter(answers))[0] is InvalidApiKey
 
 
-def test_a_paused_key_is_told_that_it_is_paused() -> None:
+def test_a_paused_key_gets_its_own_error() -> None:
     """Its holder did nothing wrong and must know whom to ask; who has another key in its name hears
     nothing of it.
     """
@@ -141,7 +141,7 @@ def test_a_failed_look_is_enough_for_an_unknown_key_to_wait() -> None:
     assert isinstance(refused("Bearer " + key(9), held), Unavailable)
 
 
-def test_a_key_that_may_be_new_is_not_judged_by_what_was_read_before() -> None:
+def test_a_key_that_may_be_new_needs_a_fresh_snapshot() -> None:
     """Only a look as late as its first use knows it; a typo and a known key's wrong secret need
     none.
     """
@@ -179,10 +179,10 @@ async def test_postgres_is_asked_before_a_key_is_refused(
     held.confirm = confirm
     sent = [(b"api-key", new.encode())]
     try:
-        told: object = (await caller_of(sent, held, now=clock.now, allows_demo=False)).team
+        result: object = (await caller_of(sent, held, now=clock.now, allows_demo=False)).team
     except RequestError as error:
-        told = type(error)
-    assert (told, asked) == (expected, [new])
+        result = type(error)
+    assert (result, asked) == (expected, [new])
     assert (
         await caller_of([(b"api-key", MINE.encode())], held, now=clock.now, allows_demo=False)
     ).team == "payments"
@@ -201,7 +201,7 @@ def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:
             )
 
 
-def test_after_the_stated_time_nobody_is_judged() -> None:
+def test_an_expired_snapshot_authenticates_no_key() -> None:
     """A known key may have been revoked; the error names the operator's remedy."""
     clock = FakeClock()
     held = ageing(clock, outage_s=600)
@@ -264,8 +264,8 @@ def test_readiness_says_that_nothing_is_loaded_and_that_a_policy_is_not_the_newe
     behind = replace(
         snapshot(key_record(MINE)), behind="version 8 is applied and cannot be read here"
     )
-    told = snapshot_checks(holder(behind))[1]
-    assert (told.status, told.finding) == (
+    policy_check = snapshot_checks(holder(behind))[1]
+    assert (policy_check.status, policy_check.finding) == (
         Status.WARN,
         "version 8 is applied and cannot be read here",
     )
@@ -292,7 +292,7 @@ def test_a_known_key_with_a_wrong_secret_is_401_even_when_stale() -> None:
     assert isinstance(refused("Bearer " + MINE, stale), InvalidApiKey)
 
 
-def test_without_a_snapshot_nobody_is_judged() -> None:
+def test_without_a_snapshot_no_key_is_authenticated() -> None:
     """A gateway that has loaded nothing yet says so."""
     assert isinstance(refused("Bearer " + MINE, holder(None)), Unavailable)
 

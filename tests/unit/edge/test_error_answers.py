@@ -54,9 +54,9 @@ def test_retry_after_is_a_whole_number_of_seconds_or_absent() -> None:
     """SDKs read whole seconds; a zero would make them hammer, and after more than 120 they do not
     come back.
     """
-    for seconds, told in ((1, b"1"), (0.02, b"1"), (1.2, b"2"), (3600, b"120")):
+    for seconds, value in ((1, b"1"), (0.02, b"1"), (1.2, b"2"), (3600, b"120")):
         _, headers, _ = error_answer(errors.RateLimited("slow down", retry_after_s=seconds))
-        assert (b"retry-after", told) in headers
+        assert (b"retry-after", value) in headers
     assert not any(
         name.startswith(b"retry-after") for name, _ in error_answer(errors.RateLimited("x"))[1]
     )

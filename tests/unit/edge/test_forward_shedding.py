@@ -109,7 +109,7 @@ async def test_low_is_refused_before_its_body_is_read_and_high_is_served() -> No
     assert door.bodies_read == 2
 
 
-async def test_nobody_is_refused_who_could_be_served() -> None:
+async def test_no_request_is_refused_without_load() -> None:
     """Without load all are alike, and no answer says anything of degrading."""
     door = Door()
     answers = [await door.ask(priority) for priority in Priority]
@@ -127,7 +127,7 @@ class Spilling(Estimates):
         return Ranking(decision=decision, choices=choices, degraded="spill", preferred="another")
 
 
-async def test_who_gets_less_than_the_route_is_for_is_told() -> None:
+async def test_degraded_answers_are_marked() -> None:
     """Never silently: whoever measures the answers can tell the degraded ones apart."""
     door = Door()
     forward = replace(

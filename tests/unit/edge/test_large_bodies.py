@@ -54,7 +54,7 @@ async def test_a_team_waits_for_one_body_of_each_other_team(held: Held) -> None:
     assert held.order == ["b1", "b2", "g1", "r1", "b3", "g2", "b4"]
 
 
-async def test_who_leaves_gives_its_turn_to_the_next(held: Held) -> None:
+async def test_a_disconnected_caller_passes_its_turn_to_the_next(held: Held) -> None:
     """Before its turn, at it, and while its body is read."""
     await held.send("blue", "b1", "b2", "b3")
     await held.send("green", "g1")
@@ -68,7 +68,7 @@ async def test_who_leaves_gives_its_turn_to_the_next(held: Held) -> None:
     assert held.order[-1] == "b4"
 
 
-async def test_a_turn_that_came_to_one_who_just_left_goes_on(held: Held) -> None:
+async def test_a_turn_given_to_a_disconnected_caller_is_passed_on(held: Held) -> None:
     """The turn is given in one step of the loop and taken in a later one."""
     await held.send("blue", "b1", "b2", "b3")
     held.tasks[0].cancel()

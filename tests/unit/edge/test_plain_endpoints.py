@@ -156,7 +156,7 @@ class World:
         ("/v1/usage/me", ZeroDivisionError("x"), 502, "upstream_error"),
     ],
 )
-async def test_a_failing_report_is_said_in_the_dialect(
+async def test_a_failing_report_returns_the_dialects_error(
     path: str, failure: Exception, status: int, code: str
 ) -> None:
     """Never `{"detail"}`, never plain text, never the internal cause."""
@@ -198,7 +198,7 @@ async def test_a_receipt_is_readable_here_as_soon_as_the_answer_ended(
     ],
 )
 @pytest.mark.parametrize("owner", ["nobody", "another team, settled here", "another team, written"])
-async def test_what_is_not_to_be_seen_looks_like_what_does_not_exist(
+async def test_another_teams_id_looks_like_an_unknown_id(
     age_s: float, is_lagging: bool, failure: Exception | None, status: int, owner: str
 ) -> None:
     """The answer follows from the id and the journals alone, so another team's ids tell nothing."""
@@ -220,7 +220,7 @@ async def test_what_is_not_to_be_seen_looks_like_what_does_not_exist(
 @pytest.mark.parametrize(
     "text", ["x", "1", str(UUID(int=7, version=4)), "01a1f8d3-ea00-1000-8000-000000000000"]
 )
-async def test_an_id_that_is_none_of_ours_is_a_mistake_of_the_caller(text: str) -> None:
+async def test_a_malformed_id_is_the_callers_mistake(text: str) -> None:
     """No pending for ever: a client that waits for it would wait in vain."""
     status, body = await World(is_lagging=True).receipt(text)
     assert (status, body["error"]["param"]) == (400, "request_id")

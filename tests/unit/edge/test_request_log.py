@@ -41,7 +41,7 @@ async def test_lines_of_one_moment_are_written_together_and_whole() -> None:
     ]
 
 
-async def test_closing_writes_what_was_said_and_all_that_is_said_later() -> None:
+async def test_closing_writes_earlier_and_later_log_lines() -> None:
     """The requests that the drain cuts off are the last to say how they ended."""
     written: list[bytes] = []
     log = RequestLog("info", written.append)
@@ -60,7 +60,7 @@ def test_a_level_above_info_says_nothing() -> None:
     assert written == []
 
 
-def test_a_line_says_what_it_knows() -> None:
+def test_a_line_has_null_for_unreported_values() -> None:
     """Null marks a value that the upstream did not report; values that a refused request cannot
     have are absent.
     """

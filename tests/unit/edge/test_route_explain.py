@@ -37,31 +37,36 @@ def ask(body: Any, *, team: str = "payments", label: str = "") -> dict[str, Any]
     known = factories.snapshot(document=POLICY)
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"x-tollgate-data-class": label}
-    told = explained(
+    explanation = explained(
         read_question(sent), headers, caller=factories.caller(team), snapshot=known, place=PLACE
     )
-    return dict(json.loads(told))
+    return dict(json.loads(explanation))
 
 
-def ranks(told: dict[str, Any]) -> list[tuple[str, int | None]]:
-    return [(one["deployment"], one["rank"]) for one in told["candidates"]]
+def ranks(explanation: dict[str, Any]) -> list[tuple[str, int | None]]:
+    return [(one["deployment"], one["rank"]) for one in explanation["candidates"]]
 
 
 def test_a_short_question_is_enough() -> None:
     """A prompt is not needed to ask for the destination."""
-    told = ask({"model": "gpt-4o"})
-    assert (told["policy_version"], told["team"], told["route"], told["data_class"]) == (
+    explanation = ask({"model": "gpt-4o"})
+    assert (
+        explanation["policy_version"],
+        explanation["team"],
+        explanation["route"],
+        explanation["data_class"],
+    ) == (
         7,
         "payments",
         "assistant",
         "internal",
     )
-    assert (told["outcome"], told["is_refused"], ranks(told)) == (
+    assert (explanation["outcome"], explanation["is_refused"], ranks(explanation)) == (
         "Goes to us.",
         False,
         [("us", 1), ("eu", 2)],
     )
-    assert "cost_usd" not in told["candidates"][0]
+    assert "cost_usd" not in explanation["candidates"][0]
 
 
 def test_a_body_is_decided_as_it_would_be_sent() -> None:
@@ -93,16 +98,16 @@ def test_each_caller_gets_the_decision_of_its_own_team() -> None:
 
 def test_a_refusal_is_an_answer() -> None:
     """Whoever asks why wants to hear it, not to get the error."""
-    told = ask({"model": "assistant", "data_class": "confidential", "needs": ["tools"]})
-    assert told["is_refused"]
-    assert told["outcome"].startswith("Refused by residency rule")
-    assert [rank for _, rank in ranks(told)] == [None, None]
+    explanation = ask({"model": "assistant", "data_class": "confidential", "needs": ["tools"]})
+    assert explanation["is_refused"]
+    assert explanation["outcome"].startswith("Refused by residency rule")
+    assert [rank for _, rank in ranks(explanation)] == [None, None]
 
 
 def test_tokens_are_priced_exactly() -> None:
     """Plain decimals, digit by digit."""
-    told = ask(b'{"model": "assistant", "tokens": 1000, "answer_tokens": 1}')
-    assert told["candidates"][0]["cost_usd"] == 0.001004
+    explanation = ask(b'{"model": "assistant", "tokens": 1000, "answer_tokens": 1}')
+    assert explanation["candidates"][0]["cost_usd"] == 0.001004
 
 
 @pytest.mark.parametrize(
@@ -118,14 +123,14 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
     """A deployment that does not serve it loses for that reason."""
     only = factories.deployment("only", operations=frozenset({operation}))
     known = factories.snapshot(document=factories.policy(only))
-    told = explained(
+    explanation = explained(
         read_question(json.dumps(body).encode()),
         {},
         caller=factories.caller(),
         snapshot=known,
         place=PLACE,
     )
-    assert json.loads(told)["is_refused"] is False
+    assert json.loads(explanation)["is_refused"] is False
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
         b'{"model": "assistant", "messages": [], "operation": 3}',
     ],
 )
-def test_what_cannot_be_read_is_refused_with_words(body: bytes) -> None:
+def test_an_unreadable_question_is_refused_with_the_correct_form(body: bytes) -> None:
     """A 400 with the correct form, never an internal error."""
     with pytest.raises(InvalidRequest):
         ask(body)
@@ -193,22 +198,22 @@ def priced(
     prices = {name: one.price for name, one in policy.deployments.items() if one.price is not None}
     known = replace(factories.snapshot(document=policy), prices=prices)
     question = read_question(json.dumps(body).encode())
-    told = explained(
+    explanation = explained(
         question, {}, caller=factories.caller(), snapshot=known, place=PLACE, estimates=estimates
     )
-    return dict(json.loads(told))
+    return dict(json.loads(explanation))
 
 
-def test_the_arithmetic_of_each_candidate_is_told() -> None:
+def test_the_arithmetic_of_each_candidate_is_shown() -> None:
     """The reasons for this one and not the cheaper one: the figures, the bound, and their basis."""
-    told = priced({"model": "assistant", "tokens": 1000, "answer_tokens": 101})
-    a, b = told["candidates"]
+    explanation = priced({"model": "assistant", "tokens": 1000, "answer_tokens": 101})
+    a, b = explanation["candidates"]
     assert (
-        told["outcome"]
+        explanation["outcome"]
         == "Goes to a (spill: b would take 2 s to its first token, 1 s are allowed)."
     )
-    assert told["degraded"] == "spill: b would take 2 s to its first token, 1 s are allowed"
-    assert told["basis"].startswith(
+    assert explanation["degraded"] == "spill: b would take 2 s to its first token, 1 s are allowed"
+    assert explanation["basis"].startswith(
         "For a prompt of 1,000 tokens and an answer of 101, from the policy's declarations"
     )
     assert a["arithmetic"] == (
@@ -222,12 +227,12 @@ def test_the_arithmetic_of_each_candidate_is_told() -> None:
     )
 
 
-def test_a_worker_tells_what_it_has_seen() -> None:
+def test_a_worker_shows_its_own_figures() -> None:
     """Its figures order the requests, so its figures explain them."""
     estimates = Estimates(FakeClock())
-    told = priced({"model": "assistant"}, estimates=estimates)
+    explanation = priced({"model": "assistant"}, estimates=estimates)
     assert (
-        told["basis"]
+        explanation["basis"]
         == "For a prompt of 1,000 tokens, from this gateway worker's recent observations."
     )
     sent = priced(
@@ -248,12 +253,14 @@ def test_the_route_that_is_degraded_to_is_explained_too() -> None:
         if n in "ab"
     }
     late = replace(PRICED, deployments={**PRICED.deployments, **slow})
-    told = priced({"model": "assistant"}, policy=late)
-    assert [(one["deployment"], one["rank"], one.get("route")) for one in told["candidates"]] == [
+    explanation = priced({"model": "assistant"}, policy=late)
+    assert [
+        (one["deployment"], one["rank"], one.get("route")) for one in explanation["candidates"]
+    ] == [
         ("a", 3, None),
         ("b", 2, None),
         ("c", 1, "small"),
     ]
-    assert told["outcome"].startswith("Goes to c (degraded to route small: b would take 9 s")
+    assert explanation["outcome"].startswith("Goes to c (degraded to route small: b would take 9 s")
     kept = priced({"model": "assistant", "needs": ["tools"]}, policy=late)
     assert (kept["outcome"], kept["degraded"]) == ("Goes to b.", None)

@@ -18,7 +18,7 @@ from gateway.telemetry.counts import (
 )
 from tests.storage.factories import event
 
-WHERE = ("route", "deployment")
+PLACE_LABELS = ("route", "deployment")
 COUNTS = st.none() | st.integers(0, 1000)
 BOUNDS = st.sampled_from([*_SECONDS, *_TPOT_SECONDS, *_OVERHEAD_SECONDS, *_QUEUE_SECONDS])
 DURATIONS = BOUNDS | st.floats(0, 400)
@@ -53,26 +53,38 @@ def settled(draw: st.DrawFn) -> UsageEvent:
 def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
-    attempts = Counter("tollgate_attempts_total", "-", (*WHERE, "outcome"), registry=registry)
-    tokens = Counter("tollgate_tokens_total", "-", (*WHERE, "kind"), registry=registry)
-    cost = Counter("tollgate_cost_usd_total", "-", WHERE, registry=registry)
-    unknown = Counter("tollgate_unknown_usage_total", "-", WHERE, registry=registry)
-    ttft = Histogram("tollgate_ttft_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
-    tpot = Histogram("tollgate_tpot_seconds", "-", WHERE, buckets=_TPOT_SECONDS, registry=registry)
+    attempts = Counter(
+        "tollgate_attempts_total", "-", (*PLACE_LABELS, "outcome"), registry=registry
+    )
+    tokens = Counter("tollgate_tokens_total", "-", (*PLACE_LABELS, "kind"), registry=registry)
+    cost = Counter("tollgate_cost_usd_total", "-", PLACE_LABELS, registry=registry)
+    unknown = Counter("tollgate_unknown_usage_total", "-", PLACE_LABELS, registry=registry)
+    ttft = Histogram(
+        "tollgate_ttft_seconds", "-", PLACE_LABELS, buckets=_SECONDS, registry=registry
+    )
+    tpot = Histogram(
+        "tollgate_tpot_seconds", "-", PLACE_LABELS, buckets=_TPOT_SECONDS, registry=registry
+    )
     duration = Histogram(
-        "tollgate_upstream_seconds", "-", WHERE, buckets=_SECONDS, registry=registry
+        "tollgate_upstream_seconds", "-", PLACE_LABELS, buckets=_SECONDS, registry=registry
     )
     overhead = Histogram(
-        "tollgate_overhead_seconds", "-", WHERE, buckets=_OVERHEAD_SECONDS, registry=registry
+        "tollgate_overhead_seconds", "-", PLACE_LABELS, buckets=_OVERHEAD_SECONDS, registry=registry
     )
-    gap = Histogram("tollgate_gap_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
+    gap = Histogram("tollgate_gap_seconds", "-", PLACE_LABELS, buckets=_SECONDS, registry=registry)
     queue = Histogram(
-        "tollgate_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry
+        "tollgate_queue_seconds", "-", PLACE_LABELS, buckets=_QUEUE_SECONDS, registry=registry
     )
     engine_queue = Histogram(
-        "tollgate_engine_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry
+        "tollgate_engine_queue_seconds",
+        "-",
+        PLACE_LABELS,
+        buckets=_QUEUE_SECONDS,
+        registry=registry,
     )
-    degraded = Counter("tollgate_degraded_attempts_total", "-", (*WHERE, "how"), registry=registry)
+    degraded = Counter(
+        "tollgate_degraded_attempts_total", "-", (*PLACE_LABELS, "how"), registry=registry
+    )
     for one in events:
         where = (one.route, one.deployment)
         attempts.labels(*where, one.outcome.value).inc()

@@ -41,7 +41,7 @@ class Desk:
         return WRITTEN[letter.document]
 
 
-def test_each_is_booked_before_it_is_noted_and_what_is_refused_again_waits_on() -> None:
+def test_a_retry_books_first_and_a_second_refusal_stays() -> None:
     """Cut off between the two it is tried once more, and is known then: the other way round it
     would be lost.
     """

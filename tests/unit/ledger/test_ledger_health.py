@@ -101,7 +101,7 @@ def test_every_runbook_that_a_check_names_is_there() -> None:
         assert (ROOT / path).is_file(), path
 
 
-async def test_the_watch_says_what_it_found_last_or_that_it_could_not_look() -> None:
+async def test_the_watch_reports_its_last_check_or_its_failure() -> None:
     """A figure from before the outage would pass as a current one."""
     answers: list[LedgerState | DatabaseUnavailable] = [
         state(dead_letters=1),

@@ -81,7 +81,7 @@ def test_embeddings_need_no_output() -> None:
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 10**6))
-def test_what_is_recovered_never_costs_more_than_its_hold(
+def test_a_recovered_attempt_never_costs_more_than_its_hold(
     input_tokens: int, output_tokens: int, held: int
 ) -> None:
     """And two recoveries of one journal write the same row."""

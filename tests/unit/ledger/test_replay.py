@@ -117,7 +117,7 @@ def test_a_request_goes_to_the_first_that_is_eligible_now() -> None:
     assert fate(alike(), policy).destination == "two"
 
 
-def test_what_was_down_then_is_down_in_the_replay() -> None:
+def test_a_deployment_down_in_the_past_is_down_in_the_replay() -> None:
     """Else the same policy again would seem to move every request that had been tried elsewhere
     first.
     """
@@ -127,7 +127,7 @@ def test_what_was_down_then_is_down_in_the_replay() -> None:
     assert fate(alike(ranked=()), policy).destination == "down"
 
 
-def test_where_all_were_passed_over_the_first_is_taken() -> None:
+def test_if_all_deployments_were_skipped_the_first_is_used() -> None:
     """A request that failed everywhere is still one request, and goes somewhere."""
     policy = factories.policy(factories.deployment("a"), factories.deployment("b"))
     assert fate(alike(deployment="one", ranked=("a", "b", "one")), policy).destination == "a"
@@ -166,7 +166,7 @@ def test_where_all_were_passed_over_the_first_is_taken() -> None:
         (alike(features=frozenset({"engine_control"})), factories.policy(), Refusal.CAPABILITY),
     ],
 )
-def test_a_request_is_refused_for_what_its_caller_would_be_told(
+def test_a_replayed_refusal_has_the_callers_reason(
     of: Alike, policy: Policy, refusal: Refusal
 ) -> None:
     """A plan counts refusals by their reason, and the reason is the one of the real answer."""
@@ -211,7 +211,7 @@ def test_the_same_price_at_the_same_place_costs_the_same() -> None:
     assert cost_after_nusd(past(cost_nusd=77), moved) == 1_400_000
 
 
-def test_rarer_tokens_are_charged_as_what_they_are() -> None:
+def test_rarer_tokens_are_charged_at_their_own_rate() -> None:
     """Tokens of a kind that the new price does not cover have no cost there that anyone knows."""
     policy = factories.policy(factories.deployment("two"))
     assert cost_after_nusd(past(detail={"audio_input_tokens": 10}), fate(alike(), policy)) is None
@@ -258,7 +258,7 @@ def test_a_tier_without_a_price_has_no_cost() -> None:
     )
 
 
-def test_a_hold_is_what_the_gateway_would_have_held() -> None:
+def test_a_replayed_hold_equals_the_gateways_hold() -> None:
     """A budget asks for the bound, not for the cost: the hold may not fit even if the cost does."""
     found = fate(alike(), factories.policy(factories.deployment("two", max_output_tokens=50)))
     assert hold_nusd(past(), found) >= 2000 * 2000 + 500 * 7000
@@ -275,7 +275,7 @@ def test_only_hard_budgets_are_asked() -> None:
     assert [account.account_id for account in found.accounts] == ["payments/day"]
 
 
-def test_a_budget_blocks_what_does_not_fit_and_lets_what_does() -> None:
+def test_a_budget_blocks_only_the_requests_that_do_not_fit() -> None:
     """The last that fits exactly goes through; the next does not, and costs nothing."""
     account = (Account(account_id="payments/day", rule=rule(100)),)
     walk = BudgetWalk()
@@ -463,7 +463,7 @@ def test_a_request_stays_at_its_replica() -> None:
         (alike(operation=Operation.EMBEDDINGS), {}),
     ],
 )
-def test_what_needs_no_order_shares_one_fate(of: Alike, route: dict[str, Any]) -> None:
+def test_requests_without_an_order_share_one_decision(of: Alike, route: dict[str, Any]) -> None:
     """Millions of requests share a few hundred decisions if possible."""
     chat_only = frozenset({Operation.CHAT})
     several = [factories.deployment(name, operations=chat_only) for name in ("one", "two")]

@@ -64,7 +64,7 @@ class Stage:
         self.failures += 1
 
 
-async def test_what_is_settled_is_written_and_let_go() -> None:
+async def test_a_settled_event_is_written_and_released() -> None:
     """The journal keeps an event until it is committed, and no longer."""
     on = Stage(settled(3))
     assert await on.writer.write_all()
@@ -129,7 +129,7 @@ async def test_a_batch_that_was_not_taken_is_let_go_at_once() -> None:
         gc.enable()
 
 
-async def test_a_commit_whose_answer_was_lost_is_written_again() -> None:
+async def test_a_commit_with_a_lost_answer_is_written_again() -> None:
     """Twice is harmless, never is not: the ledger takes each event once."""
     on = Stage(settled(3), ledger=FakeLedger(loses_next_reply=True))
     assert not await on.writer.write_all()
@@ -171,7 +171,7 @@ async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
     assert (left.is_finished, on.ledger.batches) == (True, [2, 1])
 
 
-async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
+async def test_the_loop_continues_after_an_unexpected_error() -> None:
     """An unexpected error in one round is logged and counted; the next round writes the events."""
 
     class Clumsy(FakeLedger):
@@ -195,7 +195,7 @@ async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
     assert on.failures == 1
 
 
-async def test_stopping_writes_what_is_left() -> None:
+async def test_stopping_writes_the_remaining_events() -> None:
     """Events settled during the last round are in Postgres before the process ends."""
     on = Stage(settled(0))
     running = asyncio.create_task(on.writer.run())

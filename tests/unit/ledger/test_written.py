@@ -13,7 +13,7 @@ counts = st.integers(0, 10**6)
 parts = st.builds(Written, inserted=counts, known=counts, conflicts=counts, dead=counts)
 
 
-def test_a_batch_that_was_split_is_told_as_one() -> None:
+def test_a_split_batch_is_reported_as_one() -> None:
     """A document the tables refuse splits its batch; the metrics that page somebody must not lose
     or mix a part.
     """

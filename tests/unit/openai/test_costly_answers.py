@@ -125,15 +125,15 @@ def test_a_large_response_is_rewritten_without_a_walk_through_its_members() -> N
         {"id": "r", "model": "gpt-5.5", "output": [picture], "usage": {"input_tokens": 5}}
     ).encode()
     observed = Observed()
-    told = json.loads(rewrite_response(body, observed, model="assistant", cost=cost))
-    assert (told["model"], told["output"], told["usage"]["cost_usd"]) == (
+    rewritten = json.loads(rewrite_response(body, observed, model="assistant", cost=cost))
+    assert (rewritten["model"], rewritten["output"], rewritten["usage"]["cost_usd"]) == (
         "assistant",
         [picture],
         0.1,
     )
 
 
-def test_a_member_that_cannot_be_told_from_others_leaves_a_large_answer_as_it_came() -> None:
+def test_an_ambiguous_member_leaves_a_large_answer_unchanged() -> None:
     """Which of two members counts is a guess; of hundreds none is looked for."""
     filler = b'"z":"' + b"a" * MAX_WALKED_BYTES + b'"}'
     twice = b'{"model":"m","a":{"model":"m"},' + filler
@@ -235,7 +235,7 @@ def test_an_assembled_answer_of_many_choices_is_given_up(stream: bytes) -> None:
     assert given_up.value.is_final
 
 
-def test_what_is_quick_is_decided_by_counting() -> None:
+def test_quick_answers_are_recognised_by_counting() -> None:
     """Text that looks like values counts as such; small values are not looked at."""
     assert is_quick(b"[" * (SMALL_BYTES - 1))
     assert is_quick(b'"' + b"a" * SMALL_BYTES + b'"')
@@ -246,7 +246,7 @@ def test_what_is_quick_is_decided_by_counting() -> None:
 @pytest.mark.parametrize(
     "body", [b"[1]", b'{"a":}', b'{"a":"\xff"}', b'{"a":' + b"[" * 5000, b"<html>", b""]
 )
-def test_what_is_no_object_is_no_answer(body: bytes) -> None:
+def test_a_body_that_is_no_object_is_no_answer(body: bytes) -> None:
     """Nothing is made of its members."""
     with pytest.raises(MalformedJson):
         require_object(body)

@@ -68,7 +68,7 @@ def test_pixels_sound_and_documents_hold_all(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", MAY_NAME_ADDRESSES)
-def test_what_may_name_an_address_does_not(url: str) -> None:
+def test_a_data_url_that_may_hold_an_address_is_refused(url: str) -> None:
     """By its type, or because it begins as a text despite its type."""
     assert not holds_all(url)
 
@@ -84,7 +84,7 @@ def test_a_document_is_read_for_its_text(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", [*HOLD_ALL, *DOCUMENTS, *MAY_NAME_ADDRESSES])
-def test_what_does_not_hold_all_needs_leave(url: str) -> None:
+def test_an_incomplete_data_url_counts_as_remote_media(url: str) -> None:
     """The feature that a rule refuses, and that no bound of a prompt covers."""
     content = [{"type": "image_url", "image_url": {"url": f" {url}"}}]
     body = {"model": "m", "messages": [{"role": "user", "content": content}]}

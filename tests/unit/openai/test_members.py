@@ -57,7 +57,7 @@ def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
 
 
 @given(bodies())
-def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes]) -> None:
+def test_locate_returns_the_range_of_each_member(written: tuple[dict[str, Any], bytes]) -> None:
     """The byte range of a value decodes to that value; ranges are in order and do not overlap."""
     members, body = written
     found = locate(body)
@@ -71,7 +71,9 @@ def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes])
 
 
 @given(bodies())
-def test_one_member_is_where_all_of_them_are_located(written: tuple[dict[str, Any], bytes]) -> None:
+def test_locating_one_member_agrees_with_locating_all(
+    written: tuple[dict[str, Any], bytes],
+) -> None:
     """Even if its name also occurs elsewhere: below it, in a text, or spelled with escapes."""
     _, body = written
     for name, place in locate(body).items():
@@ -97,7 +99,7 @@ def test_one_member_is_not_mistaken_for_another(body: bytes) -> None:
     assert locate_one(body, b'"n"', b"1") == locate(body)["n"]
 
 
-def test_one_member_is_found_where_its_value_is_written_with_escapes() -> None:
+def test_a_member_with_an_escaped_value_is_found() -> None:
     """Whoever knows it by its text need not know how it was spelled."""
     body = b'{"t":1,"n":"a\\/b"}'
     assert locate_one(body, b'"n"', b'"a/b"') == locate(body)["n"]
@@ -211,7 +213,7 @@ def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
         b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
 )
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     """One error for everything a parser chokes on; no other exception leaves."""
     with pytest.raises(MalformedJson):
         decode_members(body)
@@ -253,7 +255,7 @@ def test_both_ways_to_find_members_agree(
 
 
 @given(bodies(), st.sampled_from([None, 0, 1, 4]), st.booleans())
-def test_comparing_finds_what_walking_finds(
+def test_comparing_agrees_with_walking(
     case: tuple[dict[str, Any], bytes], indent: int | None, is_even: bool
 ) -> None:
     """Bodies as libraries write them are compared and not searched; in any other form, nothing is

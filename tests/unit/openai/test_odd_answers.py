@@ -46,7 +46,7 @@ def a_stream(*, is_responses: bool = False) -> PricedStream:
 
 @pytest.mark.parametrize("rewrite", [chat, response])
 @pytest.mark.parametrize("body", UNREADABLE)
-def test_what_cannot_be_read_passes_unchanged_and_notes_nothing(rewrite: Any, body: bytes) -> None:
+def test_an_unreadable_answer_passes_unchanged_and_notes_nothing(rewrite: Any, body: bytes) -> None:
     """Whoever asked for it decides; nothing of it is believed."""
     observed, rewritten = noted(rewrite, body)
     assert rewritten == body
@@ -160,7 +160,7 @@ def test_a_last_event_without_its_blank_line_is_read(is_responses: bool, last: s
 
 
 @pytest.mark.parametrize("is_responses", [True, False])
-def test_half_a_last_event_is_none(is_responses: bool) -> None:
+def test_half_a_last_event_is_ignored(is_responses: bool) -> None:
     """A cut stream must not look whole."""
     stream = a_stream(is_responses=is_responses)
     stream.feed(b'data: {"choices":[{"delta":{"cont')
@@ -173,9 +173,9 @@ def test_an_error_object_in_place_of_a_stream_is_an_error_event(
     is_responses: bool, indent: int | None
 ) -> None:
     """Upstreams answer a stream with a JSON body under status 200 when they fail at once."""
-    said = {**ERROR, "usage": {"prompt_tokens": 3, "completion_tokens": 0}}
+    error_body = {**ERROR, "usage": {"prompt_tokens": 3, "completion_tokens": 0}}
     stream = a_stream(is_responses=is_responses)
-    stream.feed(json.dumps(said, indent=indent).encode())
+    stream.feed(json.dumps(error_body, indent=indent).encode())
     event = stream.end()
     assert event.startswith(b"event: error\n" if is_responses else b"data: ")
     assert json.loads(event.partition(b"data: ")[2])["message" if is_responses else "error"]

@@ -53,9 +53,9 @@ def streamed(*events: bytes) -> tuple[Observed, bytes]:
 )
 def test_an_odd_member_keeps_no_usage_from_being_read(odd: dict[str, Any]) -> None:
     """Twenty pieces and their usage had been relayed, and 0 tokens were booked."""
-    said = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
+    choice = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
     observed, got = streamed(
-        *[event(choices=[said], **odd)] * 20, event(choices=[], usage=USAGE, **odd)
+        *[event(choices=[choice], **odd)] * 20, event(choices=[], usage=USAGE, **odd)
     )
     assert observed.final == STATED
     assert (observed.pieces, got.count(b"word ")) == (20, 20)
@@ -137,7 +137,7 @@ def test_a_whole_number_in_another_form_is_read(number: str) -> None:
     ],
     ids=["total alone", "total beside 0", "both", "0"],
 )
-def test_the_total_of_embeddings_is_their_input_and_0_is_not_told(
+def test_the_total_of_embeddings_is_their_input_and_0_is_unreported(
     usage: dict[str, int], read: TokenUsage | None
 ) -> None:
     """A server that says 0 for every text was never charged, and Voyage AI's total was thrown
@@ -172,11 +172,13 @@ def test_a_vector_in_a_member_that_is_rewritten_leaves_the_answer_as_it_came() -
 
 def test_a_figure_that_content_follows_is_no_last_word() -> None:
     """A final event without content does not replace it."""
-    said = {"index": 0, "delta": {"content": "word "}}
+    choice = {"index": 0, "delta": {"content": "word "}}
     early = event(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 0})
     ends = event(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    assert streamed(early, event(choices=[said]), ends)[0].final is None
-    assert streamed(event(choices=[said]), event(choices=[], usage=USAGE), ends)[0].final == STATED
+    assert streamed(early, event(choices=[choice]), ends)[0].final is None
+    assert (
+        streamed(event(choices=[choice]), event(choices=[], usage=USAGE), ends)[0].final == STATED
+    )
     stream = response_stream(model="assistant", cost=cost, collects_text=True)
     stream.feed(event(type="response.completed", response={"id": "r", "usage": USAGE}))
     stream.feed(event(type="response.output_text.delta", delta="word"))
@@ -209,7 +211,7 @@ def test_work_that_goes_on_cannot_be_counted(status: str) -> None:
     assert (observed.final, observed.running) == (None, STATED)
 
 
-def test_what_is_compressed_is_read_to_a_bound() -> None:
+def test_compressed_bytes_are_read_up_to_a_bound() -> None:
     """For any bytes."""
     assert inflated(gzip.compress(b"text")) == b"text"
     assert len(inflated(gzip.compress(bytes(2 * MOST_BYTES)))) == MOST_BYTES

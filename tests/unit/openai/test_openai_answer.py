@@ -133,7 +133,7 @@ def test_a_chat_that_says_something_else_twice_is_metered_by_its_one_usage() -> 
     assert (observed.final, observed.is_done) == (METERED, True)
 
 
-def test_a_usage_that_is_none_gets_no_cost() -> None:
+def test_a_null_usage_gets_no_cost() -> None:
     """The metered usage came elsewhere; there is no place here for a cost."""
     body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'  # noqa: E501
     observed = Observed()
@@ -321,10 +321,10 @@ def test_zero_stays_zero() -> None:
 def test_zero_output_in_a_whole_answer_that_says_something() -> None:
     """The least it can have cost is one token, so that settling does not believe the zero."""
     body = b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}'  # noqa: E501
-    said, silent = Observed(), Observed()
-    rewrite_chat(body % b'"hi"', said, model="a", cost=cost)
+    spoken, silent = Observed(), Observed()
+    rewrite_chat(body % b'"hi"', spoken, model="a", cost=cost)
     rewrite_chat(body % b"null", silent, model="a", cost=cost)
-    assert (said.least_output_tokens, silent.least_output_tokens) == (1, 0)
+    assert (spoken.least_output_tokens, silent.least_output_tokens) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_usage_after_a_last_word_and_done_changes_nothing() -> None:
     assert stream.observed.final == METERED
 
 
-def test_running_usage_that_nobody_asked_for_is_the_last_word_only_at_the_end() -> None:
+def test_unrequested_running_usage_is_final_only_at_the_end() -> None:
     """Such a stream, cut in the middle, must not be booked as the provider's final figure."""
     stream = chat(wants_usage=True)
     sent = payloads(stream.feed(event(running("a", 1)) + event(running("b", 2))))
@@ -504,13 +504,13 @@ def test_an_error_then_done_is_no_success() -> None:
     stream = chat()
     error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
     sent = stream.feed(event(chunk("a")) + event(error) + DONE)
-    told = {
+    error_object = {
         "message": "EngineCore died",
         "type": "upstream_error",
         "param": None,
         "code": "upstream_error",
     }
-    assert payloads(sent) == [chunk("a", model="assistant"), {"error": told}]
+    assert payloads(sent) == [chunk("a", model="assistant"), {"error": error_object}]
     assert (stream.observed.is_error, stream.observed.is_done) == (True, False)
 
 
@@ -520,7 +520,7 @@ def test_nothing_follows_done() -> None:
     assert stream.feed(DONE + DONE + event(chunk("late")) + b": ping\n\n") == DONE
 
 
-def test_an_error_that_is_null_is_none() -> None:
+def test_a_null_error_is_no_error() -> None:
     """Some providers write every member."""
     stream = chat()
     stream.feed(event(chunk("a", error=None)) + DONE)
@@ -543,7 +543,7 @@ def test_an_error_that_is_null_is_none() -> None:
         b'data: {"choices":[{"delta":{"a":' + b"[" * 3000 + b"]" * 3000 + b"}}]}\n\n",
     ],
 )
-def test_what_we_do_not_understand_passes_as_it_came(odd: bytes) -> None:
+def test_unknown_events_pass_unchanged(odd: bytes) -> None:
     """Tomorrow's event works today, and no upstream's oddity ends a stream."""
     stream = chat()
     assert stream.feed(odd + event(chunk("a", model="assistant"))) == odd + event(
@@ -752,7 +752,7 @@ def test_usage_before_a_responses_end_is_a_running_figure() -> None:
     )
 
 
-def test_a_response_that_fails_without_usage_leaves_what_was_seen() -> None:
+def test_a_failed_response_without_usage_keeps_the_observed_usage() -> None:
     """Its last word is silent: nothing is invented, and nothing is lost."""
     stream = response_stream(model="assistant", cost=cost)
     stream.feed(named("response.in_progress", response=response("in_progress", WIRE)))

@@ -70,7 +70,7 @@ def test_a_stream_gives_the_plain_answer(case: str, piece_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_metered_is_what_a_plain_answer_would_have_metered(case: str) -> None:
+def test_an_assembled_answer_is_metered_like_a_plain_one(case: str) -> None:
     """The conversion must not change the bill."""
     assembler, stream, plain = recorded(case)
     assembler.feed(stream)
@@ -168,7 +168,7 @@ def test_reasoning_and_tool_calls_are_put_together() -> None:
     }
 
 
-def test_nothing_said_is_null_and_an_empty_text_is_empty() -> None:
+def test_absent_content_is_null_and_empty_text_is_empty() -> None:
     """The first delta has the role and an empty content in every case."""
     assert message(delta(role="assistant", content=""), delta("stop"))["content"] is None
     assert message(delta(role="assistant", content=""), delta("stop", content=""))["content"] == ""
@@ -186,7 +186,7 @@ def test_an_error_event_becomes_an_upstream_error() -> None:
 
 
 @pytest.mark.parametrize("odd", [b"{no", b"5", b'{"choices":5}', b'{"id":"\xff"}', b"[" * 3000])
-def test_what_cannot_be_read_is_an_upstream_error(odd: bytes) -> None:
+def test_an_unreadable_event_is_an_upstream_error(odd: bytes) -> None:
     """A stream can let an odd event pass; an answer that is put together cannot leave a hole."""
     with pytest.raises(UpstreamError, match="could not be read"):
         fed(delta(role="assistant"), odd)
@@ -215,7 +215,7 @@ def test_a_cut_stream_has_no_body() -> None:
         fed(delta(role="assistant"), delta(content="a")).body()
 
 
-def test_comments_and_what_follows_done_are_ignored() -> None:
+def test_comments_and_events_after_done_are_ignored() -> None:
     """As a client does."""
     assembler = fed(
         delta(role="assistant", content=""),
@@ -227,7 +227,7 @@ def test_comments_and_what_follows_done_are_ignored() -> None:
     assert json.loads(assembler.body())["choices"][0]["message"]["content"] == "a"
 
 
-def test_an_engine_that_tells_no_usage_at_the_end_is_charged_by_its_running_figure() -> None:
+def test_an_engine_without_final_usage_is_charged_by_its_running_usage() -> None:
     """Row 17 for a plain request: nothing is invented."""
     running = {**delta("stop", content="a"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     assembler = fed(

@@ -99,7 +99,7 @@ def test_the_fields_that_decide_bound_or_attribute(
         ({"text": "a shape of tomorrow"}, set()),
     ],
 )
-def test_what_a_deployment_must_be_able_to_do(
+def test_required_capabilities_are_read_from_the_body(
     members: dict[str, Any], capabilities: set[str]
 ) -> None:
     """Capabilities are read from the body; a shape we do not know is the upstream's to judge."""
@@ -265,7 +265,7 @@ def test_tools_of_a_strange_shape_in_an_item_are_unknown(tools: object) -> None:
     assert read_request(Operation.RESPONSES, body).facts.features == expected
 
 
-def test_what_is_the_callers_own_is_counted_and_not_looked_at() -> None:
+def test_the_callers_own_data_is_counted_and_not_interpreted() -> None:
     """Lists and objects in metadata and arguments, however they are named."""
     own = {"metadata": {"URL": ["https://x", {"Type": 1}], "n": 1}}
     body = json.dumps(
@@ -306,7 +306,7 @@ def test_a_wrong_value_is_refused_by_name(members: dict[str, Any], param: str) -
     assert f"'{param}'" in error.message
 
 
-def test_a_missing_model_says_where_to_look() -> None:
+def test_a_missing_model_points_to_the_list_of_routes() -> None:
     """The commonest mistake of a first call."""
     error = refused(b'{"messages":[]}')
     assert (error.param, error.message) == (
@@ -393,7 +393,7 @@ foreign = st.dictionaries(
     st.sampled_from([Operation.CHAT, Operation.RESPONSES]),
     st.sampled_from([None, 2]),
 )
-def test_what_goes_upstream_differs_in_named_splices_alone(
+def test_the_upstream_body_differs_only_in_named_members(
     extra: dict[str, Any], is_stream: bool, is_vllm: bool, operation: Operation, indent: int | None
 ) -> None:
     """Every byte but `model`, `stream_options`, `cache_salt` and `store` reaches the upstream as it

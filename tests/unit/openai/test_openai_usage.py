@@ -365,7 +365,7 @@ def test_broken_output_counts_no_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "region"),
     [
         (b'{"prompt_tokens": 1}', None),
         (b'{"prompt_tokens": 1, "inference_geo": "us"}', "us"),
@@ -375,6 +375,6 @@ def test_broken_output_counts_no_calls() -> None:
         (b'{"inference_geo": ', None),
     ],
 )
-def test_where_an_answer_was_made_is_read_if_it_is_a_word(raw: bytes, said: str | None) -> None:
+def test_the_reported_region_is_read_if_it_is_a_word(raw: bytes, region: str | None) -> None:
     """Somebody else's figure in an odd shape must not cost the usage beside it."""
-    assert stated_geo(raw) == said
+    assert stated_geo(raw) == region

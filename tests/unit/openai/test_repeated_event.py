@@ -126,7 +126,7 @@ def without_comparing(**changes: Any) -> PricedStream:
 
 
 @given(streams(), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.booleans())
-def test_what_is_compared_comes_out_as_what_is_decoded(
+def test_a_compared_event_equals_a_decoded_event(
     events: list[bytes], wants: tuple[bool, bool], asked: bool, collects_text: bool
 ) -> None:
     """The short way costs less and differs in nothing else: not for the caller, not for the
@@ -186,7 +186,7 @@ def test_the_next_event_is_compared_and_metered() -> None:
         word("a", 2).replace(b'"delta"', b'"d"'),
     ],
 )
-def test_what_is_not_the_same_is_decoded(other: bytes) -> None:
+def test_a_differing_event_is_decoded(other: bytes) -> None:
     """Each of these says something that only decoding tells, or cannot be decoded at all."""
     fed = stream()
     fed.feed(word("a", 1))

@@ -143,7 +143,7 @@ async def test_a_large_answer_reaches_its_caller() -> None:
 
 
 @pytest.mark.parametrize("answers", [2, 0], ids=["room to read on", "no room"])
-async def test_a_caller_who_leaves_while_a_thread_reads_is_settled_once_by_the_usage(
+async def test_a_disconnect_during_a_threaded_read_settles_once_by_usage(
     answers: int,
 ) -> None:
     """The whole answer is here and says its usage: that the caller left then changes no figure."""

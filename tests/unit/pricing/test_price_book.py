@@ -175,7 +175,7 @@ def test_the_history_has_all_that_ever_spoke_of_a_deployment() -> None:
     assert [e.entry_id for e in book.history(deployment("one"), None)] == [2, 3, 4]
 
 
-def test_the_history_tells_each_entry_once() -> None:
+def test_the_history_lists_each_entry_once() -> None:
     """A deployment named as the list names its model is spoken of by name and by key: still one
     line of its history.
     """
@@ -187,7 +187,7 @@ def test_the_history_tells_each_entry_once() -> None:
     )
 
 
-def test_prices_are_compared_by_what_they_charge() -> None:
+def test_prices_are_compared_by_their_rates() -> None:
     """A new version of the list is no new price."""
     assert same_rates(
         price("1", source="genai-prices 1"),

@@ -88,7 +88,7 @@ def test_an_announced_price_that_changes_before_its_day_is_dated_from_its_day() 
     assert synced(listed, book_of([dated("4"), dated("3", NOW + DAY)])) == (dated("2", NOW + DAY),)
 
 
-def test_what_is_past_and_replaced_is_left_alone() -> None:
+def test_past_and_replaced_prices_are_left_alone() -> None:
     """The list knows history only roughly; those charges were made by the knowledge of their
     time.
     """
@@ -141,7 +141,7 @@ def schedules(draw: st.DrawFn) -> list[Dated]:
 
 
 @given(st.lists(schedules(), min_size=1, max_size=4))
-def test_after_any_history_of_lists_the_book_says_what_the_last_one_says(
+def test_after_any_syncs_the_book_agrees_with_the_last_list(
     lists: list[list[Dated]],
 ) -> None:
     """Today and on every day to come; syncing again adds nothing; no entry that was there is
@@ -335,7 +335,7 @@ def test_the_price_is_that_of_the_events_own_policy_and_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "error", "said"),
+    ("state", "error", "message"),
     [
         (None, NothingFound, "nothing in 2026-11"),
         ("closed", OperatorError, "is closed"),
@@ -343,12 +343,12 @@ def test_the_price_is_that_of_the_events_own_policy_and_moment() -> None:
     ],
 )
 def test_only_an_open_month_is_priced_again(
-    state: str | None, error: type[Exception] | None, said: str
+    state: str | None, error: type[Exception] | None, message: str
 ) -> None:
     """A closed one never changes."""
     asked = repricing(Books([], month_state=state))
     if error is None:
         asked.require_open()
         return
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         asked.require_open()

@@ -141,7 +141,7 @@ def test_cached_tokens_with_a_rate_leave_the_input_line() -> None:
     assert cost_nusd(receipt) == 900_000
 
 
-def test_parts_without_a_rate_cost_what_their_whole_costs() -> None:
+def test_parts_without_a_rate_cost_the_rate_of_their_whole() -> None:
     """A price list that does not split must still charge every token, once."""
     usage = TokenUsage(
         input_tokens=1000,
@@ -402,7 +402,7 @@ def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenK
     )
 
 
-def test_writes_for_a_time_are_input_where_no_write_is_listed() -> None:
+def test_timed_cache_writes_without_a_rate_cost_the_input_rate() -> None:
     """A price without cache writes charges them as input, which they also are."""
     usage = TokenUsage(
         input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0
@@ -502,7 +502,7 @@ anything = st.none() | st.integers(-2, 4) | st.sampled_from([10**11 - 1, 10**11,
 
 
 @given(anything, anything, anything, anything, anything)
-def test_what_contradicts_itself_does_so_the_short_way_too(
+def test_the_short_path_also_finds_contradictions(
     into: int | None,
     cached: int | None,
     written: int | None,
@@ -617,7 +617,7 @@ def test_the_hold_takes_the_dearest_tier() -> None:
     )
 
 
-def test_a_hold_never_outgrows_what_the_ledger_can_hold() -> None:
+def test_a_hold_never_exceeds_bigint() -> None:
     """BIGINT is the ledger's; a hold of ten billion dollars is as good as one of nine."""
     assert (
         hold_nusd(price("1000000"), input_bound_tokens=10**11, output_bound_tokens=0) == MOST_NUSD

@@ -254,7 +254,7 @@ def test_our_own_figure_stands_in_for_one_that_cannot_be_true(usage: TokenUsage)
         TokenUsage(input_tokens=0, output_tokens=0),
     ],
 )
-def test_a_last_word_below_what_was_said_on_the_way_is_not_believed(final: TokenUsage) -> None:
+def test_a_final_usage_below_the_running_usage_is_not_believed(final: TokenUsage) -> None:
     """Otherwise an upstream that resets its counters would make a long answer cheap."""
     found = charged(final, running=USAGE)
     assert (found.usage, *summary(found)) == (USAGE, UsageSource.DERIVED, 30_000, None, final, True)
@@ -345,7 +345,7 @@ def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
         (TokenUsage(output_tokens=3), True, UsageSource.ESTIMATED, COUNTED),
     ],
 )
-def test_a_count_is_derived_only_where_both_sides_are_sure(
+def test_a_count_is_derived_only_if_both_sides_are_exact(
     running: TokenUsage | None, is_exact: bool, source: UsageSource, usage: TokenUsage
 ) -> None:
     """The output counted by the model's own tokenizer, the input reported by the provider; all
@@ -449,8 +449,8 @@ def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
 
 def test_a_count_of_any_length_is_kept_short() -> None:
     """A stored report must fit in its reserved room; such a count is false either way."""
-    said = TokenUsage(input_tokens=10**4000, cached_input_tokens=-(10**4000), output_tokens=7)
-    assert said.bounded == TokenUsage(
+    usage = TokenUsage(input_tokens=10**4000, cached_input_tokens=-(10**4000), output_tokens=7)
+    assert usage.bounded == TokenUsage(
         input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7
     )
-    assert not said.bounded.is_plausible
+    assert not usage.bounded.is_plausible

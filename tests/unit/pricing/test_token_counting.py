@@ -57,7 +57,7 @@ def chat(**members: Any) -> RequestBody:
     return read(json.dumps({"model": "assistant", "messages": [], **members}).encode())
 
 
-async def test_the_models_own_tokenizer_counts_what_was_sent_and_received() -> None:
+async def test_the_models_own_tokenizer_counts_prompt_and_output() -> None:
     """Texts of messages in any shape, roles, and a template's additions around each."""
     body = chat(
         messages=[
@@ -132,7 +132,7 @@ MEDIA = {
 }
 
 
-async def test_what_an_image_costs_is_not_guessed() -> None:
+async def test_the_tokens_of_an_image_are_not_guessed() -> None:
     """Its bytes say nothing about its tokens, so the input stays unknown; and with it the cost."""
     async with counter() as made:
         for model in ("m-1", "m-unnamed"):
@@ -214,7 +214,7 @@ async def test_a_count_that_fails_is_an_estimate() -> None:
         assert "no such token" in made.check()["m-1"]
 
 
-async def test_what_is_wrong_is_said_at_start() -> None:
+async def test_a_wrong_tokenizer_file_is_reported_at_start() -> None:
     """An admin who named a file expects it to be read."""
     async with counter() as made:
         assert set(made.check()) == {"m-broken"}

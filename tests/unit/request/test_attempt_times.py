@@ -40,13 +40,13 @@ COMMENT, DONE = b": keep-alive\n\n", b"data: [DONE]\n\n"
 
 def chunk(text: str | None, **more: object) -> bytes:
     delta = {"role": "assistant", "content": ""} if text is None else {"content": text}
-    said = {
+    chunk_body = {
         "id": "c",
         "model": "m-1",
         "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
         **more,
     }
-    return b"data: " + json.dumps(said, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json.dumps(chunk_body, separators=(",", ":")).encode() + b"\n\n"
 
 
 TAIL = (
@@ -138,7 +138,7 @@ async def test_the_longest_silence_is_between_two_pieces_of_content() -> None:
     assert event.tpot_s == pytest.approx(2.75 / 2)
 
 
-async def test_what_keeps_a_line_open_is_silence() -> None:
+async def test_keep_alive_comments_count_as_silence() -> None:
     """A comment every second would hide a minute without a word, and make every token look slow."""
     event = await Running().play(
         (1, chunk("a")), (3, COMMENT), (3, COMMENT), (3, chunk("b")), (4, COMMENT), (1, DONE)
@@ -176,7 +176,7 @@ async def test_pieces_of_other_streams_are_counted_too() -> None:
     assert assembler.observed.pieces == 2
 
 
-async def test_what_the_engine_says_that_it_waited_is_kept() -> None:
+async def test_the_queue_time_reported_by_the_engine_is_recorded() -> None:
     """Its queue and its model are two reasons for a late first token, and two remedies."""
     event = await Running().play((1, chunk("a")), (1, TAIL + DONE))
     assert event.engine_queue_s == 0.2505
@@ -211,7 +211,7 @@ def test_a_wait_that_cannot_be_is_unknown(metrics: str) -> None:
     assert engine_queue_s(metrics.encode()) is None
 
 
-async def test_what_was_waited_here_is_no_overhead() -> None:
+async def test_waiting_at_the_gateway_is_no_overhead() -> None:
     """Who waits for budget or for a pause waits, but not for this gateway's work."""
     event = await Running(waited_s=0.75, received_s=999.0).play((1, chunk("a")))
     assert (event.queue_s, event.overhead_s) == (0.75, 0.25)
@@ -221,7 +221,7 @@ async def test_what_was_waited_here_is_no_overhead() -> None:
     assert (unknown.queue_s, unknown.overhead_s) == (None, 1)
 
 
-async def test_an_attempt_that_is_never_heard_of_again_keeps_what_it_waited() -> None:
+async def test_an_interrupted_attempt_keeps_its_waiting_time() -> None:
     """Recovery settles from the intent: that is all there is after a crash."""
     running = Running(waited_s=0.5, degraded="spill", left="two")
     await running.attempt.intend()

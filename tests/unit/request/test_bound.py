@@ -120,7 +120,7 @@ def test_pictures_and_pages_hold_the_window(unseen: dict[str, Any]) -> None:
     assert (known.input_tokens, known.is_certain) == (32_768, True)
 
 
-def test_what_a_template_and_a_prediction_add_is_held_for() -> None:
+def test_the_hold_covers_the_template_and_the_prediction() -> None:
     """The one is read as prompt, the other is charged as output on top of the maximum."""
     found = bound(expansion_tokens=500, predicted_bytes=70, output_bound_tokens=30, choices=2)
     assert (found.input_tokens, found.output_tokens) == (1564, 200)

@@ -158,17 +158,17 @@ def test_an_external_stream_cut_anywhere_can_be_counted(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", TRANSCRIPTS)
-def test_collected_text_is_what_the_stream_said(case: str) -> None:
+def test_collected_text_equals_the_streamed_deltas(case: str) -> None:
     """Compared with the deltas read by hand; an upstream that counts on the way keeps none."""
     stream, sent, says_running = transcript(case)
     stream.feed(sent)
-    said = ""
+    streamed = ""
     for event in sent.split(b"\n\n"):
         payload = event.partition(b"data: ")[2]
         if payload and payload != b"[DONE]":
-            said += text_of(json.loads(payload))
+            streamed += text_of(json.loads(payload))
     collected = "".join(stream.observed.texts)
-    assert collected == ("" if says_running and "responses" not in case else said)
+    assert collected == ("" if says_running and "responses" not in case else streamed)
 
 
 def text_of(value: dict[str, Any]) -> str:

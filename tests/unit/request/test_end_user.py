@@ -29,7 +29,7 @@ def test_names_are_hashed_unless_the_policy_keeps_them() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
-def test_a_hash_tells_people_apart_and_shows_nothing_of_them(one: str, other: str) -> None:
+def test_a_hash_distinguishes_end_users_and_reveals_nothing(one: str, other: str) -> None:
     """Any string a JSON body can carry, half surrogate pairs included."""
     first, second = (recorded_end_user(name, HASHING, key=KEY) for name in (one, other))
     assert first is not None

@@ -135,7 +135,7 @@ async def on() -> AsyncIterator[Stage]:
 # ---- the stored form
 
 
-def test_a_hash_tells_teams_keys_endpoints_and_bodies_apart() -> None:
+def test_a_hash_distinguishes_teams_keys_endpoints_and_bodies() -> None:
     """Two requests with equal hashes count as one."""
     keys = {
         idempotency.key_hash(team, key, secret=SECRET)
@@ -172,7 +172,7 @@ def test_a_team_with_half_a_surrogate_pair_has_a_hash() -> None:
 # ---- a repeat's answer
 
 
-async def test_a_twin_of_a_running_request_is_told_to_ask_again(on: Stage) -> None:
+async def test_a_repeat_of_a_running_request_must_retry_later(on: Stage) -> None:
     """Two at once are the same click twice: one is sent."""
     await on.claim(1)
     with pytest.raises(
@@ -183,7 +183,7 @@ async def test_a_twin_of_a_running_request_is_told_to_ask_again(on: Stage) -> No
     assert f"GET /v1/requests/{UUID(int=1)}" in refused.value.message
 
 
-async def test_a_repeat_of_what_was_charged_is_told_where_its_receipt_is(on: Stage) -> None:
+async def test_a_repeat_of_a_charged_request_gets_its_receipt_address(on: Stage) -> None:
     """It is never sent again, so trying again does not help."""
     on.claims.finish(await on.claim(1), was_charged=True)
     await on.claims.look()
@@ -194,7 +194,7 @@ async def test_a_repeat_of_what_was_charged_is_told_where_its_receipt_is(on: Sta
     assert (refused.value.request_id, refused.value.retry_after_s) == (UUID(int=1), None)
 
 
-async def test_what_cost_nothing_may_be_tried_again(on: Stage) -> None:
+async def test_a_request_that_cost_nothing_may_be_repeated(on: Stage) -> None:
     """An SDK repeats a 429 by itself, with the same key: that must be a new try."""
     on.claims.finish(await on.claim(1), was_charged=False)
     await on.claims.look()
@@ -236,7 +236,7 @@ async def test_no_message_repeats_the_key_or_the_body(on: Stage) -> None:
 # ---- before the end is written
 
 
-async def test_a_worker_knows_what_it_did_not_write_yet() -> None:
+async def test_a_worker_knows_its_unwritten_ends() -> None:
     """Postgres went away after the answer: the repeat must not hear that it is still under way for
     ever.
     """
@@ -249,7 +249,7 @@ async def test_a_worker_knows_what_it_did_not_write_yet() -> None:
     await on.claims.close()
 
 
-async def test_a_late_end_does_not_touch_who_came_after() -> None:
+async def test_a_late_end_does_not_touch_a_later_claim() -> None:
     """The first release is made by the repeat itself; written again in the background it must find
     nothing.
     """
@@ -294,7 +294,7 @@ async def test_ends_are_written_as_they_come_and_old_claims_dropped() -> None:
     await on.claims.close()
 
 
-async def test_an_error_nobody_foresaw_loses_no_end(on: Stage) -> None:
+async def test_an_unexpected_error_loses_no_end(on: Stage) -> None:
     """The supervisor starts the loop again, and unwritten ends are retried then."""
     on.claims.finish(await on.claim(1), was_charged=True)
     on.store.fails = RuntimeError("a bug")
@@ -319,7 +319,7 @@ async def test_a_keyed_request_needs_postgres() -> None:
     await on.claims.close()
 
 
-async def test_a_claim_whose_answer_was_lost_does_not_block_its_key() -> None:
+async def test_a_claim_with_a_lost_answer_does_not_block_its_key() -> None:
     """The caller was informed that nothing was sent, and repeats: that claim would never end."""
     on = Stage(FakeClaims(loses_next_answer=True))
     with pytest.raises(Unavailable):
@@ -427,7 +427,7 @@ async def test_a_bug_in_a_claim_is_no_outage(on: Stage) -> None:
     on.store.fails = None
 
 
-async def test_closing_writes_what_is_left_and_gives_the_connections_back() -> None:
+async def test_closing_writes_the_remaining_ends_and_returns_connections() -> None:
     """A clean stop leaves nothing for the next worker to find."""
     on = Stage()
     on.claims.finish(await on.claim(1), was_charged=True)

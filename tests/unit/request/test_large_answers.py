@@ -67,12 +67,12 @@ async def test_a_stream_that_comes_at_once_leaves_the_loop_its_turns() -> None:
 async def test_a_large_answer_is_charged_as_a_small_one() -> None:
     """Its text goes through a thread."""
     on = stage(FakeUpstreamAnswer([LARGE]))
-    told = json.loads((await on.answer(body())).body)
-    assert (told["model"], told["choices"][0]["message"]["content"]) == ("assistant", TEXT)
-    assert (told["usage"]["cost_usd"], on.event.cost_nusd) == (0.00003, 30_000)
+    answered = json.loads((await on.answer(body())).body)
+    assert (answered["model"], answered["choices"][0]["message"]["content"]) == ("assistant", TEXT)
+    assert (answered["usage"]["cost_usd"], on.event.cost_nusd) == (0.00003, 30_000)
 
 
-async def test_a_caller_who_leaves_while_its_large_answer_is_read_pays_once() -> None:
+async def test_a_disconnect_while_a_large_answer_is_read_is_charged_once() -> None:
     """The reading is begun again for the settlement, from the bytes that are there."""
     on, others = stage(FakeUpstreamAnswer([LARGE])), threading.Event()
     _LARGE_ANSWERS.submit(others.wait)
@@ -136,6 +136,6 @@ async def test_a_large_answer_of_an_engine_is_put_together_in_the_thread() -> No
     pieces = [piece(TEXT[: 2**19], made) for made in (1, 2, 2)]
     on = once(FakeUpstreamAnswer([*pieces, TAIL, DONE]))
     answer = await on.answer(body(), factories.deployment(**VLLM, capabilities=frozenset()))
-    told = json.loads(answer.body)
-    assert len(told["choices"][0]["message"]["content"]) == 3 * 2**19
+    answered = json.loads(answer.body)
+    assert len(answered["choices"][0]["message"]["content"]) == 3 * 2**19
     assert on.event.usage.output_tokens == 2

@@ -132,8 +132,8 @@ class Stage:
             refusals=self.refusals,
             clock=self.clock,
         )
-        self.told = FakeEjections()
-        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.ejection_store = FakeEjections()
+        self.ejections = Ejections(self.ejection_store, self.clock, on_ejected=lambda _: None)
         self.meter = Meter(self.journal, on_settled=(), ejections=self.ejections)
         self.abandoned = AbandonedAnswers(
             FakeCounter(), DrainLimits(answers=0, seconds=1, events=1), is_stopping=lambda: False
@@ -237,7 +237,7 @@ async def test_a_budget_without_room_ends_the_request_before_anything_is_sent() 
     assert (on.journal.intents, on.journal.events, on.transport.sent) == ([], [], [])
 
 
-async def test_of_two_reasons_the_first_is_told() -> None:
+async def test_of_two_reasons_the_first_is_reported() -> None:
     """The deployment failed; the missing room for a retry is not the problem to fix."""
     on = Stage([UpstreamError("the first one failed")], limit_usd=1)
     dear = factories.deployment("two", input_overhead_tokens=2_000_000)
@@ -245,7 +245,7 @@ async def test_of_two_reasons_the_first_is_told() -> None:
         await on.answer(factories.deployment("one"), dear)
 
 
-async def test_what_cannot_be_written_down_is_not_held() -> None:
+async def test_a_request_that_the_journal_refuses_holds_nothing() -> None:
     """A full journal sends nothing; a hold that stayed would block the budget for ever."""
     on = Stage([])
     on.journal.refuses = JournalFull("full")
@@ -276,7 +276,7 @@ async def test_a_full_deployment_is_passed_over() -> None:
     assert second.attempt.number == 1
 
 
-async def test_where_every_deployment_is_full_the_caller_hears_when() -> None:
+async def test_full_deployments_give_a_429_with_a_retry_time() -> None:
     """429 with a time, and nothing was sent."""
     on = Stage([FakeUpstreamAnswer([WHOLE])])
     one = factories.deployment("one", limits=Limits(requests_per_minute=1))
@@ -353,7 +353,7 @@ async def test_a_limit_in_shadow_refuses_nothing_and_is_counted() -> None:
     }
 
 
-async def test_what_is_in_shadow_gives_back_what_it_took() -> None:
+async def test_a_shadow_slot_is_returned() -> None:
     """A slot that is only counted must be free again, or the count would say that all is full for
     ever.
     """

@@ -121,8 +121,8 @@ class Stage:
             refusals=self.refusals,
             clock=self.clock,
         )
-        self.told = FakeEjections()
-        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.ejection_store = FakeEjections()
+        self.ejections = Ejections(self.ejection_store, self.clock, on_ejected=lambda _: None)
         self.meter = Meter(self.journal, on_settled=(), ejections=self.ejections)
 
     def service(self) -> RequestService:
@@ -262,13 +262,13 @@ async def test_a_figure_that_cannot_be_true_is_kept_beside_the_hold() -> None:
     """The reported figure, its tier, the disbelief and our own time: finance asks for each of
     them.
     """
-    said = {
+    usage = {
         "prompt_tokens": 10,
         "completion_tokens": 5,
         "prompt_tokens_details": {"cached_tokens": 11},
     }
     whole = json.dumps(
-        {"model": "m-1", "choices": [], "service_tier": "default", "usage": said}
+        {"model": "m-1", "choices": [], "service_tier": "default", "usage": usage}
     ).encode()
     on = stage(FakeUpstreamAnswer([whole]))
     on.clock = FakeClock(step_s=1)
@@ -384,7 +384,7 @@ async def test_a_plain_answer_that_is_no_json_is_an_error_and_bought_once() -> N
     )
 
 
-async def test_a_cut_stream_ends_with_an_error_event_and_what_was_generated() -> None:
+async def test_a_cut_stream_ends_with_an_error_and_charges_the_output() -> None:
     """A clean close looks like success to official SDKs; vLLM's running usage determines the
     charge.
     """
@@ -473,7 +473,7 @@ async def test_an_endless_event_ends_the_stream() -> None:
     assert (on.event.outcome, upstream.closed) == (Outcome.UPSTREAM_CUT, 1)
 
 
-async def test_a_caller_who_leaves_mid_stream_is_charged_for_what_was_made() -> None:
+async def test_a_disconnect_mid_stream_charges_the_output_so_far() -> None:
     """Closing the answer settles it: the last running figure, marked as derived, and the upstream
     is closed.
     """
@@ -522,7 +522,7 @@ async def leaves(
 VLLM = {"provider": "vllm", "is_self_hosted": True}
 
 
-async def test_a_caller_who_leaves_an_engine_before_the_first_byte_is_settled_at_once() -> None:
+async def test_a_disconnect_before_an_engines_first_byte_settles_at_once() -> None:
     """The cancellation arrives while the engine is silent: it is stopped, and the event still made,
     with its hold.
     """
@@ -597,7 +597,7 @@ async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
     )
 
 
-async def test_closing_settles_what_is_still_read_on() -> None:
+async def test_closing_settles_running_drains() -> None:
     """A shutdown ends a drain at once: settled, once, by the observed usage."""
     upstream = FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])
     on = stage(upstream)
@@ -609,7 +609,7 @@ async def test_closing_settles_what_is_still_read_on() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}, "nobody reads on"
 
 
-async def test_closing_settles_what_was_to_be_counted_and_had_not_begun() -> None:
+async def test_closing_settles_counts_that_have_not_started() -> None:
     """A task that is cancelled before its first step runs nothing, not even its cleanup."""
     on = stage(FakeUpstreamAnswer([piece("a")]))
     answer = await on.answer(body(stream=True))
@@ -643,7 +643,7 @@ async def test_an_intent_is_durable_before_anything_is_sent() -> None:
     assert (event.held_nusd or 0) >= (on.event.cost_nusd or 0) > 0
 
 
-async def test_a_caller_who_leaves_before_the_intent_is_durable_sent_nothing() -> None:
+async def test_a_disconnect_before_the_intent_is_durable_sends_nothing() -> None:
     """Its attempt is closed at zero: the record of it may have reached the disk."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
     on.journal.admission = asyncio.Event()
@@ -696,7 +696,7 @@ async def test_an_unforeseen_error_in_a_stream_is_settled_too() -> None:
 
 
 @pytest.mark.parametrize("refusal", [InvalidRequest("too long"), OSError("the disk broke")])
-async def test_what_could_not_be_written_down_is_neither_sent_nor_settled(
+async def test_an_attempt_without_an_intent_is_neither_sent_nor_settled(
     refusal: Exception,
 ) -> None:
     """Without an intent there is no room for a settlement, and nothing that one could be about."""
@@ -841,7 +841,7 @@ async def test_an_answer_from_elsewhere_is_flagged_and_its_deployment_not_used_a
         await on.answer(body(), here[0])
 
 
-async def test_an_answer_from_where_it_was_promised_says_nothing_new() -> None:
+async def test_an_answer_from_the_promised_region_is_no_contradiction() -> None:
     """Sweden is in the Union: that is no contradiction, and most answers say nothing at all."""
     headers = {"content-type": "application/json", "x-ms-region": "Sweden Central"}
     on = stage(FakeUpstreamAnswer([WHOLE], headers=headers))
@@ -870,7 +870,7 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
     assert on.event.decision["ranked"] == ["used"]
 
 
-async def test_what_was_readmitted_is_used_again_without_another_policy() -> None:
+async def test_a_readmission_takes_effect_without_another_policy() -> None:
     """Reported, and readmitted before a snapshot had it: nothing else changes, so the decision
     itself must be made again.
     """
@@ -888,10 +888,10 @@ async def test_what_was_readmitted_is_used_again_without_another_policy() -> Non
         return await service.answer(request, snapshot, terms=terms, received_s=on.clock.monotonic())
 
     await answer()
-    telling = asyncio.create_task(on.ejections.run())
-    await soon(lambda: bool(on.told.told), "told")
+    running = asyncio.create_task(on.ejections.run())
+    await soon(lambda: bool(on.ejection_store.ejected), "told")
     await asyncio.sleep(0)
-    telling.cancel()
+    running.cancel()
     with pytest.raises(ResidencyDenied, match="out of use"):
         await answer()
     on.clock.advance(FORGOTTEN_AFTER_S + 1)

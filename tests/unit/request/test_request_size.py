@@ -198,7 +198,7 @@ def size(value: object) -> int:
         ({"messages": "a_\u00e4"}, 0),
     ],
 )
-def test_what_a_template_may_add_is_known_or_not_bounded(
+def test_a_templates_addition_is_known_or_the_size_is_unbounded(
     members: dict[str, Any], tokens: int | None
 ) -> None:
     """Templates write schemas out, and charge pages as pictures: bytes alone are no bound there."""

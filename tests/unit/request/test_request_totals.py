@@ -9,11 +9,11 @@ from gateway.services.request.totals import RequestTotals
 from tests.storage.factories import event
 
 
-def heard(totals: RequestTotals) -> list[tuple[int | None, bool]]:
+def recorded_ends(totals: RequestTotals) -> list[tuple[int | None, bool]]:
     """Return the calls of a listener to the request's end, as they come."""
-    told: list[tuple[int | None, bool]] = []
-    totals.on_end.append(lambda ended: told.append((ended.used_tokens, ended.was_charged)))
-    return told
+    ends: list[tuple[int | None, bool]] = []
+    totals.on_end.append(lambda ended: ends.append((ended.used_tokens, ended.was_charged)))
+    return ends
 
 
 def settled(**changes: Any) -> Any:
@@ -23,73 +23,73 @@ def settled(**changes: Any) -> Any:
 def test_a_request_is_over_when_its_last_attempt_is_settled() -> None:
     """A stream goes on after its request was answered."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     totals.note_started()
     totals.close()
-    assert told == []
+    assert ends == []
     totals.note_settled(settled())
-    assert told == [(15, True)]
+    assert ends == [(15, True)]
 
 
 def test_the_tokens_of_all_attempts_count() -> None:
     """One that failed after it had generated something used the limit too."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     for _ in range(2):
         totals.note_started()
         totals.note_settled(settled())
     totals.close()
-    assert told == [(30, True)]
+    assert ends == [(30, True)]
 
 
 def test_a_request_without_an_attempt_used_nothing() -> None:
     """Refused before anything was sent: everything taken for it is returned."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     totals.close()
     totals.close()
-    assert told == [(0, False)]
+    assert ends == [(0, False)]
 
 
-def test_what_cost_nothing_was_not_charged() -> None:
+def test_a_request_that_cost_nothing_was_not_charged() -> None:
     """Its key may be used for another try."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     totals.note_started()
     totals.note_settled(event(usage=TokenUsage(input_tokens=0, output_tokens=0), cost_nusd=0))
     totals.close()
-    assert told == [(0, False)]
+    assert ends == [(0, False)]
 
 
 def test_an_unknown_cost_alone_may_be_a_charge_and_any_number_of_tokens() -> None:
     """Unknown is never zero: a key that was let go of would buy the answer a second time."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     totals.note_started()
     totals.note_settled(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=None))
     totals.close()
-    assert told == [(None, True)]
+    assert ends == [(None, True)]
 
 
 def test_one_unknown_attempt_makes_the_tokens_of_its_request_unknown() -> None:
     """Whether it comes before a charged one or after it."""
     for costs in ((None, 7), (7, None)):
         totals = RequestTotals()
-        told = heard(totals)
+        ends = recorded_ends(totals)
         for cost_nusd in costs:
             totals.note_started()
             totals.note_settled(
                 event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd)
             )
         totals.close()
-        assert told == [(None, True)]
+        assert ends == [(None, True)]
 
 
 def test_an_attempt_that_was_never_sent_used_nothing() -> None:
     """Its intent could not be written down."""
     totals = RequestTotals()
-    told = heard(totals)
+    ends = recorded_ends(totals)
     totals.note_started()
     totals.close()
     totals.note_settled(None)
-    assert told == [(0, False)]
+    assert ends == [(0, False)]

@@ -72,7 +72,7 @@ def test_sessions_are_shared_out_evenly(count: int) -> None:
     assert max(abs(had * count / 10_000 - 1) for had in first.values()) < 0.1
 
 
-def test_who_comes_second_is_shared_out_too() -> None:
+def test_the_second_choices_of_sessions_are_spread_too() -> None:
     """A full member's sessions must not all go to one neighbour: it would be full next."""
     orders = (spread(f"session-{number}", NAMES, {}) for number in range(10_000))
     second = Counter(order[1] for order in orders if order[0] == NAMES[0])
@@ -135,7 +135,7 @@ def arrivals(
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 8), st.integers(1, 40))
-def test_nobody_is_filled_over_the_bound(rng: Random, members: int, sessions: int) -> None:
+def test_no_replica_exceeds_the_load_bound(rng: Random, members: int, sessions: int) -> None:
     """One session that is the whole load would otherwise queue at one replica while the others
     idle.
     """

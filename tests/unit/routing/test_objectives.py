@@ -173,7 +173,7 @@ def test_every_choice_carries_the_decision_that_gives_leave(
 
 
 @given(worlds(odd))
-def test_what_keeps_the_bounds_comes_before_what_misses_one(
+def test_deployments_within_the_bounds_come_first(
     world: tuple[Decision, Conditions],
 ) -> None:
     """The admin sets the bound; the objective only orders within it.
@@ -208,7 +208,7 @@ def test_cheapest_is_in_the_order_of_cost(
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.data())
-def test_what_gets_cheaper_never_moves_back(usd: list[int], data: st.DataObject) -> None:
+def test_a_cheaper_deployment_never_moves_back(usd: list[int], data: st.DataObject) -> None:
     """A discount that costs a provider its place would be an odd thing to negotiate."""
     every = "abcdefgh"[: len(usd)]
     place = data.draw(st.integers(0, len(usd) - 1))
@@ -253,7 +253,7 @@ def test_ties_stay_as_listed(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["cheapest", "fastest", "balanced"])
 @given(st.lists(st.sampled_from([nan, inf, -1.0, -inf]), min_size=3, max_size=3), st.integers(0, 2))
-def test_what_is_no_number_comes_last_and_shuffles_nobody(
+def test_nan_comes_last_and_does_not_shuffle_the_others(
     objective: str, odd_ones: list[float], place: int
 ) -> None:
     """Sorting by NaN gives an order that depends on its position: the others must not be
@@ -305,7 +305,7 @@ def test_balanced_weighs_cost_against_time() -> None:
     assert order(cost=0.0, latency=1.0) == "ba"
 
 
-def test_what_is_free_is_the_best_in_cost_and_nothing_else() -> None:
+def test_a_free_deployment_is_best_only_in_cost() -> None:
     """A multiple of nothing is no number: the free one must not make all others equally dear."""
     prices = {"a": cheap("0"), "b": cheap("1"), "c": cheap("9")}
     decision = decided("abc", objective="balanced", prices=prices)
@@ -341,7 +341,7 @@ def test_a_session_is_drawn_the_same_each_time_and_sessions_in_proportion() -> N
     )  # one in a thousand fair draws is further off, two degrees
 
 
-def test_who_leaves_moves_its_own_sessions_alone() -> None:
+def test_a_removed_deployment_moves_only_its_own_sessions() -> None:
     """A deployment that residency takes away must not reshuffle everybody's caches."""
     weights = {"a": 1.0, "b": 1.0, "c": 1.0}
     all_of_them = candidates_of(decided("abc", objective="weighted", weights=weights))
@@ -388,7 +388,7 @@ def test_between_the_two_bounds_nothing_changes(ttfts_s: list[float], was_late: 
         late = found.late
 
 
-def test_what_missed_its_bound_is_back_at_four_fifths_of_it() -> None:
+def test_a_deployment_returns_at_four_fifths_of_its_bound() -> None:
     """It comes back, and from then on counts in full again."""
     decision = decided("ab", ttft_p95_s=1.0, team={"priority": Priority.HIGH})
     late: frozenset[str] = frozenset()
@@ -413,7 +413,7 @@ def test_a_cost_bound_has_no_memory() -> None:
     )
 
 
-def test_a_spill_is_said_of_the_one_that_takes_over() -> None:
+def test_a_spill_is_recorded_for_the_deployment_that_takes_over() -> None:
     """The caller who gets the preferred one after all was not degraded."""
     found = ranked(decided("ab", ttft_p95_s=1.0), live(5.0, 0.1))
     taken, preferred = found.choices
@@ -423,7 +423,7 @@ def test_a_spill_is_said_of_the_one_that_takes_over() -> None:
     assert found.record["bounds"] == {"ttft_p95_s": 1.0}
 
 
-def test_where_all_miss_and_nowhere_to_go_the_order_is_the_objectives() -> None:
+def test_if_all_miss_their_bounds_the_objective_orders_them() -> None:
     """Not refused, and not called degraded: no other deployment took over."""
     found = ranked(decided("ab", objective="fastest", ttft_p95_s=1.0), live(5.0, 4.0))
     assert (names(found), found.degraded, found.late) == ("ba", None, frozenset("ab"))
@@ -444,7 +444,7 @@ def degrading(own: Decision, other: Decision, ttft_s: float) -> Ranking:
     )
 
 
-def test_it_degrades_only_where_none_keeps_the_bounds() -> None:
+def test_it_degrades_only_if_no_deployment_keeps_the_bounds() -> None:
     """The smaller model is the last resort, and it goes in front of those that would be too
     late.
     """
@@ -472,7 +472,7 @@ def test_a_route_that_has_nothing_to_add_is_not_degraded_to() -> None:
     assert (names(nowhere), nowhere.degraded, unasked.degraded) == ("ab", None, None)
 
 
-def test_what_does_not_fit_comes_last_and_is_no_spill() -> None:
+def test_a_too_small_window_comes_last_and_is_no_spill() -> None:
     """A request too long for the first window goes to the larger one, as intended."""
     decision = decided(
         "abc",
@@ -534,7 +534,7 @@ def test_the_dearer_rates_of_a_long_prompt_count() -> None:
     assert names(ranked(decision, known, facts=replace(ASK, body_bytes=8000))) == "ba"
 
 
-def test_what_is_cached_costs_what_cached_tokens_cost() -> None:
+def test_cached_tokens_are_ranked_at_the_cached_rate() -> None:
     """A place that has most of the prompt already may be the cheapest although its plain rate is
     higher.
     """
@@ -563,7 +563,7 @@ def test_the_listed_order_has_the_listed_record() -> None:
     assert ranked(decision, live(1.0, 1.0)).record is decision.record
 
 
-def test_another_order_is_recorded_with_what_was_expected() -> None:
+def test_a_changed_order_is_recorded_with_its_predictions() -> None:
     """The reason for a request's deployment must be readable a year later."""
     decision = decided("ab", objective="cheapest", prices={"a": factories.price("2", "8")})
     record = ranked(decision, live(0.5, 0.25)).record
@@ -590,7 +590,7 @@ def test_another_order_is_recorded_with_what_was_expected() -> None:
     ]
 
 
-def test_what_the_policy_declares_is_assumed() -> None:
+def test_declared_figures_are_the_prior() -> None:
     """Before anything was seen."""
     decision = decided("ab", deployments={"a": {"prior": LatencyPrior(ttft_s=0.3, tpot_s=0.01)}})
     assert [

@@ -83,7 +83,7 @@ def test_requests_are_summed_by_team_and_route() -> None:
     assert (found.regions_before, found.regions_after) == ({"eu-de": 3}, {"eu-fr": 2})
 
 
-def test_alike_requests_are_told_apart_by_their_class() -> None:
+def test_similar_requests_are_distinguished_by_class() -> None:
     """Decisions are remembered by all they depend on: without the class one answer would stand for
     both.
     """
@@ -171,7 +171,7 @@ def test_budgets_are_walked_in_time_and_begin_again() -> None:
     assert (tally.blocked, tally.cost_after_nusd) == ({"payments/day": 2}, 2 * COST)
 
 
-def test_what_was_spent_of_a_running_period_counts() -> None:
+def test_earlier_spending_of_the_running_period_counts() -> None:
     """A replay that begins in the middle of a day would else find its budget whole."""
     dawn = int(datetime(2026, 11, 20, 3, tzinfo=UTC).timestamp())
     spent = [PastSpend("payments", None, "k", dawn, HOLD), PastSpend("gone", None, "k", dawn, HOLD)]
@@ -188,7 +188,7 @@ def test_an_unknown_cost_takes_its_hold_from_the_budget() -> None:
     assert played(budgeted(2 * HOLD), made).tallies[0].blocked.total() == 0
 
 
-def test_latency_is_weighed_by_what_goes_where() -> None:
+def test_latency_is_weighted_by_traffic() -> None:
     """A median of an unused deployment has no meaning, and is not invented."""
     fast = {"one": PastSpeed(1.0, 0.02), "two": PastSpeed(0.5, 0.01)}
     found = played(two(), FakePast([past(), past()], speed=fast))
@@ -219,14 +219,14 @@ def test_a_price_that_changes_inside_an_hour_is_looked_up_by_the_minute() -> Non
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-def said(policy: Policy, *made: PastRequest, now: datetime = NOW) -> str:
+def sentence_of(policy: Policy, *made: PastRequest, now: datetime = NOW) -> str:
     return sentence(played(policy, made), policy, now=now)
 
 
 def test_the_sentence_says_cost_refusals_and_places() -> None:
     """It is the one line that everybody reads."""
     legal = past(alike(team="legal"))
-    assert said(two(), past(), legal, legal, legal) == (
+    assert sentence_of(two(), past(), legal, legal, legal) == (
         "November would have cost $0.002900 less; 3 requests of team legal would be refused; "
         "nothing leaves the EU."
     )
@@ -238,36 +238,40 @@ def test_the_sentence_without_a_difference() -> None:
     assert sentence(played(same, [past()], m_1=OLD), same, now=NOW) == (
         "November would have cost the same; no request would be refused; nothing leaves the EU."
     )
-    assert said(same) == "No request was made in this time, so there is nothing to compare."
+    assert sentence_of(same) == "No request was made in this time, so there is nothing to compare."
 
 
 def test_the_sentence_names_new_and_old_places() -> None:
     """Destinations are named even if they leave a union."""
     us = factories.policy(factories.deployment("us", region="us-east"))
     early = past(at_ms=NOON_MS - timedelta(days=40) // timedelta(milliseconds=1))
-    assert said(us, early, past()) == (
+    assert sentence_of(us, early, past()) == (
         "11 October to 20 November would have cost $0.002600 more; no request would be refused; "
         "some would also go to us-east; nothing would go to eu-de any more."
     )
     there = past(alike(region="us-east", deployment="us", ranked=("us",)))
-    assert said(us, there, now=NOW.replace(year=2027)).startswith("November 2026 would")
-    assert said(us, there).endswith("it all goes to the same regions: us-east.")
+    assert sentence_of(us, there, now=NOW.replace(year=2027)).startswith("November 2026 would")
+    assert sentence_of(us, there).endswith("it all goes to the same regions: us-east.")
 
 
 def test_the_sentence_names_few_teams_and_counts_many() -> None:
     """A sentence of forty teams would not be read."""
     few = [past(alike(team="legal")), past(alike(team="legal")), past(alike(team="search"))]
-    assert "; 2 requests of team legal and 1 of team search would be refused." in said(two(), *few)
+    assert "; 2 requests of team legal and 1 of team search would be refused." in sentence_of(
+        two(), *few
+    )
     many = [past(alike(team=f"t{number}")) for number in range(4)]
-    assert "; 4 requests of 4 teams would be refused." in said(two(), *many)
+    assert "; 4 requests of 4 teams would be refused." in sentence_of(two(), *many)
 
 
-def test_the_sentence_says_what_budgets_would_stop() -> None:
+def test_the_sentence_names_the_requests_that_budgets_stop() -> None:
     """A plan that saves money by stopping work must say so."""
-    assert "; 1 would not fit its budget;" in said(budgeted(HOLD), past(), past(at_ms=NOON_MS + 1))
+    assert "; 1 would not fit its budget;" in sentence_of(
+        budgeted(HOLD), past(), past(at_ms=NOON_MS + 1)
+    )
 
 
-def test_notes_say_what_nobody_knows() -> None:
+def test_notes_name_the_unknowns() -> None:
     """Models count tokens differently, and refused requests left no trace."""
     policy = factories.policy(factories.deployment("two", model="m-2"))
     found = notes(played(policy, [past(), past()]))
@@ -301,7 +305,7 @@ def hurts(before: Policy | None, after: Policy, **changes: Any) -> tuple[Hurt, .
     return made.hurts
 
 
-def test_a_removed_team_hurts_who_has_its_keys() -> None:
+def test_a_removed_team_warns_of_its_live_keys() -> None:
     """Their next request is a 401."""
     before = factories.policy(
         teams={"payments": factories.team(), "legal": factories.team("legal")}
@@ -312,7 +316,7 @@ def test_a_removed_team_hurts_who_has_its_keys() -> None:
     assert hurts(before, factories.policy(), live_keys={"payments": 1}) == ()
 
 
-def test_a_removed_route_hurts_who_used_it_last_week() -> None:
+def test_a_removed_route_warns_if_it_was_used_last_week() -> None:
     """An unused one may go without a remark."""
     more = {
         name: Route(name=name, deployments=("one",)) for name in ("assistant", "small", "unused")

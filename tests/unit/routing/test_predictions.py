@@ -77,7 +77,7 @@ def test_an_event_keeps_whole_numbers() -> None:
     }
 
 
-def test_what_is_no_number_is_kept_as_unknown() -> None:
+def test_nan_is_kept_as_unknown() -> None:
     """JSON has no NaN, and an event that cannot be written stops everything."""
     kept = replace(ONE, cost_nusd=nan, ttft_s=nan).record()
     assert (kept["cost_nusd"], kept["ttft_s"]) == (None, None)
@@ -102,7 +102,7 @@ def test_the_arithmetic_can_be_followed_by_hand() -> None:
     assert "cached" not in arithmetic(cached, factories.price("1", "4"))
 
 
-def test_the_arithmetic_of_an_engine_says_who_waits_there() -> None:
+def test_the_arithmetic_of_an_engine_uses_its_reported_queue() -> None:
     """Then its own report counts, not past attempts."""
     busy = replace(ONE, waiting=3.0, ttft_s=2000.0).record()
     assert arithmetic(busy) == (
@@ -112,7 +112,7 @@ def test_the_arithmetic_of_an_engine_says_who_waits_there() -> None:
     assert " × 1 USD per million tokens" in arithmetic(busy, factories.price("1", None))
 
 
-def test_what_an_old_event_lacks_is_unknown() -> None:
+def test_fields_missing_from_an_old_event_are_unknown() -> None:
     """Events of another version are read too."""
     assert (
         arithmetic({})
@@ -125,7 +125,7 @@ def test_what_an_old_event_lacks_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("misses", "ttft_p95_s", "said"),
+    ("misses", "ttft_p95_s", "expected"),
     [
         ([], 0.9, []),
         (["ttft_p95"], 2.1, ["would take 2.1 s to its first token, 0.8 s are allowed"]),
@@ -141,15 +141,18 @@ def test_what_an_old_event_lacks_is_unknown() -> None:
         (["context_window"], 0.1, ["does not fit into its context window"]),
     ],
 )
-def test_a_missed_bound_says_what_is_expected_and_what_is_allowed(
-    misses: list[str], ttft_p95_s: float, said: list[str]
+def test_a_missed_bound_shows_the_prediction_and_the_bound(
+    misses: list[str], ttft_p95_s: float, expected: list[str]
 ) -> None:
     """`missed` alone would send the admin looking for figures."""
-    assert list(missed(ONE.record() | {"misses": misses, "ttft_p95_s": ttft_p95_s}, BOUNDS)) == said
+    assert (
+        list(missed(ONE.record() | {"misses": misses, "ttft_p95_s": ttft_p95_s}, BOUNDS))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "expected"),
     [
         ({}, None),
         (
@@ -167,6 +170,6 @@ def test_a_missed_bound_says_what_is_expected_and_what_is_allowed(
         ),
     ],
 )
-def test_degrading_is_never_silent(record: dict[str, Any], said: str | None) -> None:
+def test_degrading_is_never_silent(record: dict[str, Any], expected: str | None) -> None:
     """Who got another answer than usual must be able to learn why."""
-    assert degraded(record) == said
+    assert degraded(record) == expected

@@ -124,7 +124,7 @@ def test_an_empty_region_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("region", sorted(UNPLACED))
 @given(some_regions)
-def test_what_promises_no_place_is_covered_by_any_alone(
+def test_a_deployment_without_a_place_is_covered_only_by_any(
     region: str, allowed: frozenset[str]
 ) -> None:
     """Not even a list that names it lets it in."""
@@ -132,7 +132,7 @@ def test_what_promises_no_place_is_covered_by_any_alone(
 
 
 @given(a_region, some_regions)
-def test_what_promises_no_place_overlaps_with_everything(
+def test_a_deployment_without_a_place_overlaps_with_every_region(
     region: str, denied: frozenset[str]
 ) -> None:
     """It may be there."""
@@ -161,9 +161,7 @@ def test_what_promises_no_place_overlaps_with_everything(
         ("x", "x", True),
     ],
 )
-def test_regions_overlap_where_something_lies_in_both(
-    region: str, denied: str, expected: bool
-) -> None:
+def test_regions_overlap_if_a_place_lies_in_both(region: str, denied: str, expected: bool) -> None:
     """A deployment somewhere in the Union may be in the one country of it that is denied."""
     assert TREE.overlaps(region, frozenset({denied})) == expected
     assert TREE.overlaps(denied, frozenset({region})) == expected
@@ -179,7 +177,7 @@ def test_a_longer_list_covers_more_and_overlaps_more(
 
 
 @given(st.sampled_from(NAMES), some_regions)
-def test_what_is_covered_overlaps(region: str, names: frozenset[str]) -> None:
+def test_a_covered_region_overlaps(region: str, names: frozenset[str]) -> None:
     """Allowed and denied by the same list is denied: there is no gap between the two questions."""
     if TREE.covered(region, names):
         assert TREE.overlaps(region, names)

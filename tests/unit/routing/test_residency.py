@@ -66,7 +66,7 @@ statements = st.none() | st.builds(
     as_of=st.none() | st.sampled_from([DAY, DAY - timedelta(days=90), DAY - timedelta(days=91)]),
 )
 deployments = st.builds(
-    lambda **said: deployment(**said),
+    lambda **details: deployment(**details),
     region=places,
     is_self_hosted=st.booleans(),
     residency=statements,
@@ -100,9 +100,9 @@ def allows(
     return all(denial.is_shadow for denial in ask(applying, one, at=at, valid_days=valid_days))
 
 
-def facts(as_of: date | None = DAY, **said: Any) -> Statement:
+def facts(as_of: date | None = DAY, **given: Any) -> Statement:
     """Return a contract's facts."""
-    return Statement(source="a contract" if as_of else "", as_of=as_of, **said)
+    return Statement(source="a contract" if as_of else "", as_of=as_of, **given)
 
 
 # (a rule's fields, a deployment's, the fields that deny it, the message)
@@ -217,9 +217,9 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "of", "fields", "said"), ROWS)
-def test_each_field_of_a_rule_denies_what_it_says(
-    rule: dict[str, Any], of: dict[str, Any], fields: list[str], said: str
+@pytest.mark.parametrize(("rule", "of", "fields", "reason"), ROWS)
+def test_each_field_of_a_rule_denies_its_own_requests(
+    rule: dict[str, Any], of: dict[str, Any], fields: list[str], reason: str
 ) -> None:
     """The table of docs/decisions/0012, a row at a time, with the words that callers and auditors
     read.
@@ -231,7 +231,7 @@ def test_each_field_of_a_rule_denies_what_it_says(
     assert [denial.field for denial in found] == fields
     for denial in found:
         assert denial.why.endswith(f" (tag:phi/{denial.field})")
-    assert not fields or found[0].why.startswith(said)
+    assert not fields or found[0].why.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_demanding_more_never_adds_a_deployment(
 
 
 @given(rule_sets, rules, deployments, places, valid)
-def test_a_shadow_rule_never_changes_who_is_allowed(
+def test_a_shadow_rule_never_changes_the_allowed_deployments(
     applying: list[ResidencyRule],
     more: ResidencyRule,
     one: Deployment,
@@ -379,12 +379,12 @@ def test_a_shadow_rule_never_changes_who_is_allowed(
     shadow, enforced = replace(more, is_shadow=True), replace(more, is_shadow=False)
     before = allows(applying, one, at=at, valid_days=valid_days)
     assert allows([*applying, shadow], one, at=at, valid_days=valid_days) == before
-    said, meant = (
+    shadow_denials, enforced_denials = (
         ask([shadow], one, at=at, valid_days=valid_days),
         ask([enforced], one, at=at, valid_days=valid_days),
     )
-    assert all(denial.is_shadow for denial in said)
-    assert [denial.why for denial in said] == [denial.why for denial in meant]
+    assert all(denial.is_shadow for denial in shadow_denials)
+    assert [denial.why for denial in shadow_denials] == [denial.why for denial in enforced_denials]
 
 
 PHI = ResidencyRule(rule_id="tag:phi", at_rest=frozenset({"eu"}))
@@ -458,7 +458,7 @@ def test_a_permit_does_not_hold_for_another_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         (
             {"deployment": deployment(region="us-east")},
@@ -479,7 +479,9 @@ def test_a_permit_does_not_hold_for_another_target() -> None:
         ),
     ],
 )
-def test_a_permit_is_checked_against_its_rules_again(changes: dict[str, object], said: str) -> None:
+def test_a_permit_is_checked_against_its_rules_again(
+    changes: dict[str, object], reason: str
+) -> None:
     """The rules are run once more just before the socket: a forged permit sends nothing."""
-    with pytest.raises(ResidencyDenied, match=rf"{said}.*\. Nothing was sent"):
+    with pytest.raises(ResidencyDenied, match=rf"{reason}.*\. Nothing was sent"):
         verify(permit(**changes), origin="http://127.0.0.1:9")

@@ -32,9 +32,9 @@ KEPT = Statement(
 )
 
 
-def decided(*deployments: Any, payer: Any = None, **said: Any) -> Decision:
-    document = policy(*deployments, data_tags=TAGS, **said.pop("document", {}))
-    values: dict[str, Any] = {"data_class": DataClass.INTERNAL, "day": TODAY} | said
+def decided(*deployments: Any, payer: Any = None, **options: Any) -> Decision:
+    document = policy(*deployments, data_tags=TAGS, **options.pop("document", {}))
+    values: dict[str, Any] = {"data_class": DataClass.INTERNAL, "day": TODAY} | options
     return decide(
         version(document),
         team=payer or team(),
@@ -96,7 +96,7 @@ def test_facts_expire_on_the_day_of_the_request() -> None:
         )
 
 
-def test_a_refusal_by_several_rules_names_each_and_what_to_do() -> None:
+def test_a_refusal_by_several_rules_names_each_with_its_remedy() -> None:
     """Mending one of two rules would only lead to the next refusal."""
     error = decided(
         deployment("gpt-us", region="us-east"),
@@ -133,7 +133,7 @@ def test_a_rule_in_shadow_is_recorded_and_changes_nothing() -> None:
     verify(found.permit(candidate, attempt=1), origin=origin_of(candidate.deployment.base_url))
 
 
-def test_a_record_keeps_what_an_auditor_asks_for() -> None:
+def test_a_record_keeps_rules_places_and_exclusions() -> None:
     """The applied rules, each candidate's place, and the reason of its exclusion; no more than
     that.
     """
@@ -186,7 +186,7 @@ def test_an_undeclared_label_is_refused() -> None:
         decided(data_class=DataClass.RESTRICTED)
 
 
-def test_a_permit_carries_what_it_was_given_under() -> None:
+def test_a_permit_carries_the_rules_of_its_decision() -> None:
     """The transport asks the very same question again: of a forged one, the rule that it breaks is
     found.
     """

@@ -38,7 +38,7 @@ def verified(*sent: Attempts, allowed: str = "eu") -> Verified:
     return verify_sent(sent, {7: factories.version(policy)}, team="payments")
 
 
-def test_what_was_allowed_is_counted_by_place() -> None:
+def test_allowed_requests_are_counted_by_place() -> None:
     """The auditor's first question: the amounts by place."""
     found = verified(Attempts(), Attempts(day=date(2026, 11, 23), attempts=5))
     assert (found.attempts, list(found.outside), list(found.unverified)) == (15, [], [])
@@ -56,13 +56,13 @@ def test_what_was_allowed_is_counted_by_place() -> None:
     assert facts["retention (days)"] == ("unknown", "the policy", None, (7,))
 
 
-def test_what_a_rule_did_not_allow_is_outside() -> None:
+def test_a_request_that_a_rule_denies_is_outside() -> None:
     """The record says that it was sent; its own policy says that it must not have been."""
     (doubt,) = verified(Attempts(), allowed="us").outside
     assert (doubt.attempts, doubt.why) == (10, "class:confidential/regions")
 
 
-def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
+def test_an_undecidable_record_is_not_called_allowed() -> None:
     """A lost policy, a record that differs from it, a missing class or tag: it cannot be
     decided.
     """
@@ -81,7 +81,7 @@ def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
     assert all(doubt.why for doubt in found.unverified)
 
 
-def test_an_upstream_that_said_otherwise_is_outside() -> None:
+def test_an_upstream_that_reported_another_region_is_outside() -> None:
     """Its region was promised; two of ten answers reported another."""
     (doubt,) = verified(Attempts(contradicted=2)).outside
     assert (doubt.attempts, doubt.why) == (2, "its upstream reported another place")

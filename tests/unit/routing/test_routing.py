@@ -150,7 +150,7 @@ def test_each_class_is_decided_by_its_own_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "is_self_hosted", "self_hosted_only", "said"),
+    ("region", "is_self_hosted", "self_hosted_only", "message"),
     [
         (
             "us-east",
@@ -173,7 +173,7 @@ def test_each_class_is_decided_by_its_own_rule() -> None:
     ],
 )
 def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
-    region: str, is_self_hosted: bool, self_hosted_only: bool, said: str
+    region: str, is_self_hosted: bool, self_hosted_only: bool, message: str
 ) -> None:
     """`is in eu-de` alone would send an admin looking at a region that is allowed."""
     rule = class_rule("internal", "eu", self_hosted_only=self_hosted_only)
@@ -189,7 +189,7 @@ def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
         facts=facts(),
         prices={"one": price()},
     )
-    assert said in str(found.refusal())
+    assert message in str(found.refusal())
 
 
 def test_a_rule_for_nowhere_says_so() -> None:
@@ -210,7 +210,7 @@ def test_a_rule_for_nowhere_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted", "expected", "said"),
+    ("changes", "wanted", "expected", "message"),
     [
         (
             {"operations": frozenset({Operation.EMBEDDINGS})},
@@ -233,13 +233,16 @@ def test_a_rule_for_nowhere_says_so() -> None:
         ({}, {"features": frozenset({"engine_control"})}, InvalidRequest, "steers an engine"),
     ],
 )
-def test_a_refusal_says_what_and_what_to_do(
-    changes: dict[str, object], wanted: dict[str, object], expected: type[RequestError], said: str
+def test_a_refusal_gives_the_reason_and_the_next_step(
+    changes: dict[str, object],
+    wanted: dict[str, object],
+    expected: type[RequestError],
+    message: str,
 ) -> None:
     """Every obstacle has its own error, in words a caller can act on."""
     error = refused(deployment(**changes), wanted=facts(**wanted))
     assert type(error) is expected
-    assert said in error.message
+    assert message in error.message
 
 
 def test_an_unpriced_model_is_refused() -> None:
@@ -274,7 +277,7 @@ def tiered() -> Price:
         ("service_tier=priority", frozenset({"service_tier"}), True),
     ],
 )
-def test_a_service_tier_is_sent_where_its_price_is_known(
+def test_a_service_tier_is_sent_if_its_price_is_known(
     asked: str, allows: frozenset[str], is_eligible: bool
 ) -> None:
     """A chargeable tier may be requested; any other tier needs permission, and its cost stays
@@ -296,7 +299,7 @@ def test_a_service_tier_is_sent_where_its_price_is_known(
     )
 
 
-def test_what_the_caller_cannot_mend_comes_first() -> None:
+def test_an_obstacle_that_the_caller_cannot_fix_comes_first() -> None:
     """With several obstacles the answer is residency's: leaving a field out would not have
     helped.
     """

@@ -83,7 +83,7 @@ def test_a_finer_statement_must_be_allowed_itself() -> None:
     assert not contradicts("de", promised="europe", rule=but_switzerland)
 
 
-def test_who_promised_no_place_is_held_to_the_rules_alone() -> None:
+def test_a_deployment_without_a_place_is_checked_only_by_rules() -> None:
     """A deployment that is `global` may take public requests, and its reported place contradicts
     no promise.
     """

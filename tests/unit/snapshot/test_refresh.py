@@ -97,7 +97,7 @@ class Worker:
     clock: FakeClock = field(default_factory=FakeClock)
     shelf: FakeShelf = field(default_factory=FakeShelf)
     swapped: list[Snapshot] = field(default_factory=list)
-    told: list[tuple[int, int]] = field(
+    reports: list[tuple[int, int]] = field(
         default_factory=list
     )  # the version, and the one that was served by then
     deaf_to: Exception | None = None
@@ -114,15 +114,15 @@ class Worker:
             clock=self.clock,
             on_swap=self.swapped.append,
             shelf=self.shelf,
-            tell=self.tell,
+            report=self.report,
             **{"every_s": 0.01, **changes},
         )
 
-    def tell(self, version: int) -> None:
+    def report(self, version: int) -> None:
         if self.deaf_to is not None:
             raise self.deaf_to
         current = self.holder.current
-        self.told.append((version, 0 if current is None else current.policy.version))
+        self.reports.append((version, 0 if current is None else current.policy.version))
 
     def away(self) -> None:
         """Postgres goes."""
@@ -272,7 +272,7 @@ async def test_a_mistake_of_ours_does_not_end_the_looking(worker: Worker) -> Non
     }
 
 
-async def test_a_start_without_postgres_serves_what_was_kept(worker: Worker) -> None:
+async def test_a_start_without_postgres_serves_the_saved_snapshot(worker: Worker) -> None:
     """For the rest of its time: a restart late in an outage must not extend it."""
     worker.away()
     worker.kept(age_s=500)
@@ -303,7 +303,7 @@ async def test_a_start_does_not_wait_for_a_postgres_that_hangs(worker: Worker) -
 
 
 @pytest.mark.parametrize("age_s", [OUTAGE_S + 0.001, -0.001, 10 * 365 * 86_400, -86_400])
-async def test_what_is_too_old_or_from_the_future_serves_nobody(
+async def test_a_saved_snapshot_too_old_or_from_the_future_is_not_used(
     worker: Worker, age_s: float
 ) -> None:
     """Keys may have been revoked since; with a clock set back, the age is unknown."""
@@ -316,7 +316,7 @@ async def test_what_is_too_old_or_from_the_future_serves_nobody(
     assert [line["event"] for line in logs] == ["snapshot_not_refreshed", "last_snapshot"]
 
 
-async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was_kept(
+async def test_an_unreadable_saved_policy_is_not_served(
     worker: Worker,
 ) -> None:
     """After a downgrade it is better to serve no request than to apply a half-understood policy."""
@@ -327,7 +327,7 @@ async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was
     assert worker.answer(MINE) == "unavailable"
 
 
-async def test_what_was_kept_never_stands_in_for_an_answer_of_postgres(worker: Worker) -> None:
+async def test_the_saved_snapshot_never_replaces_an_answer_of_postgres(worker: Worker) -> None:
     """Only while Postgres cannot be asked: its answer is the truth, even that there is no policy
     or a wrong one.
     """
@@ -365,7 +365,7 @@ async def test_a_change_is_kept_at_once_and_the_time_once_a_minute(worker: Worke
     ]
 
 
-async def test_a_failed_look_does_not_renew_what_was_kept(worker: Worker) -> None:
+async def test_a_failed_refresh_does_not_renew_the_saved_snapshot(worker: Worker) -> None:
     """Else an outage would never be over."""
     await worker.refresher.refresh()
     worker.away()
@@ -375,7 +375,7 @@ async def test_a_failed_look_does_not_renew_what_was_kept(worker: Worker) -> Non
     assert [last.good_at for last in worker.shelf.writes] == [NOW]
 
 
-async def test_a_disk_that_takes_nothing_is_said_once_and_stops_nobody(worker: Worker) -> None:
+async def test_an_unwritable_disk_is_logged_once_and_stops_no_request(worker: Worker) -> None:
     """The gateway serves all the same."""
     worker.shelf.fails = OSError(28, "No space left on device")
     with capture_logs() as logs:
@@ -393,7 +393,7 @@ async def test_a_disk_that_takes_nothing_is_said_once_and_stops_nobody(worker: W
     assert len(worker.shelf.writes) == 1
 
 
-async def test_where_another_worker_is_writing_it_is_tried_again(worker: Worker) -> None:
+async def test_a_snapshot_locked_by_another_worker_is_written_later(worker: Worker) -> None:
     """The other worker may write a snapshot older than a revocation that this one knows."""
     worker.shelf.is_busy = True
     await worker.refresher.refresh()
@@ -420,7 +420,7 @@ async def test_word_of_a_change_is_not_waited_out(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("deaf", [DatabaseUnavailable("no connection"), ValueError("our mistake")])
-async def test_who_cannot_listen_looks_all_the_same(worker: Worker, deaf: Exception) -> None:
+async def test_a_worker_that_cannot_listen_polls(worker: Worker, deaf: Exception) -> None:
     """A broken LISTEN connection must not keep a revoked key alive; the loaded snapshot is kept."""
     worker.source.deaf = deaf
     await running(
@@ -442,7 +442,7 @@ async def test_a_listening_that_hangs_does_not_hold_up_the_looks(worker: Worker)
 @pytest.mark.parametrize(
     ("age_s", "usable"), [(0, True), (600, True), (600.001, False), (-0.001, False)]
 )
-def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool) -> None:
+def test_a_saved_snapshot_is_usable_for_the_stated_time(age_s: float, usable: bool) -> None:
     """To the moment, and never from the future."""
     now = NOW + timedelta(seconds=age_s)
     if usable:
@@ -452,25 +452,25 @@ def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool)
             usable_age_s(NOW, now=now, outage_s=600)
 
 
-async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker) -> None:
+async def test_a_version_is_reported_once_after_it_is_served(worker: Worker) -> None:
     """`policy apply` believes the report: too early, requests would still be decided by the
     version before.
     """
-    await worker.refresher.tell_version()
-    assert worker.told == [], "nothing is served yet"
+    await worker.refresher.report_version()
+    assert worker.reports == [], "nothing is served yet"
     async with at_work(worker.refresher):
-        await soon(lambda: worker.told, "the first word")
+        await soon(lambda: worker.reports, "the first word")
         worker.source.now = replace(snapshot(key_record(MINE)), policy=version(number=8))
-        await soon(lambda: len(worker.told) == 2, "the second word")
+        await soon(lambda: len(worker.reports) == 2, "the second word")
         looks = worker.source.loads
         await soon(lambda: worker.source.loads > looks + 3, "looks that find nothing new")
-    assert worker.told == [(7, 7), (8, 8)]
+    assert worker.reports == [(7, 7), (8, 8)]
 
 
 @pytest.mark.parametrize(
     "why", [DatabaseUnavailable("Postgres is away."), RuntimeError("a fault of ours")]
 )
-async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(
+async def test_a_failed_version_report_is_retried_and_delays_nothing(
     worker: Worker, why: Exception
 ) -> None:
     """Serving does not wait for a row that only an admin reads."""
@@ -479,5 +479,5 @@ async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(
         await soon(lambda: worker.source.loads > 2, "looks that go on")
         assert worker.holder.current is worker.source.now
         worker.deaf_to = None
-        await soon(lambda: worker.told, "the word")
-    assert worker.told == [(7, 7)]
+        await soon(lambda: worker.reports, "the word")
+    assert worker.reports == [(7, 7)]

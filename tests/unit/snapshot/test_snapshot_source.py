@@ -90,7 +90,7 @@ def test_nothing_changed_is_the_same_snapshot() -> None:
     assert source(stores).load(before) is before
 
 
-def test_what_was_kept_comes_back_as_it_was() -> None:
+def test_a_saved_snapshot_is_restored_unchanged() -> None:
     """The first look after a restart then finds nothing changed, and writes nothing."""
     stores = Stores(ejected={"gpt-eu": "us"})
     before = source(stores).load(None)

@@ -124,7 +124,7 @@ async def test_a_loop_that_ends_at_the_stop_is_no_failure() -> None:
         assert (world.failures, loop.starts) == ({}, 1)
 
 
-async def test_a_loop_whose_cancellation_was_lost_is_cancelled_again() -> None:
+async def test_a_lost_cancellation_is_repeated() -> None:
     """Roll-ups raised Postgres's error in its place, and the process never ended."""
     world, cancelled = World(), 0
 

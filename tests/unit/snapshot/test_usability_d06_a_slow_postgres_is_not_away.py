@@ -13,12 +13,12 @@ from gateway.domain.budgets.health import allowance_checks
 from gateway.domain.checks import Status
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.leases import SILENT_AFTER_S, BudgetLeases
-from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account, asking
+from tests.attacks.test_ledger_1_05_a_refused_ask_does_not_block_others import USD, account, asking
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
 
 
-async def test_the_last_word_is_said_again_where_the_next_one_is_late() -> None:
+async def test_the_last_answer_is_repeated_if_the_next_one_is_late() -> None:
     """SDKs try a 503 again, so people saw a hang and then the same 402."""
     red, clock = account("red", limit_nusd=USD), FakeClock()
     leases = FakeLeases(limits={"red/month": USD})
@@ -33,7 +33,7 @@ async def test_the_last_word_is_said_again_where_the_next_one_is_late() -> None:
         leases.admission.set()
 
 
-async def test_a_first_word_that_is_late_is_said_to_be_late() -> None:
+async def test_a_late_first_answer_is_reported_as_late() -> None:
     """There is no last word to say again, and the database does answer: only not within 50 ms."""
     red, clock = account("red"), FakeClock()
     leases = FakeLeases(limits={"red/month": 100 * USD}, admission=threading.Event())

@@ -240,7 +240,7 @@ class Assembler:
         """
         self.size_bytes += len(data)
         if self.size_bytes > self.limit_bytes:
-            raise _bought(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
+            raise _final_error(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
         for event in self._splitter.feed(data):
             payload = data_of(event)
             if payload is None or self.observed.is_done:
@@ -261,14 +261,14 @@ class Assembler:
             raise UpstreamError(read_error(self._error).message)
         assert self.observed.is_done, "a stream that was cut has no body"
         if self._head is None:  # only the end arrived
-            raise _bought(_UNREADABLE)
+            raise _final_error(_UNREADABLE)
         write = _completion if self.operation is Operation.COMPLETIONS else _chat
         last = self._last or self._head
         answers = [self._answers[index] for index in sorted(self._answers)]
         try:
             return _encode(write(self._head, last, answers))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise _bought(_UNREADABLE) from None
+            raise _final_error(_UNREADABLE) from None
 
     def end(self) -> None:
         """Take the last event of a body that has ended, if only the event's blank line is
@@ -278,7 +278,7 @@ class Assembler:
 
     def _take(self, payload: bytes) -> None:
         if not is_quick(payload):
-            raise _bought(_UNREADABLE)
+            raise _final_error(_UNREADABLE)
         try:
             chunk = _decode_chunk(without_halves(payload))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -291,7 +291,7 @@ class Assembler:
         for choice in chunk.choices:
             self._answers.setdefault(choice.index, _Answer()).take(choice)
         if len(self._answers) > MAX_CHOICES:
-            raise _bought(_UNREADABLE)
+            raise _final_error(_UNREADABLE)
 
     def _note(self, chunk: _Chunk) -> None:
         observed = self.observed
@@ -314,7 +314,7 @@ class Assembler:
             observed.note_final(usage)
 
 
-def _bought(message: str) -> UpstreamError:
+def _final_error(message: str) -> UpstreamError:
     """Return the error for an answer that was generated but cannot be passed on: a retry would
     pay for it again.
     """
@@ -392,18 +392,18 @@ def _closing(last: _Chunk) -> dict[str, Any]:
     return {
         "kv_transfer_params": None,
         "ec_transfer_params": None,
-        "metrics": _filled(last.metrics, _METRICS),
+        "metrics": _with_nulls(last.metrics, _METRICS),
     }
 
 
 def _usage(raw: msgspec.Raw) -> Any:
-    usage = _filled(raw, _USAGE)
+    usage = _with_nulls(raw, _USAGE)
     if isinstance(usage, dict):
-        usage["prompt_tokens_details"] = _filled(usage["prompt_tokens_details"], _INPUT_DETAILS)
+        usage["prompt_tokens_details"] = _with_nulls(usage["prompt_tokens_details"], _INPUT_DETAILS)
     return usage
 
 
-def _filled(raw: msgspec.Raw, names: Iterable[str]) -> Any:
+def _with_nulls(raw: msgspec.Raw, names: Iterable[str]) -> Any:
     """Return an object with the members that a stream omits when they are null; null stays null."""
     if bytes(raw) == b"null":
         return raw

@@ -150,7 +150,7 @@ class ChatStream:
         self._repeated.forget()
         payload = data_of(event)
         if payload is None or self.observed.is_done:
-            return self._late(payload) if self.observed.is_done else event
+            return self._meter_after_done(payload) if self.observed.is_done else event
         if payload == DONE:
             return self._end(event)
         try:
@@ -212,7 +212,7 @@ class ChatStream:
             observed.final = observed.running  # the upstream sent it unasked, and nothing followed
         return event if observed.is_done else b""
 
-    def _late(self, payload: bytes | None) -> bytes:
+    def _meter_after_done(self, payload: bytes | None) -> bytes:
         """Drop everything after `[DONE]`, but meter a usage that has not come before."""
         if self.observed.final is None and payload is not None and _USAGE in payload:
             try:
@@ -369,22 +369,22 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
         return
     try:
         if whole is choice.text:
-            said: list[Any] = [msgspec.json.decode(whole)]
+            decoded: list[Any] = [msgspec.json.decode(whole)]
         else:
-            said = [value for name, value in decode_delta(whole).items() if name != "role"]
+            decoded = [value for name, value in decode_delta(whole).items() if name != "role"]
     except UNREADABLE:
         observed.note_unread(memoryview(whole).nbytes)
         return
-    for text in _texts(said):
+    for text in _texts(decoded):
         observed.note_text(text, choice=number_of(choice.index))
 
 
-def _texts(said: list[Any]) -> list[str]:
+def _texts(decoded: list[Any]) -> list[str]:
     """Return the strings in a delta's members: content, reasoning, and the names and arguments
     of tool calls.
     """
     found: list[str] = []
-    for value in said:
+    for value in decoded:
         if isinstance(value, str):
             found.append(value)
         elif isinstance(value, list):

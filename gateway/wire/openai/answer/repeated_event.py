@@ -72,12 +72,17 @@ class RepeatedEvent:
         if not self._tries_left:
             return
         self._tries_left -= 1
-        said = _DELTA.fullmatch(delta)
-        if said is None or b"\\" in event or event.count(_NAME) != 1 or rewritten.count(_NAME) != 1:
+        delta_match = _DELTA.fullmatch(delta)
+        if (
+            delta_match is None
+            or b"\\" in event
+            or event.count(_NAME) != 1
+            or rewritten.count(_NAME) != 1
+        ):
             return
-        place = _text_place(event, delta, said)
-        new_place = _text_place(rewritten, delta, said)
-        after = event[place + len(said[1]) :]
+        place = _text_place(event, delta, delta_match)
+        new_place = _text_place(rewritten, delta, delta_match)
+        after = event[place + len(delta_match[1]) :]
         if usage:
             end = _USAGE + usage + _END
             if not after.endswith(end):
@@ -87,7 +92,7 @@ class RepeatedEvent:
             self._between, self._tail = b"", after
         self._has_usage = bool(usage)
         self._head, self._new_head = event[:place], rewritten[:new_place]
-        self._new_tail = rewritten[new_place + len(said[1]) :]
+        self._new_tail = rewritten[new_place + len(delta_match[1]) :]
         self._is_known = True
 
     def match(self, event: bytes) -> Repetition | None:
@@ -111,16 +116,16 @@ class RepeatedEvent:
             return None
         text = event[start:end]
         try:
-            said = text.decode()
+            decoded_text = text.decode()
         except UnicodeDecodeError:
             return None
         self._tries_left = MAX_TRIES
-        return Repetition(said, usage, self._new_head + text + self._new_tail)
+        return Repetition(decoded_text, usage, self._new_head + text + self._new_tail)
 
 
-def _text_place(event: bytes, delta: bytes, said: re.Match[bytes]) -> int:
+def _text_place(event: bytes, delta: bytes, delta_match: re.Match[bytes]) -> int:
     """Return the position of the only delta's text.
 
     The event contains no backslash, so each name is written without escapes.
     """
-    return event.index(delta, event.index(_NAME)) + said.start(1)
+    return event.index(delta, event.index(_NAME)) + delta_match.start(1)

@@ -100,7 +100,7 @@ _WORDY_ENDS = (
 )
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
 _SEALED = frozenset({"reasoning", "compaction"})  # their content is read back by the provider
-_SAID = ("role", "content")
+_MESSAGE_MEMBERS = ("role", "content")
 _PARTS = frozenset(
     {"content", "input", "messages", "output", "parts", "prompt"}
 )  # members that contain items and their parts
@@ -206,7 +206,10 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
             kind == "image_generation_call" and not item.get("result")
         )
     if is_kept or (
-        not kind and key == "input" == top and "id" in item and item.keys().isdisjoint(_SAID)
+        not kind
+        and key == "input" == top
+        and "id" in item
+        and item.keys().isdisjoint(_MESSAGE_MEMBERS)
     ):
         needs.leave("stored_state", f"{top}: item_reference")
 

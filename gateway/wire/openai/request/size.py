@@ -175,9 +175,9 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
         try:
             tokens = _decode_count(raw) or 0
         except msgspec.DecodeError as broken:
-            said = str(broken).replace("`", "")
+            reason = str(broken).replace("`", "")
             raise InvalidRequest(
-                f"'{name}' has the wrong type: {said}. Nothing was sent.", param=name
+                f"'{name}' has the wrong type: {reason}. Nothing was sent.", param=name
             ) from None
         if tokens < 0:
             raise InvalidRequest(

@@ -16,14 +16,14 @@ from tests.gateway_process import Gateway
 
 def test_readiness_names_no_team_key_path_or_address(red_and_blue: Gateway) -> None:
     """Its content is useless to an attacker, who cannot fill a journal anyway."""
-    told = httpx2.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
-    assert told.status_code == 200
-    assert {check["check"] for check in told.json()["checks"]} >= {"journal", "writer"}
+    answer = httpx2.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
+    assert answer.status_code == 200
+    assert {check["check"] for check in answer.json()["checks"]} >= {"journal", "writer"}
     database = urlsplit(red_and_blue.database_url)
     secrets = [
         *red_and_blue.keys.values(),
         *(key.split("_")[1] for key in red_and_blue.keys.values()),
     ]
     for word in ("red", "blue", "vllm", str(red_and_blue.home), database.path.strip("/"), *secrets):
-        assert f'"{word}"' not in told.text
-        assert f" {word}" not in told.text
+        assert f'"{word}"' not in answer.text
+        assert f" {word}" not in answer.text

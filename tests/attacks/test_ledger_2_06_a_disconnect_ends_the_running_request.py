@@ -14,7 +14,7 @@ from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.memory_transport import Line
 
 
-async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None:
+async def test_a_disconnect_with_queued_requests_ends_only_the_running_one() -> None:
     """The requests behind it never begin, so they need no notification."""
     app = Held()
     line = Line(app)
@@ -23,7 +23,7 @@ async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None
     assert app.begun == [b"0"]
     line.hang_up()
     await line.settle()
-    assert (app.told, app.begun) == ([b"0"], [b"0"])
+    assert (app.disconnected, app.begun) == ([b"0"], [b"0"])
 
 
 def test_a_pipelining_caller_that_leaves_is_booked_as_gone(

@@ -101,7 +101,9 @@ class Picky(FakeLeases):
         return super().exchange(journal_id, asks)
 
 
-async def test_a_refused_question_is_dropped_and_told(database: Database) -> None:
+async def test_a_refused_question_is_dropped_and_its_waiters_get_an_error(
+    database: Database,
+) -> None:
     """Its waiting requests get a clear error at once; other slice requests of the same exchange
     are answered.
     """

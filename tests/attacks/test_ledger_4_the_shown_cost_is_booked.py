@@ -21,15 +21,15 @@ LATE_TIER = b'data: {"model":"m-1","choices":[],"service_tier":"batch"}\n\n'
 WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
-async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
+async def test_the_cost_shown_to_the_caller_is_booked() -> None:
     """A tier that is named after the usage has no price. The caller has already seen a cost, and
     its receipt must match.
     """
     on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, LATE_TIER, DONE]))
     sent = await rest_of(await on.answer(body(stream=True, **WITH_USAGE)))
-    told = json.loads(sent.split(b"\n\n")[1].removeprefix(b"data: "))["usage"]["cost_usd"]
+    shown_cost = json.loads(sent.split(b"\n\n")[1].removeprefix(b"data: "))["usage"]["cost_usd"]
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 14_000)
-    assert plain_usd(14_000) == f"{told:.6f}"
+    assert plain_usd(14_000) == f"{shown_cost:.6f}"
 
 
 @pytest.mark.parametrize("options", [WITH_USAGE, {}])
