@@ -43,16 +43,9 @@ from gateway.reports.questions.residency import (
     residency_month,
 )
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
+from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact
 from gateway.reports.receipts.messages import ReceiptVerdict
-from gateway.reports.receipts.receipt import (
-    AttemptReceipt,
-    BookedAdjustment,
-    PriceFact,
-    Receipt,
-    arithmetic,
-    receipt,
-    receipt_of_events,
-)
+from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, receipt_of_events
 from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.sources.connection import Reader

@@ -19,7 +19,8 @@ from gateway.domain.money import plain_usd
 from gateway.domain.pricing.pricing import Line
 from gateway.reports.plain import plain_decimal
 from gateway.reports.questions.usage_me import OwnUsage
-from gateway.reports.receipts.receipt import AttemptReceipt, Receipt, arithmetic
+from gateway.reports.receipts.attempt import AttemptReceipt
+from gateway.reports.receipts.receipt import Receipt, arithmetic
 from gateway.reports.report import Cell, ColumnKind, Export, Report
 
 # Spreadsheets read these as the start of a formula: a team called `=HYPERLINK(...)` must stay a

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.domain.routing.prediction_messages import arithmetic, missed
-from gateway.reports.report import Dataset
-
-if TYPE_CHECKING:
-    from gateway.reports.receipts.receipt import AttemptReceipt
 
 # By usage source; the reference (docs/reference/outcomes.md) explains each at more length.
 USAGE_WORDS = {
@@ -96,38 +92,3 @@ def verdicts(decision: Mapping[str, Any]) -> tuple[ReceiptVerdict, ...]:
 def _expectation(one: Mapping[str, Any] | None, bounds: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the predictions for a deployment, and the bounds that it would have missed."""
     return () if one is None else (*missed(one, bounds), arithmetic(one))
-
-
-def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ...]:
-    """Return the notes on these attempts."""
-    found = ["Demo data: generated, not real spend."] if dataset is Dataset.DEMO else []
-    if any(attempt.total_usd is None for attempt in attempts):
-        found.append(
-            "The cost of an attempt is unknown: it is not in the total; the amount held is the "
-            "most it can be."
-        )
-    if any(attempt.event.usage_source in ("derived", "estimated") for attempt in attempts):
-        found.append(
-            "Usage of an attempt is derived: the gateway's own count or a running figure, not "
-            "the provider's final figure."
-        )
-    if any(attempt.event.is_suspect for attempt in attempts):
-        found.append(
-            "The upstream's usage of an attempt contradicts itself or its price and was not "
-            "charged as sent."
-        )
-    if any(attempt.event.is_stand_in_price for attempt in attempts):
-        found.append("An attempt is charged at a stand-in price: the model has no own price.")
-    if any(attempt.adjustments for attempt in attempts):
-        found.append(
-            "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "
-            "does not."
-        )
-    if any(attempt.event.is_self_hosted for attempt in attempts):
-        found.append(
-            "A self-hosted attempt is priced at standard cost; idle GPU time is not in it."
-        )
-    return (
-        *found,
-        "Money in USD, each line rounded once, half-even, to the nano-dollar; times in UTC.",
-    )

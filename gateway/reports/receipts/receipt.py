@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,181 +12,14 @@ from sqlalchemy import select
 
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.money import EXACT, plain_usd, usd_from_nusd
+from gateway.domain.money import EXACT, plain_usd
 from gateway.domain.pricing.pricing import Line
-from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.plain import plain_decimal
-from gateway.reports.receipts.messages import (
-    ReceiptVerdict,
-    cost_words,
-    notes,
-    price_words,
-    usage_words,
-    verdicts,
-)
+from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact, known_sum
 from gateway.reports.report import Dataset
-from gateway.reports.sources.booked_event import COUNTS, BookedEvent, from_row, to_be_booked
+from gateway.reports.sources.booked_event import BookedEvent, from_row, to_be_booked
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import EVENTS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookedAdjustment:
-    """A signed correction of an attempt, booked after it. The event itself is never changed.
-
-    `settles`: the cost was unknown, and this correction releases its hold.
-    """
-
-    amount_usd: Decimal
-    kind: str
-    reason: str
-    author: str
-    settles: bool
-    posted_period: str
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceFact:
-    """The source of a price and its date in the price book. Neither ever changes."""
-
-    source: str
-    recorded_at: datetime | None = None
-
-
-# Members of a receipt's document that are members of the event, in the order of the document.
-_PLACE = (
-    "attempt",
-    "started_at",
-    "route",
-    "deployment",
-    "provider",
-    "model",
-    "region",
-    "is_self_hosted",
-    "outcome",
-    "http_status",
-    "streamed",
-    "finish_reason",
-    "service_tier",
-)
-_TIMES = (
-    "ttft_s",
-    "tpot_s",
-    "duration_s",
-    "overhead_s",
-    "queue_s",
-    "max_gap_s",
-    "engine_queue_s",
-    "degraded",
-    "upstream_request_id",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReceipt:
-    """One attempt: its event, the source of its price if known, and its adjustments.
-
-    The `_obtained` members name the source of a figure in words.
-    """
-
-    event: UsageEvent
-    price: PriceFact | None
-    adjustments: tuple[BookedAdjustment, ...]
-
-    @property
-    def usage_obtained(self) -> str:
-        """Return the source of the usage."""
-        has_reported = self.event.reported is not None
-        return usage_words(self.event.usage_source, has_reported=has_reported)
-
-    @property
-    def other_usage(self) -> Mapping[str, int]:
-        """Return the counts that few upstreams report: audio, images, tool calls."""
-        return _counts(self.event.usage, besides=COUNTS)
-
-    @property
-    def reported(self) -> Mapping[str, int] | None:
-        """Return the upstream's usage, if another usage was charged."""
-        return None if self.event.reported is None else _counts(self.event.reported)
-
-    @property
-    def price_obtained(self) -> str | None:
-        """Return the source of the price; None if it is unknown."""
-        if self.price is None:
-            return None
-        source, recorded_at = self.price.source, self.price.recorded_at
-        return price_words(source, recorded_at, is_stand_in=self.event.is_stand_in_price)
-
-    @property
-    def cost_usd(self) -> Decimal | None:
-        """Return the cost when the attempt ended; None if unknown."""
-        return None if self.event.cost_nusd is None else usd_from_nusd(self.event.cost_nusd)
-
-    @property
-    def cost_obtained(self) -> str:
-        """Return the source of the cost."""
-        return cost_words(
-            is_known=self.cost_usd is not None,
-            has_lines=bool(self.event.lines),
-            is_settled=self._is_settled,
-        )
-
-    @property
-    def held_usd(self) -> Decimal | None:
-        """Return the upper bound of an unknown cost."""
-        return None if self.event.held_nusd is None else usd_from_nusd(self.event.held_nusd)
-
-    @property
-    def total_usd(self) -> Decimal | None:
-        """Return the cost with all adjustments; None while it is unknown."""
-        if self.cost_usd is None and not self._is_settled:
-            return None
-        return _sum((self.cost_usd, *(one.amount_usd for one in self.adjustments)))
-
-    @property
-    def verdicts(self) -> tuple[ReceiptVerdict, ...]:
-        """Return the stored decision in words."""
-        return verdicts(self.event.decision)
-
-    @property
-    def degraded_because(self) -> str | None:
-        """Return why the attempt was degraded; None if it was not."""
-        return degraded(self.event.decision)
-
-    @property
-    def _is_settled(self) -> bool:
-        return any(one.settles for one in self.adjustments)
-
-    def members(self) -> dict[str, object]:
-        """Return the members of its document, in their order."""
-        event, price = self.event, self.price
-        return {
-            **{name: getattr(event, name) for name in _PLACE},
-            **{name: getattr(event.usage, name) for name in COUNTS},
-            "usage_source": event.usage_source,
-            "usage_obtained": self.usage_obtained,
-            "other_usage": self.other_usage,
-            "reported": self.reported,
-            "is_suspect": event.is_suspect,
-            "price_id": event.price_id,
-            "price_source": None if price is None else price.source,
-            "price_recorded_at": None if price is None else price.recorded_at,
-            "price_obtained": self.price_obtained,
-            "is_stand_in_price": event.is_stand_in_price,
-            "lines": event.lines,
-            "cost_usd": self.cost_usd,
-            "cost_obtained": self.cost_obtained,
-            "held_usd": self.held_usd,
-            "adjustments": self.adjustments,
-            "total_usd": self.total_usd,
-            **{name: getattr(event, name) for name in _TIMES},
-            "objective": event.decision.get("objective"),
-            "rule": event.decision.get("rule"),
-            "degraded_because": self.degraded_because,
-            "verdicts": self.verdicts,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,21 +169,14 @@ def _receipt(
         posted_period=_month(booked[0].posted_period),
         client_request_id=first.client_request_id,
         attempts=attempts,
-        cost_usd=_sum(attempt.cost_usd for attempt in attempts),
-        total_usd=_sum(attempt.total_usd for attempt in attempts),
+        cost_usd=known_sum(attempt.cost_usd for attempt in attempts),
+        total_usd=known_sum(attempt.total_usd for attempt in attempts),
         held_usd=sum(
             (a.held_usd for a in attempts if a.total_usd is None and a.held_usd is not None),
             Decimal(0),
         ),
-        notes=notes(attempts, dataset),
+        notes=_notes(attempts, dataset),
     )
-
-
-def _counts(usage: TokenUsage, *, besides: Container[str] = ()) -> dict[str, int]:
-    """Return the reported counts; an unreported one is left out."""
-    names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
-    found = ((name, getattr(usage, name)) for name in names)
-    return {name: count for name, count in found if count is not None}
 
 
 def _adjustment(row: Row) -> BookedAdjustment:
@@ -369,7 +195,36 @@ def _month(first_day: date) -> str:
     return f"{first_day:%Y-%m}"
 
 
-def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    """Return the sum of the known amounts, None if none is known: unknown is never 0."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known, Decimal(0)) if known else None
+def _notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ...]:
+    """Return the notes on these attempts."""
+    found = ["Demo data: generated, not real spend."] if dataset is Dataset.DEMO else []
+    if any(attempt.total_usd is None for attempt in attempts):
+        found.append(
+            "The cost of an attempt is unknown: it is not in the total; the amount held is the "
+            "most it can be."
+        )
+    if any(attempt.event.usage_source in ("derived", "estimated") for attempt in attempts):
+        found.append(
+            "Usage of an attempt is derived: the gateway's own count or a running figure, not "
+            "the provider's final figure."
+        )
+    if any(attempt.event.is_suspect for attempt in attempts):
+        found.append(
+            "The upstream's usage of an attempt contradicts itself or its price and was not "
+            "charged as sent."
+        )
+    if any(attempt.event.is_stand_in_price for attempt in attempts):
+        found.append("An attempt is charged at a stand-in price: the model has no own price.")
+    if any(attempt.adjustments for attempt in attempts):
+        found.append(
+            "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "
+            "does not."
+        )
+    if any(attempt.event.is_self_hosted for attempt in attempts):
+        found.append(
+            "A self-hosted attempt is priced at standard cost; idle GPU time is not in it."
+        )
+    return (
+        *found,
+        "Money in USD, each line rounded once, half-even, to the nano-dollar; times in UTC.",
+    )

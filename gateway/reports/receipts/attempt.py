@@ -1,0 +1,192 @@
+"""One attempt of a receipt: its event, its price, its adjustments, and how they were obtained."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.money import usd_from_nusd
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.routing.prediction_messages import degraded
+from gateway.reports.receipts.messages import (
+    ReceiptVerdict,
+    cost_words,
+    price_words,
+    usage_words,
+    verdicts,
+)
+from gateway.reports.sources.booked_event import COUNTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookedAdjustment:
+    """A signed correction of an attempt, booked after it. The event itself is never changed.
+
+    `settles`: the cost was unknown, and this correction releases its hold.
+    """
+
+    amount_usd: Decimal
+    kind: str
+    reason: str
+    author: str
+    settles: bool
+    posted_period: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceFact:
+    """The source of a price and its date in the price book. Neither ever changes."""
+
+    source: str
+    recorded_at: datetime | None = None
+
+
+# Members of a receipt's document that are members of the event, in the order of the document.
+_PLACE = (
+    "attempt",
+    "started_at",
+    "route",
+    "deployment",
+    "provider",
+    "model",
+    "region",
+    "is_self_hosted",
+    "outcome",
+    "http_status",
+    "streamed",
+    "finish_reason",
+    "service_tier",
+)
+_TIMES = (
+    "ttft_s",
+    "tpot_s",
+    "duration_s",
+    "overhead_s",
+    "queue_s",
+    "max_gap_s",
+    "engine_queue_s",
+    "degraded",
+    "upstream_request_id",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReceipt:
+    """One attempt: its event, the source of its price if known, and its adjustments.
+
+    The `_obtained` members name the source of a figure in words.
+    """
+
+    event: UsageEvent
+    price: PriceFact | None
+    adjustments: tuple[BookedAdjustment, ...]
+
+    @property
+    def usage_obtained(self) -> str:
+        """Return the source of the usage."""
+        has_reported = self.event.reported is not None
+        return usage_words(self.event.usage_source, has_reported=has_reported)
+
+    @property
+    def other_usage(self) -> Mapping[str, int]:
+        """Return the counts that few upstreams report: audio, images, tool calls."""
+        return _counts(self.event.usage, besides=COUNTS)
+
+    @property
+    def reported(self) -> Mapping[str, int] | None:
+        """Return the upstream's usage, if another usage was charged."""
+        return None if self.event.reported is None else _counts(self.event.reported)
+
+    @property
+    def price_obtained(self) -> str | None:
+        """Return the source of the price; None if it is unknown."""
+        if self.price is None:
+            return None
+        source, recorded_at = self.price.source, self.price.recorded_at
+        return price_words(source, recorded_at, is_stand_in=self.event.is_stand_in_price)
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """Return the cost when the attempt ended; None if unknown."""
+        return None if self.event.cost_nusd is None else usd_from_nusd(self.event.cost_nusd)
+
+    @property
+    def cost_obtained(self) -> str:
+        """Return the source of the cost."""
+        return cost_words(
+            is_known=self.cost_usd is not None,
+            has_lines=bool(self.event.lines),
+            is_settled=self._is_settled,
+        )
+
+    @property
+    def held_usd(self) -> Decimal | None:
+        """Return the upper bound of an unknown cost."""
+        return None if self.event.held_nusd is None else usd_from_nusd(self.event.held_nusd)
+
+    @property
+    def total_usd(self) -> Decimal | None:
+        """Return the cost with all adjustments; None while it is unknown."""
+        if self.cost_usd is None and not self._is_settled:
+            return None
+        return known_sum((self.cost_usd, *(one.amount_usd for one in self.adjustments)))
+
+    @property
+    def verdicts(self) -> tuple[ReceiptVerdict, ...]:
+        """Return the stored decision in words."""
+        return verdicts(self.event.decision)
+
+    @property
+    def degraded_because(self) -> str | None:
+        """Return why the attempt was degraded; None if it was not."""
+        return degraded(self.event.decision)
+
+    @property
+    def _is_settled(self) -> bool:
+        return any(one.settles for one in self.adjustments)
+
+    def members(self) -> dict[str, object]:
+        """Return the members of its document, in their order."""
+        event, price = self.event, self.price
+        return {
+            **{name: getattr(event, name) for name in _PLACE},
+            **{name: getattr(event.usage, name) for name in COUNTS},
+            "usage_source": event.usage_source,
+            "usage_obtained": self.usage_obtained,
+            "other_usage": self.other_usage,
+            "reported": self.reported,
+            "is_suspect": event.is_suspect,
+            "price_id": event.price_id,
+            "price_source": None if price is None else price.source,
+            "price_recorded_at": None if price is None else price.recorded_at,
+            "price_obtained": self.price_obtained,
+            "is_stand_in_price": event.is_stand_in_price,
+            "lines": event.lines,
+            "cost_usd": self.cost_usd,
+            "cost_obtained": self.cost_obtained,
+            "held_usd": self.held_usd,
+            "adjustments": self.adjustments,
+            "total_usd": self.total_usd,
+            **{name: getattr(event, name) for name in _TIMES},
+            "objective": event.decision.get("objective"),
+            "rule": event.decision.get("rule"),
+            "degraded_because": self.degraded_because,
+            "verdicts": self.verdicts,
+        }
+
+
+def _counts(usage: TokenUsage, *, besides: Container[str] = ()) -> dict[str, int]:
+    """Return the reported counts; an unreported one is left out."""
+    names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
+    found = ((name, getattr(usage, name)) for name in names)
+    return {name: count for name, count in found if count is not None}
+
+
+def known_sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Return the sum of the known amounts, None if none is known: unknown is never 0."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if known else None
