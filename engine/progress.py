@@ -1,7 +1,7 @@
 """Progress of a long command, for people or for the program that called it.
 
-Text goes to standard output as one changing line on a terminal and as a few plain lines elsewhere.
-JSON is one object per line: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
+Text is a few plain lines on standard output. JSON is one object per line, and `tollgate up` draws a
+moving line from it: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
 "left_s"}`; unknown values are null.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
 Format = Literal["text", "json"]
-QUIET_LINE_EVERY_S = 10.0
-"""Pace of the text lines if the output is a file, not a terminal."""
+LINE_EVERY_S = 10.0  # pace of the text lines of one step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +26,6 @@ class StageProgress:
     clock: Callable[[], float] = time.monotonic
     _start_s: float = field(init=False)
     _last_line_s: float = field(init=False, default=float("-inf"))
-    _is_line_open: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._start_s = self.clock()
@@ -50,7 +48,7 @@ class StageProgress:
         unit: str,
         left_s: float | None = None,
     ) -> None:
-        """Report a step's progress; on a terminal the line is written over."""
+        """Report a step's progress, which is text only every ten seconds."""
         self._write(
             step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True
         )
@@ -84,24 +82,10 @@ class StageProgress:
             text += f": {done:.0f} of {total:.0f} {unit}"
         if left_s is not None:
             text += f", about {duration_text(left_s)} left"
-        self._write_text(text, is_passing=is_passing)
-
-    def _write_text(self, text: str, *, is_passing: bool) -> None:
-        if self.out.isatty():
-            end = "" if is_passing else "\n"
-            print(f"\r\x1b[2K{text}", end=end, file=self.out, flush=True)
-            self._is_line_open = is_passing
-            return
-        if is_passing and self.clock() - self._last_line_s < QUIET_LINE_EVERY_S:
+        if is_passing and self.clock() - self._last_line_s < LINE_EVERY_S:
             return
         self._last_line_s = self.clock()
         print(text, file=self.out, flush=True)
-
-    def close(self) -> None:
-        """End a line that is still being written over."""
-        if self._is_line_open:
-            print(file=self.out, flush=True)
-            self._is_line_open = False
 
 
 def duration_text(duration_s: float) -> str:

@@ -21,6 +21,14 @@ from gateway.cli.terminal.progress import ProgressStep
 with ProgressStep("Working", usual_s=60):
     sys.stdin.readline()
 """
+LOADING_STEP = """
+import sys, time
+from gateway.cli.terminal.progress import ProgressStep
+with ProgressStep("Engine: vLLM in its own environment", usual_s=100) as step:
+    step.advance("fetching packages", done=0.25, left_s=90)
+    step.say("a line that stays")
+    sys.stdin.readline()
+"""
 WAIT_FOR_REAPING = """
 import json, pathlib, sys, time
 print(json.dumps({"message": "waiting", "done": None, "total": None, "left_s": None}), flush=True)
@@ -66,6 +74,66 @@ def test_a_silent_step_writes_a_line_each_ten_seconds_to_a_log() -> None:
         assert re.fullmatch(r"▸ Working: 1\d s, about \d+ s left\n", step.stdout.readline())
         step.stdin.close()
         assert step.stdout.readline().startswith("▸ Working: done in 1")
+
+
+def shown_on_a_terminal(script: str, **variables: str) -> str:
+    """Return everything that a script writes on a terminal until its step is done."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=theirs,
+    ) as step:
+        os.close(theirs)
+        shown = b""
+        while b"a line that stays" not in shown:
+            shown += os.read(ours, 4096)
+        assert step.stdin is not None
+        step.stdin.close()
+        while b"done in" not in shown:
+            shown += os.read(ours, 4096)
+    os.close(ours)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_a_narrow_terminal_keeps_the_times(columns: int) -> None:
+    """The title is known by then, and a line that wraps cannot be replaced."""
+    shown = shown_on_a_terminal(
+        LOADING_STEP, COLUMNS=str(columns), NO_COLOR="1", TERM="xterm-256color"
+    )
+    moving = [
+        frame
+        for frame in re.split(r"\r|\n|\x1b\[[?0-9]*[A-Za-z]", shown)
+        if frame.startswith(("⠋ ", "⠙ ", "⠹ "))
+    ]
+    assert moving
+    assert all(len(frame) <= columns for frame in moving)
+    assert re.search(r": 25%, \d s, about 1 min (30|29) s left", moving[-1])
+    assert ("fetching packages" in moving[-1]) == (columns == 120)
+    assert "  a line that stays\r\n" in shown
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
+    """The terminal of an editor or of a build server shows escape sequences as letters."""
+    shown = shown_on_a_terminal(LOADING_STEP, TERM="dumb")
+    assert "\x1b" not in shown
+    assert shown.startswith("▸ Engine: vLLM in its own environment: ... (about 1 min 40 s)\r\n")
+
+
+def test_a_short_step_may_stay_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Most replays of a plan take a second: a line about them would be noise in a script."""
+    with ProgressStep("Replaying", quiet_s=60) as step:
+        step.advance("1,000 requests", done=0.5)
+    assert capsys.readouterr().out == ""
+    with ProgressStep("Replaying", quiet_s=1e-9) as step:
+        step.advance("1,000 requests", done=0.5)
+    assert re.fullmatch(
+        r"▸ Replaying: \.\.\.\n▸ Replaying: done in 0\.\d s\n", capsys.readouterr().out
+    )
 
 
 def test_a_child_that_is_done_is_reaped_while_another_is_followed(tmp_path: Path) -> None:

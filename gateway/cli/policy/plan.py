@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from gateway.cli.terminal.output import (
     table_text,
     write,
 )
+from gateway.cli.terminal.progress import ProgressStep
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
@@ -35,7 +35,7 @@ from gateway.services.policy.past_prices import PastPrices
 from gateway.services.policy.plan import Hurt, Plan, Surroundings
 from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
-from gateway.services.policy.replay import Replay, RouteTally, replay
+from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
 from gateway.wire.policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from gateway.reports import Reports
     from gateway.services.stores import Stores
 
-PROGRESS_AFTER_S, PROGRESS_EVERY_S = 2.0, 0.5
-BAR = 30
+QUIET_S = 2.0  # most replays take less
 WEEK = timedelta(days=7)
 ReplayOption = Annotated[
     str | None,
@@ -131,9 +130,7 @@ def make_plan(
             with reports.past(
                 since=now - _replay_period(past), until=now, dataset=dataset
             ) as source:
-                progress = PlanProgress()
-                found = replay(after, source, prices=prices, place=place, on_progress=progress)
-                progress.end()
+                found = _replayed(after, source, prices, place)
     return planned(before, after, around=around, replay=found, now=now)
 
 
@@ -160,35 +157,16 @@ def show_plan(made: Plan, say: Callable[[str], None]) -> None:
     say(made.sentence)
 
 
-class PlanProgress:
-    """A bar on standard error for steps over two seconds; without a terminal, a line now and
-    then.
-    """
-
-    def __init__(self) -> None:
-        self._began_s = self._printed_s = time.monotonic()
-
-    def __call__(self, done: float, requests: int) -> None:
-        """Show the progress, from 0 to 1."""
-        now_s = time.monotonic()
-        is_live = sys.stderr.isatty()
-        if (
-            now_s - self._began_s < PROGRESS_AFTER_S
-            or now_s - self._printed_s < PROGRESS_EVERY_S * (1 if is_live else 20)
-        ):
-            return
-        self._printed_s = now_s
-        share = min(max(done, 0.0), 1.0)
-        left_s = (now_s - self._began_s) * (1 / share - 1) if share else 0.0
-        bar = "#" * round(share * BAR)
-        line = f"[{bar:<{BAR}}] {share:4.0%} {requests:,} requests, about {left_s:.0f} s left"
-        sys.stderr.write(f"\r\x1b[2K{line}" if is_live else f"{line}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Remove the bar."""
-        if sys.stderr.isatty() and self._printed_s > self._began_s:
-            sys.stderr.write("\r\x1b[2K")
+def _replayed(after: PolicyVersion, source: PastSource, prices: PastPrices, place: Place) -> Replay:
+    """Decide past requests again, with progress on standard error beside the data."""
+    with ProgressStep("Replaying past requests", quiet_s=QUIET_S, out=sys.stderr) as step:
+        return replay(
+            after,
+            source,
+            prices=prices,
+            place=place,
+            on_progress=lambda done, requests: step.advance(f"{requests:,} requests", done=done),
+        )
 
 
 def _version(number: int, document: str, policy: Policy) -> PolicyVersion:

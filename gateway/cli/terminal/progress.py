@@ -1,47 +1,54 @@
-"""Progress of long steps: their state, share and time.
+"""Progress of long steps: their share, times and state.
 
-One moving line on a terminal, a few plain ones elsewhere.
-
-It imports only the standard library: the Makefile uses it before anything is installed.
+One moving line on a terminal, drawn by rich, and a few plain ones elsewhere.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import threading
-import time
+from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
 
-LIVE_LINE_EVERY_S = 1.0
-LIVE_LINE_AT_MOST_EVERY_S = 0.2
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
+
 PLAIN_LINE_EVERY_S = 10.0
+MOVES_PER_S = 8
+TITLE_LEAST = 4  # columns that the narrowest terminal leaves to the title
 
 
 class ProgressStep:
     """One step.
 
-    Use it as a context manager: it prints its title at once and its duration at the end.
+    Use it as a context manager: it shows its title at once and its duration at the end.
 
     In between a thread shows that it continues, even without reports. `usual_s` is the step's usual
     duration on two cores. The remaining time is computed from it until the step reports a better
-    figure.
+    figure. A step that may be short shows nothing in its first `quiet_s` seconds.
     """
 
-    def __init__(self, title: str, *, usual_s: float | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        usual_s: float | None = None,
+        quiet_s: float = 0.0,
+        out: TextIO | None = None,
+    ) -> None:
         self.title = title
-        self._is_live = sys.stdout.isatty()
-        self._began_s = self._printed_s = time.monotonic()
-        self._state = ""
-        self._left_s = usual_s
-        self._left_at_s = self._began_s
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, daemon=True, name="progress")
+        self._quiet_s = quiet_s
+        self._figures = _Figures(began_s=monotonic(), usual_s=usual_s)
+        self._out = sys.stdout if out is None else out
+        self._display: _MovingLine | _PlainLines | None = None
 
     def __enter__(self) -> ProgressStep:
-        self._line("..." if self._left_s is None else f"... (about {_words(self._left_s)})")
-        self._ticker.start()
+        if not self._quiet_s:
+            self._show()
         return self
 
     def __exit__(
@@ -50,58 +57,147 @@ class ProgressStep:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._ended.set()
-        self._ticker.join()
-        took_s = time.monotonic() - self._began_s
+        if self._display is None:
+            return
+        self._display.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             ending = "stopped after"
         else:
             ending = "failed in" if kind else "done in"
-        self._line(f"{ending} {took_s:.1f} s", is_last=True)
+        line = f"▸ {self.title}: {ending} {self._figures.passed_s:.1f} s"
+        print(line, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
         """Print a line that stays on the screen."""
-        with self._lock:
-            if self._is_live:
-                sys.stdout.write("\r\x1b[2K")
-            print(f"  {text}", flush=True)
+        assert self._display is not None
+        self._display.say(f"  {text}")
 
     def advance(self, what: str, *, done: float | None = None, left_s: float | None = None) -> None:
         """Report the progress: `done` from 0 to 1."""
-        with self._lock:
-            self._state = ("" if done is None else f"{min(done, 1):4.0%} ") + what
-            if left_s is not None:
-                self._left_s, self._left_at_s = left_s, time.monotonic()
-            self._show_if_due()
+        self._out.write("")  # the heartbeat takes a write as a sign of life
+        self._figures.note(what, done=done, left_s=left_s)
+        if self._display is None and self._figures.passed_s >= self._quiet_s:
+            self._show()
+
+    def _show(self) -> None:
+        is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+        display = _MovingLine if self._out.isatty() and not is_dumb else _PlainLines
+        self._display = display(self.title, self._figures, self._out)
+        self._display.start()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Figures:
+    """The state of a step; one thread writes it and another shows it."""
+
+    began_s: float
+    usual_s: float | None
+    _what: str = ""
+    _done: float | None = None
+    _ends_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.usual_s is not None:
+            self._ends_s = self.began_s + self.usual_s
+
+    @property
+    def passed_s(self) -> float:
+        return monotonic() - self.began_s
+
+    def note(self, what: str, *, done: float | None, left_s: float | None) -> None:
+        """Take a report. Without a usual duration the time left follows from the share."""
+        if left_s is None and self.usual_s is None and done:
+            left_s = self.passed_s * (1 / min(done, 1.0) - 1)
+        if left_s is not None:
+            self._ends_s = monotonic() + left_s
+        self._what, self._done = what, done
+
+    def times(self) -> str:
+        """Return the share and the times."""
+        now_s = monotonic()
+        parts = [] if self._done is None else [f"{min(max(self._done, 0.0), 1.0):.0%}"]
+        parts.append(_words(now_s - self.began_s))
+        if self._ends_s is not None:
+            left_s = self._ends_s - now_s
+            parts.append(f"about {_words(left_s)} left" if left_s >= 1 else "soon done")
+        return ", ".join(parts)
+
+    def state(self) -> str:
+        return f", {self._what}" if self._what else ""
+
+
+class _MovingLine:
+    """The line on a terminal, and the renderable that rich asks for it at each move.
+
+    A narrow terminal cuts the title and then the state, so that the times stay.
+    """
+
+    def __init__(self, title: str, figures: _Figures, out: TextIO) -> None:
+        self._title, self._figures, self._out = title, figures, out
+        self._live: Live | None = None
+
+    def start(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        self._spinner = Spinner("dots", style="cyan")
+        self._live = Live(
+            self,
+            console=Console(file=self._out, highlight=False),
+            refresh_per_second=MOVES_PER_S,
+            transient=True,
+            # Text of others goes above the line, if it goes to a terminal.
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+        )
+        self._live.start()
+
+    def stop(self) -> None:
+        assert self._live is not None
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        assert self._live is not None
+        self._live.console.print(text, markup=False, soft_wrap=True)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        times = self._figures.times()
+        title = Text(self._title)
+        title.truncate(
+            max(options.max_width - len(f"  : {times}…"), TITLE_LEAST), overflow="ellipsis"
+        )
+        frame = self._spinner.render(console.get_time())
+        assert isinstance(frame, Text)
+        text = f" {title}: {times}{self._figures.state()}"
+        yield Text.assemble(frame, text, no_wrap=True, overflow="ellipsis")
+
+
+class _PlainLines:
+    """Lines for a file, a pipe or a terminal that cannot move its cursor."""
+
+    def __init__(self, title: str, figures: _Figures, out: TextIO) -> None:
+        self._title, self._figures, self._out = title, figures, out
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True, name="progress")
+
+    def start(self) -> None:
+        usual_s = self._figures.usual_s
+        self.say(f"▸ {self._title}: ..." + (f" (about {_words(usual_s)})" if usual_s else ""))
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._ticker.join()
+
+    def say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
 
     def _tick(self) -> None:
-        while not self._ended.wait(LIVE_LINE_EVERY_S):
-            with self._lock:
-                self._show_if_due()
-
-    def _show_if_due(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._printed_s < (
-            LIVE_LINE_AT_MOST_EVERY_S if self._is_live else PLAIN_LINE_EVERY_S
-        ):
-            return
-        self._printed_s = now_s
-        parts = [_words(now_s - self._began_s)]
-        if self._left_s is not None:
-            left_s = self._left_s - (now_s - self._left_at_s)
-            parts.append(f"about {_words(left_s)} left" if left_s >= 1 else "soon done")
-        # The times come first: a narrow terminal cuts off the end of the line.
-        self._line(", ".join(parts + ([self._state] if self._state else [])))
-
-    def _line(self, text: str, *, is_last: bool = False) -> None:
-        if self._is_live:
-            width = shutil.get_terminal_size().columns - 1
-            sys.stdout.write(
-                f"\r\x1b[2K{f'▸ {self.title}: {text}'[:width]}{chr(10) if is_last else ''}"
-            )
-            sys.stdout.flush()
-        else:
-            print(f"▸ {self.title}: {text}", flush=True)
+        while not self._ended.wait(PLAIN_LINE_EVERY_S):
+            self.say(f"▸ {self._title}: {self._figures.times()}{self._figures.state()}")
 
 
 def _words(duration_s: float) -> str:
