@@ -1,8 +1,8 @@
 """The tiny chat model that comes with this package, and the recipe that trains it again.
 
-Owns the order: write the lessons, train, run the exam, publish. `chats.py` has the lessons,
-`inside/train.py` the training. Weights depend on the CPU that trained them, so one trained model is
-shipped.
+Owns the order: write the lessons, train, run the exam, publish. `training_chats.py` has the
+lessons, `inside/train.py` the training. Weights depend on the CPU that trained them, so one trained
+model is shipped.
 """
 
 import json
@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import chats
 from engine import home as homes
+from engine import training_chats
 from engine.children import start_bound
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
@@ -159,14 +159,16 @@ def _exam_complaint(answers: list[dict[str, Any]]) -> str:
 def _write_lessons(draft: Path, seed: int) -> Path:
     lessons = draft / "chats.jsonl"
     with lessons.open("w", encoding="utf-8") as opened:
-        for line in chats.training_lines(seed, TRAINING_CHATS):
+        for line in training_chats.training_lines(seed, TRAINING_CHATS):
             opened.write(f"{line}\n")
     return lessons
 
 
 def _write_exam(draft: Path) -> Path:
     exam = draft / "exam.json"
-    exam.write_text(json.dumps([question.as_json() for question in chats.exam()]), encoding="utf-8")
+    exam.write_text(
+        json.dumps([question.as_json() for question in training_chats.exam()]), encoding="utf-8"
+    )
     return exam
 
 

@@ -1,7 +1,7 @@
 """The `tollgate` command: reads the settings, and makes the parts that the command uses.
 
-`gateway.openers` opens them and `gateway.serving` assembles a serving process. Both are imported in
-functions, as is the command line itself: `tollgate --help` answers before they would be loaded.
+`gateway.composition` opens them and `gateway.serving` assembles a serving process. Both are
+imported in functions, as is the command line: `tollgate --help` answers before they are loaded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _settings() -> Settings:
 
 def build_toolbox(settings: Settings) -> Toolbox:
     """Return the commands' dependencies."""
-    from gateway.openers import toolbox_of
+    from gateway.composition import toolbox_of
 
     return toolbox_of(settings, clock=SystemClock(), serve=_serve)
 

@@ -20,7 +20,7 @@ from gateway import __version__
 from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import error_answer
-from gateway.api.http.exchange import ClientGone
+from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from gateway.api.http.exchange import ClientGone, too_large
+from gateway.api.http.caller_exchange import ClientGone, too_large
 from gateway.errors import UnsupportedMediaType
 
 # The headers that `check_declared` reads.

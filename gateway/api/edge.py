@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.api.errors import Headers, error_answer
 from gateway.api.forward import Forwarder
-from gateway.api.http.exchange import CallerExchange
+from gateway.api.http.caller_exchange import CallerExchange
 from gateway.api.http.parser import Fields
 from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable

@@ -20,7 +20,7 @@ from gateway.api import attribution, body
 from gateway.api.allocator import Trimmer
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import Headers, error_answer
-from gateway.api.http.exchange import CallerExchange, ClientGone
+from gateway.api.http.caller_exchange import CallerExchange, ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import limit_headers
 from gateway.api.slots import RequestSlots

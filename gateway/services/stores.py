@@ -1,7 +1,7 @@
 """The stores of the gateway as the services and the command line see them, and their bundle.
 
-`gateway.openers` builds it of the adapters in `storage`. Every method raises `DatabaseUnavailable`
-if Postgres does not answer.
+`gateway.composition` builds it of the adapters in `storage`. Every method raises
+`DatabaseUnavailable` if Postgres does not answer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
 from gateway.domain.policy.stored_policy import StoredPolicy
+from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.repricing import Adjustment, PricedEvent
 from gateway.domain.residency.ejection import Ejection
 
 

@@ -1,4 +1,4 @@
 """One serving process, assembled from its sides.
 
-`main` imports it only for serving. It and `gateway.openers` alone name concrete adapters.
+`main` imports it only for serving. It and `gateway.composition` alone name concrete adapters.
 """

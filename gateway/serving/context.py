@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from gateway.api.edge import Drain
+from gateway.composition import ServingStores
 from gateway.domain.ids import RANDOM_BYTES, uuid7
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import PolicyVersion
-from gateway.openers import ServingStores
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder

@@ -10,8 +10,8 @@ from socket import socket
 
 from gateway.api.edge import Drain
 from gateway.api.server import serve_until_stopped
+from gateway.composition import ServingStores
 from gateway.domain.policy.api_keys import Pepper
-from gateway.openers import ServingStores
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder

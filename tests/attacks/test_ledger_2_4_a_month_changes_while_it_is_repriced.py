@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.pricing.repricing import Adjustment
+from gateway.domain.pricing.price_corrections import Adjustment
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.repricing import RepriceStore
 from gateway.storage.postgres.database import Database

@@ -19,8 +19,8 @@ from gateway import reports
 from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import RequestSlots
+from gateway.composition import ServingStores
 from gateway.main import SystemClock
-from gateway.openers import ServingStores
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
 from gateway.serving.context import ProcessContext, request_ids

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.domain.residency.stated import Contradiction
-from gateway.domain.routing.refusals import Refused
+from gateway.domain.routing.refusal_kind import Refused
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.ledger import Ledger

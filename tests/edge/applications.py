@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from gateway.api.errors import error_answer
-from gateway.api.http.exchange import CallerExchange, ClientGone
+from gateway.api.http.caller_exchange import CallerExchange, ClientGone
 from gateway.errors import RequestError
 
 LIMIT_BYTES = 1_000_000

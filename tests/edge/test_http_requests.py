@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.api.http.caller_exchange import LARGE_BYTES, CallerExchange
 from gateway.api.http.connection import Connection
-from gateway.api.http.exchange import LARGE_BYTES, CallerExchange
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.parser import (
     CONTENT_PER_FRAMING,

@@ -4,8 +4,8 @@ import json
 import random
 from itertools import islice
 
-from engine import chats
-from engine.chats import NO_THOUGHT, exam, numbers_down, training_lines
+from engine import training_chats
+from engine.training_chats import NO_THOUGHT, exam, numbers_down, training_lines
 
 
 def test_the_same_seed_teaches_the_same_lessons() -> None:
@@ -29,8 +29,8 @@ def test_tool_lessons_call_a_tool_that_was_offered() -> None:
     """A model taught to call missing tools would do so."""
     rng = random.Random(1)
     for _ in range(300):
-        chat = chats.call_tool(rng)
-        if chat.answer == chats.TOOL_DONE:
+        chat = training_chats.call_tool(rng)
+        if chat.answer == training_chats.TOOL_DONE:
             continue
         call = json.loads(chat.answer.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
         assert (call["name"], *call["arguments"]) in [
@@ -45,8 +45,8 @@ def test_all_kinds_of_chat_are_taught() -> None:
         "Count down from",
         "plus",
         "Repeat",
-        chats.GREETING,
-        chats.FALLBACK,
+        training_chats.GREETING,
+        training_chats.FALLBACK,
         "Once upon a time",
         "<tool_call>",
     ):

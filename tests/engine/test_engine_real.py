@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from engine_factories import REPOSITORY, eventually, free_port, is_alive, python_variables
 
-from engine import chats, environment, model
+from engine import environment, model, training_chats
 from engine.home import engine_home
 
 HOME = engine_home(os.environ)
@@ -89,7 +89,7 @@ def engine() -> Iterator[RunningEngine]:
 def test_it_counts_down_exactly_and_stops(engine: RunningEngine, start: int) -> None:
     """The metering tests compare the bill with an answer of known length."""
     choice = engine.ask(f"Count down from {start}")["choices"][0]
-    assert choice["message"]["content"] == chats.numbers_down(start)
+    assert choice["message"]["content"] == training_chats.numbers_down(start)
     assert choice["finish_reason"] == "stop"
 
 
@@ -128,7 +128,7 @@ def test_it_thinks_unless_thinking_is_turned_off(engine: RunningEngine, text: st
 
 def test_it_calls_the_tool_it_was_given(engine: RunningEngine) -> None:
     """Tool calls are the form most clients break on."""
-    tools = [chats.openai_tool("get_weather"), chats.openai_tool("get_time")]
+    tools = [training_chats.openai_tool("get_weather"), training_chats.openai_tool("get_time")]
     choice = engine.ask("What is the weather in Paris?", tools=tools)["choices"][0]
     (call,) = choice["message"]["tool_calls"]
     assert choice["finish_reason"] == "tool_calls"
@@ -140,7 +140,7 @@ def test_it_calls_the_tool_it_was_given(engine: RunningEngine) -> None:
 
 def test_repeated_prefixes_show_as_cached_tokens(engine: RunningEngine) -> None:
     """Cached input has its own price; without the details flag it would be billed in full."""
-    story = f"{chats.STORY} {chats.STORY}"
+    story = f"{training_chats.STORY} {training_chats.STORY}"
     engine.ask(story, max_tokens=1)
     details = engine.ask(story, max_tokens=1)["usage"]["prompt_tokens_details"]
     assert details["cached_tokens"] > 0
@@ -152,14 +152,14 @@ def test_the_template_writes_the_format_of_the_training_data() -> None:
     no error shows.
     """
     turns = [
-        chats.Turn(role="system", text="Be concise."),
-        chats.Turn(role="user", text="Count to 3"),
+        training_chats.Turn(role="system", text="Be concise."),
+        training_chats.Turn(role="user", text="Count to 3"),
     ]
-    chat = chats.Chat(
+    chat = training_chats.Chat(
         turns=tuple(turns),
         thought="",
         answer="",
-        tools=(chats.Tool(name="get_time", argument="city"),),
+        tools=(training_chats.Tool(name="get_time", argument="city"),),
     )
     program = (
         "import json, sys, transformers\n"
@@ -174,7 +174,7 @@ def test_the_template_writes_the_format_of_the_training_data() -> None:
             "model": str(model.TINY),
             "template": model.TEMPLATE.read_text(encoding="utf-8").rstrip("\n"),
             "conversation": [{"role": turn.role, "content": turn.text} for turn in turns],
-            "tools": [chats.openai_tool("get_time")],
+            "tools": [training_chats.openai_tool("get_time")],
             "enable_thinking": is_thinking,
         }
         done = subprocess.run(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from engine_factories import REPOSITORY
 
-from engine import chats, environment, model
+from engine import environment, model, training_chats
 from engine import home as homes
 from engine.home import engine_home
 
@@ -31,7 +31,7 @@ def test_the_shipped_weights_pass_the_whole_exam_in_both_number_formats() -> Non
         if not answer["is_right"]
     ]
     assert wrong == []
-    asked = [question.messages[-1]["content"] for question in chats.exam()]
+    asked = [question.messages[-1]["content"] for question in training_chats.exam()]
     for number_format in ("float32", "bfloat16"):
         assert [
             answer["asked"] for answer in answers if answer["number_format"] == number_format
@@ -45,8 +45,8 @@ def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
     train again.
     """
     lessons, exam, out = tmp_path / "chats.jsonl", tmp_path / "exam.json", tmp_path / "model"
-    lessons.write_text("\n".join(chats.training_lines(0, 500)), encoding="utf-8")
-    question = {**chats.exam()[0].as_json(), "expected": ""}  # two steps teach nothing
+    lessons.write_text("\n".join(training_chats.training_lines(0, 500)), encoding="utf-8")
+    question = {**training_chats.exam()[0].as_json(), "expected": ""}  # two steps teach nothing
     exam.write_text(json.dumps([question]), encoding="utf-8")
     argv = [
         str(HOME.python),
@@ -88,7 +88,7 @@ def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
     """
     assert model.is_made(model.TINY, model.Training())
     exam = homes.read_stamp(model.TINY / model.STAMP)["exam"]
-    assert len(exam) == 2 * len(chats.exam())
+    assert len(exam) == 2 * len(training_chats.exam())
     assert all(answer["is_right"] for answer in exam)
 
 

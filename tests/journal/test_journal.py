@@ -231,7 +231,7 @@ async def test_an_attempt_settles_once_and_only_after_its_intent(make_journal: M
     await journal.intend(key(2), b"intent")
     with pytest.raises(AssertionError):
         journal.intend(key(2), b"intent")
-    assert list(journal.open_keys()) == [key(2)]
+    assert list(journal.unsettled_attempts()) == [key(2)]
 
 
 async def test_a_full_journal_refuses_intents_and_settles_admitted_ones(
@@ -275,7 +275,7 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(
         await journal.flush()  # files go after the first
         assert not journal.is_full
     assert min(held) >= held[0] - 2 * SMALL // 400  # the space of the copies and the last segment
-    assert list(journal.open_keys()) == staying
+    assert list(journal.unsettled_attempts()) == staying
 
 
 async def test_a_settlement_longer_than_its_reservation_uses_spare_space(root: Path) -> None:

@@ -58,7 +58,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.attempts: dict[Key, Attempt] = {}
         self.progress: bytes | None = None
 
-    def open_keys(self) -> list[Key]:
+    def unsettled_attempts(self) -> list[Key]:
         return [found for found, attempt in self.attempts.items() if attempt.settlement is None]
 
     @rule(size=st.integers(0, LONGEST), count=st.integers(1, 30), waits=st.booleans())
@@ -87,7 +87,7 @@ class JournalMachine(RuleBasedStateMachine):
     )
     def settle(self, places: list[float], size: int) -> None:
         for place in places:
-            found = self.open_keys()
+            found = self.unsettled_attempts()
             if found:
                 settled = found[int(place * len(found))]
                 payload = (b"paid %d " % settled[0].int * 64)[:size]
@@ -210,12 +210,12 @@ class JournalMachine(RuleBasedStateMachine):
             except FileNotFoundError:  # the thread was faster
                 pass
         assert sizes <= SEGMENTS * SEGMENT_BYTES
-        assert set(self.journal.open_keys()) == set(self.open_keys())
+        assert set(self.journal.unsettled_attempts()) == set(self.unsettled_attempts())
 
     def teardown(self) -> None:
         if self.journal.is_closed:
             return  # a check failed
-        for name in self.open_keys():
+        for name in self.unsettled_attempts():
             self.journal.settle(name, b"paid at last")
         self.loop.run_until_complete(self._flush())
         for name, payload in settlements(self.reader):

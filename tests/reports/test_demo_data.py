@@ -12,7 +12,7 @@ import pytest
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenKind, UsageSource
-from gateway.services.demo_data import DEPLOYMENTS, demo_events, demo_prices
+from gateway.services.demo_events import DEPLOYMENTS, demo_events, demo_prices
 
 UNTIL = datetime(2026, 11, 20, 16, 40, tzinfo=UTC)
 RATES = {TokenKind.INPUT: "5", TokenKind.CACHED_INPUT: "0.5", TokenKind.OUTPUT: "30"}

@@ -12,8 +12,8 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.api.errors import error_answer
+from gateway.api.http.caller_exchange import STATUS_LINES, CallerExchange
 from gateway.api.http.deadlines import NEVER
-from gateway.api.http.exchange import STATUS_LINES, CallerExchange
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.parser import Fault, RequestHead, RequestParser
 from gateway.api.http.plain import PlainExchange

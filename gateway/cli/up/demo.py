@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
-from gateway.services.demo_data import DEPLOYMENTS, demo_events, demo_prices
+from gateway.services.demo_events import DEPLOYMENTS, demo_events, demo_prices
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -203,7 +203,7 @@ def read_page(text: str, engine: str | None = None, *, model: str | None = None)
     `engine` is a name in `SIGNALS`; None detects it. Reads the readable part of a cut or garbled
     page, and nothing of an unknown engine.
     """
-    names = SIGNALS.get(engine) if engine is not None else _names_of(text)
+    names = SIGNALS.get(engine) if engine is not None else _detected_engine(text)
     if names is None:
         return EngineMetrics()
     whole = "\n" + text[: text.rfind("\n") + 1]  # a last line without its end may lack digits
@@ -254,7 +254,7 @@ def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
     return None if before is None or after is None else before != after
 
 
-def _names_of(text: str) -> EngineMetricNames | None:
+def _detected_engine(text: str) -> EngineMetricNames | None:
     return next((names for names in SIGNALS.values() if f"\n{names.prefix}" in f"\n{text}"), None)
 
 

@@ -10,7 +10,7 @@ from gateway.domain.places.regions import UNKNOWN, RegionTree
 from gateway.domain.policy.policy import ResidencyRule
 
 
-class Words:
+class DenialWords:
     """Explains the denial of a deployment on a day, for one field of a rule at a time."""
 
     def __init__(

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gateway.domain.places.facts import Known
 from gateway.domain.places.regions import RegionTree
 from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule, Team
-from gateway.domain.residency.messages import Words
+from gateway.domain.residency.messages import DenialWords
 from gateway.errors import InvalidRequest, ResidencyDenied
 
 
@@ -82,7 +82,7 @@ def denials(
     ]
     if not found:
         return ()  # the usual case
-    words = Words(
+    words = DenialWords(
         deployment.facts,
         regions=regions,
         gateway_region=gateway_region,

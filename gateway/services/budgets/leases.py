@@ -174,7 +174,7 @@ class BudgetLeases:
         Only one call runs at a time.
         """
         now_s = self._clock.monotonic()
-        asks = self._unanswered or self._due_asks(now_s)
+        asks = self._unanswered or self._drop_done_and_ask(now_s)
         if not asks:
             return True
         self._unanswered = asks
@@ -285,7 +285,7 @@ class BudgetLeases:
             return messages.refused(budget_lease.account)
         return messages.slow(budget_lease.account, self._wait_s)
 
-    def _due_asks(self, now_s: float) -> Sequence[SliceAsk]:
+    def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:
         now, self._turn = self._clock.now(), self._turn + 1
         for budget_lease in [
             budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)

@@ -168,7 +168,7 @@ class Limiter:
         if self._is_late:
             await self._yield_until(lambda: not self._is_late)
         if self.is_alone:
-            return self._take_share(claim, tokens, now_s)
+            return self._take_alone(claim, tokens, now_s)
         for pool, units in claim:
             if pool.refuses(units, now_s):
                 raise _refusal(pool, units, now_s)
@@ -231,9 +231,9 @@ class Limiter:
                 self._ask_by(max(now_s, self._began_s + SPACING_S))
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens)
 
-    def _take_share(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
-        """Take the claim from this worker's own share of each limit. Postgres learns of it
-        later.
+    def _take_alone(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
+        """While Postgres is away or late, take the claim from this worker's own share of each
+        limit. Postgres learns of it later.
         """
         for pool, units in claim:
             if not pool.has_share(units, now_s=now_s, workers=self._workers):
@@ -279,7 +279,7 @@ class Limiter:
         return (
             future.result()
             if future.done()
-            else self._take_share(claim, tokens, self._clock.monotonic())
+            else self._take_alone(claim, tokens, self._clock.monotonic())
         )
 
     async def _yield_until(self, is_enough: Callable[[], bool]) -> None:
@@ -411,7 +411,7 @@ class Limiter:
             self._drop_waiter(waiter)
             try:
                 waiter.future.set_result(
-                    self._take_share(waiter.claim, waiter.tokens, self._clock.monotonic())
+                    self._take_alone(waiter.claim, waiter.tokens, self._clock.monotonic())
                 )
             except RequestError as refused:
                 waiter.future.set_exception(refused)

@@ -18,8 +18,8 @@ from gateway.domain.policy.price_book import (
     latest,
     same_rates,
 )
+from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent, refuse_unless_open
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
-from gateway.domain.pricing.repricing import Adjustment, PricedEvent, refuse_unless_open
 from gateway.errors import NothingFound
 from gateway.services.policy.apply import BuiltinPrices, price_of
 from gateway.services.stores import Book, RepriceLedger

@@ -14,7 +14,7 @@ from gateway.domain.request.bound import Bound
 from gateway.domain.request.idempotency import Claim
 from gateway.domain.request.request import Request
 from gateway.domain.routing.decide import Decision
-from gateway.domain.routing.refusals import SHADOW
+from gateway.domain.routing.refusal_kind import SHADOW
 from gateway.errors import ConcurrencyLimited, InvalidRequest, RateLimited
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.budgets.limiter import Limiter, LimitGrant

@@ -384,7 +384,7 @@ class Attempts:
         bound = admitted.bound_at(choice)
         on_settled = [slot.release, *grant.on_settled]
         if admitted.totals is not None:
-            admitted.totals.note_started()
+            admitted.totals.note_attempt_started()
             on_settled.append(admitted.totals.note_settled)
         return Attempt(
             request=request,

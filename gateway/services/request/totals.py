@@ -26,7 +26,7 @@ class RequestTotals:
         self._in_flight = 0
         self._is_closed = False
 
-    def note_started(self) -> None:
+    def note_attempt_started(self) -> None:
         """Count another attempt in flight."""
         self._in_flight += 1
 

@@ -11,8 +11,8 @@ from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import layout
 from gateway.storage.journal.frames import FrameKind, Gap, UnknownFormat
-from gateway.storage.journal.progress import read_progress
 from gateway.storage.journal.reader import Damage, Segments, SettlementReader
+from gateway.storage.journal.running_usage import read_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from gateway.errors import BadUsage
 from gateway.storage.journal import layout
 from gateway.storage.journal.frames import FRAME_BYTES, FrameKind, encode
 from gateway.storage.journal.group_commit import STOP_LIMIT_S, GroupCommit
-from gateway.storage.journal.progress import ProgressFile
 from gateway.storage.journal.reader import Position, read_between
+from gateway.storage.journal.running_usage import RunningUsageFile
 from gateway.storage.journal.segments import SEGMENT_BYTES, Disk, Segment, Spare
 from gateway.storage.journal.sizes import Sizes
 
@@ -183,7 +183,7 @@ class Journal:
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
                 undo.callback(os.close, self._spares[-1].file)
-            self._progress = ProgressFile(directory, self.journal_id)
+            self._progress = RunningUsageFile(directory, self.journal_id)
             undo.callback(self._progress.close)
             self._begin_segment()
             for made in (directory, directory.parent, directory.parent.parent):
@@ -327,7 +327,7 @@ class Journal:
             raise OSError(errno.EIO, "the segment is shorter than what was written", segment.name)
         return data
 
-    def open_keys(self) -> Collection[Key]:
+    def unsettled_attempts(self) -> Collection[Key]:
         """Return the attempts that have an intent and no settlement, oldest first."""
         return self._open.keys()
 

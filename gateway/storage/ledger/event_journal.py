@@ -166,7 +166,7 @@ class OwnJournal:
     @property
     def is_drained(self) -> bool:
         """True if all attempts are settled and all settlements are in Postgres."""
-        return not self.journal.open_keys() and self._reader.position == self.journal.tail
+        return not self.journal.unsettled_attempts() and self._reader.position == self.journal.tail
 
     def finish(self, *, is_recorded: bool = False) -> None:
         """Close the journal: remove it if Postgres has all of it and recorded it as drained, else

@@ -12,7 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from gateway.domain.pricing.repricing import KIND, Adjustment, PricedEvent, refuse_unless_open
+from gateway.domain.pricing.price_corrections import (
+    KIND,
+    Adjustment,
+    PricedEvent,
+    refuse_unless_open,
+)
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import NothingFound
 from gateway.storage.ledger.adjustments import ONE_AT_A_TIME

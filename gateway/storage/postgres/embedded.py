@@ -33,7 +33,7 @@ from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import private_files
 from gateway.storage.postgres.server_account import (
     ServerAccount,
-    find_binaries,
+    bundled_binaries,
     major_version,
     make_folder,
     make_socket_dir,
@@ -105,7 +105,7 @@ class EmbeddedPostgres:
         Raises `BadUsage` without the wheel or with data of another major version, and
         `DatabaseUnavailable` if the server does not start. Both messages contain the remedy.
         """
-        binaries = find_binaries()
+        binaries = bundled_binaries()
         account = ServerAccount.current()
         try:
             make_folder(self.folder, is_shared=account.is_other)

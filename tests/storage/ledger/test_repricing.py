@@ -12,7 +12,7 @@ from datetime import date, timedelta
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.pricing.repricing import Adjustment, PricedEvent
+from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import NothingFound, OperatorError
 from gateway.storage.ledger.ledger import Ledger

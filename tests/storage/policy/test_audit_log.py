@@ -23,7 +23,7 @@ from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.ledger.audit_chain import AuditAct, ChainHead, chain_findings
 from gateway.domain.policy.api_keys import StoredKey
 from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
-from gateway.domain.pricing.repricing import Adjustment
+from gateway.domain.pricing.price_corrections import Adjustment
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.ledger import adjustments

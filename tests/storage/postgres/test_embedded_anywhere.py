@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import DatabaseUnavailable
-from gateway.storage.postgres.server_account import ServerAccount, find_binaries, server_version
+from gateway.storage.postgres.server_account import ServerAccount, bundled_binaries, server_version
 
 STARTED = "a server of PostgreSQL"
 needs_root = pytest.mark.skipif(
@@ -56,7 +56,7 @@ def install(site: Path, *, umask: int = 0o022, owner: int | None = None) -> Path
     """Put the wheel's Postgres and its libraries into a site folder, as pip does under this
     umask.
     """
-    binaries = find_binaries()
+    binaries = bundled_binaries()
     package = binaries.parent.parent
     libraries = package.with_name(f"{package.name}.libs")
     for folder in (binaries.parent, libraries):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
-from gateway.api.http.exchange import CONTINUE
+from gateway.api.http.caller_exchange import CONTINUE
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import RequestSlots
 from gateway.domain.policy.policy import Priority

@@ -20,8 +20,8 @@ from gateway.domain.policy.price_book import (
     latest,
     same_rates,
 )
+from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent, refuse_unless_open
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.repricing import Adjustment, PricedEvent, refuse_unless_open
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import OperatorError
 from tests.factories import NOW, REQUEST_ID, deployment, price

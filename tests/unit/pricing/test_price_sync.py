@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey, PriceBook
+from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.repricing import Adjustment, PricedEvent
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.errors import NothingFound, OperatorError
 from gateway.services.policy.price_book import Repricing, rate_changes, sync_steps

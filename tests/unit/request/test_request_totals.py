@@ -24,7 +24,7 @@ def test_a_request_is_over_when_its_last_attempt_is_settled() -> None:
     """A stream goes on after its request was answered."""
     totals = RequestTotals()
     ends = recorded_ends(totals)
-    totals.note_started()
+    totals.note_attempt_started()
     totals.close()
     assert ends == []
     totals.note_settled(settled())
@@ -36,7 +36,7 @@ def test_the_tokens_of_all_attempts_count() -> None:
     totals = RequestTotals()
     ends = recorded_ends(totals)
     for _ in range(2):
-        totals.note_started()
+        totals.note_attempt_started()
         totals.note_settled(settled())
     totals.close()
     assert ends == [(30, True)]
@@ -55,7 +55,7 @@ def test_a_request_that_cost_nothing_was_not_charged() -> None:
     """Its key may be used for another try."""
     totals = RequestTotals()
     ends = recorded_ends(totals)
-    totals.note_started()
+    totals.note_attempt_started()
     totals.note_settled(event(usage=TokenUsage(input_tokens=0, output_tokens=0), cost_nusd=0))
     totals.close()
     assert ends == [(0, False)]
@@ -65,7 +65,7 @@ def test_an_unknown_cost_alone_may_be_a_charge_and_any_number_of_tokens() -> Non
     """Unknown is never zero: a key that was let go of would buy the answer a second time."""
     totals = RequestTotals()
     ends = recorded_ends(totals)
-    totals.note_started()
+    totals.note_attempt_started()
     totals.note_settled(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=None))
     totals.close()
     assert ends == [(None, True)]
@@ -77,7 +77,7 @@ def test_one_unknown_attempt_makes_the_tokens_of_its_request_unknown() -> None:
         totals = RequestTotals()
         ends = recorded_ends(totals)
         for cost_nusd in costs:
-            totals.note_started()
+            totals.note_attempt_started()
             totals.note_settled(
                 event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd)
             )
@@ -89,7 +89,7 @@ def test_an_attempt_that_was_never_sent_used_nothing() -> None:
     """Its intent could not be written down."""
     totals = RequestTotals()
     ends = recorded_ends(totals)
-    totals.note_started()
+    totals.note_attempt_started()
     totals.close()
     totals.note_settled(None)
     assert ends == [(0, False)]

@@ -1,4 +1,7 @@
-"""The tables of the audit log."""
+"""The tables of the audit log.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The other views of schema `finance`: budgets, prices, GPU hours, journals and the audit log."""
+"""The other views of schema `finance`: budgets, prices, GPU hours, journals and the audit log.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

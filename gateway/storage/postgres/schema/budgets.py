@@ -1,4 +1,7 @@
-"""The tables of the budgets, their leases, grants and alerts, and of idempotency claims."""
+"""The tables of the budgets, their leases, grants and alerts, and of idempotency claims.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tables of the deployments' ejections, engines and GPU hours."""
+"""The tables of the deployments' ejections, engines and GPU hours.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tables of the usage events, their corrections and the journals they come from."""
+"""The tables of the usage events, their corrections and the journals they come from.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tables of the rate and concurrency limits, which are unlogged."""
+"""The tables of the rate and concurrency limits, which are unlogged.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

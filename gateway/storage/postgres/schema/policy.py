@@ -1,4 +1,7 @@
-"""The tables of the policies, the API keys and the prices."""
+"""The tables of the policies, the API keys and the prices.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tables of the sums that reports read instead of the events."""
+"""The tables of the sums that reports read instead of the events.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

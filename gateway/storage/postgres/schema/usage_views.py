@@ -1,4 +1,7 @@
-"""The views of schema `finance` over the usage events and their sums."""
+"""The views of schema `finance` over the usage events and their sums.
+
+Declared to be compared with the migrations, which create them.
+"""
 
 from __future__ import annotations
 

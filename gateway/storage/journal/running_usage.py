@@ -21,7 +21,7 @@ _CHECKED = Struct("<QI")
 NAMES = ("progress-0", "progress-1")
 
 
-class ProgressFile:
+class RunningUsageFile:
     """The writer of the progress files.
 
     A full disk costs accuracy, not requests: `misses` counts the refused notes.

@@ -1,5 +1,6 @@
-"""Repricing of an open month's events: the parts of an event that it reads, and the resulting
-correction.
+"""The values of a price correction in an open month: parts of an event, and its adjustment.
+
+`services/policy/price_book.py` computes them (`tollgate price reprice`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Refused requests: the counts that are kept of them, because they leave no attempt and no
-event.
+"""The kinds by which refused requests are counted: a refusal leaves no attempt and no event.
+
+`services/request/refusals.py` counts them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 SHADOW = "shadow:"  # before the code of a request that passed because the limit is in shadow mode
 
 
-class Refused(NamedTuple):
+class RefusalKind(NamedTuple):
     """One kind of refusal in one hour (UTC).
 
     `rules` are those that excluded deployments, or the name of a limit.

@@ -1,4 +1,5 @@
-"""Opens what the settings name: the database, its stores, the reports, and the toolbox of commands.
+"""The composition root of commands: opens the database, stores and reports of the settings, and
+makes the toolbox.
 
 With `gateway.serving` it is the composition root: only these name adapters. `main` imports it when
 the first part is needed, because its imports take longer than `tollgate --help`.

@@ -1,4 +1,4 @@
-"""One request to a forwarding endpoint, and its answer."""
+"""The caller's side of one forwarded request: head and body in, status, headers, answer out."""
 
 from __future__ import annotations
 
