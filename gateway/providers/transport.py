@@ -25,7 +25,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.providers.http1.connection import Exchange
+from gateway.providers.http1.connection import UpstreamExchange
 from gateway.providers.http1.errors import (
     AnswerFailed,
     AnswerTimeout,
@@ -52,7 +52,7 @@ class Http1Transport:
 
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
-    ) -> Exchange:
+    ) -> UpstreamExchange:
         """Hand one attempt to a socket; its answer must be complete `within_s`.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent. A cancellation

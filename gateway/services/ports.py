@@ -1,4 +1,4 @@
-"""The protocols that services require from adapters.
+"""The protocols that the request path requires from adapters; `stores.py` has those of the stores.
 
 `providers` and `storage` implement them.
 """

@@ -206,7 +206,7 @@ class PriceList(Protocol):
     def all_keys(self) -> list[ModelKey]:
         """Return every model of the list."""
 
-    def keys_of(self, model: str) -> list[ModelKey]:
+    def models_named(self, model: str) -> list[ModelKey]:
         """Return the list's models with exactly this name, its maker's first."""
 
     def schedule(self, key: ModelKey) -> tuple[Dated, ...]:

@@ -1,4 +1,4 @@
-"""Whether a request has any text for a model, in whichever dialect it was written."""
+"""Whether a request has any text for a model: settlement then believes no prompt of 0 tokens."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import pytest
 
 from gateway.errors import RequestError
 from gateway.providers.http1.answer import Answer
-from gateway.providers.http1.connection import Exchange
+from gateway.providers.http1.connection import UpstreamExchange
 from tests.attacks.settling import ask, only_event, policy
 from tests.gateway_process import Gateway, StartGateway
 from tests.integration.raw_upstream import RawUpstream, raw_upstream
@@ -59,17 +59,17 @@ async def _whole(peer: Peer) -> None:
     await peer.gone()
 
 
-async def at_once(exchange: Exchange) -> None:
+async def at_once(exchange: UpstreamExchange) -> None:
     exchange.close()
 
 
-async def after_a_head(exchange: Exchange) -> None:
+async def after_a_head(exchange: UpstreamExchange) -> None:
     await exchange.head()
     await soon(lambda: exchange.buffered_bytes, "some of it")
     exchange.close()
 
 
-async def after_its_end(exchange: Exchange) -> None:
+async def after_its_end(exchange: UpstreamExchange) -> None:
     with contextlib.suppress(RequestError):
         await exchange.head()
         while await exchange.chunk():
@@ -77,13 +77,13 @@ async def after_its_end(exchange: Exchange) -> None:
     exchange.close()
 
 
-async def over_a_limit(exchange: Exchange) -> None:
+async def over_a_limit(exchange: UpstreamExchange) -> None:
     with contextlib.suppress(RequestError):
         await exchange.read(1000)
     exchange.close()
 
 
-async def while_waited_for(exchange: Exchange) -> None:
+async def while_waited_for(exchange: UpstreamExchange) -> None:
     task = asyncio.create_task(exchange.head())
     await asyncio.sleep(0)
     task.cancel()
@@ -108,7 +108,7 @@ STATES = [
 
 @pytest.mark.parametrize(("script", "ends"), STATES, ids=lambda one: one.__name__.strip("_"))
 async def test_a_closed_exchange_goes_with_its_last_reference(
-    script: Callable[[Peer], Awaitable[None]], ends: Callable[[Exchange], Awaitable[None]]
+    script: Callable[[Peer], Awaitable[None]], ends: Callable[[UpstreamExchange], Awaitable[None]]
 ) -> None:
     """The exchange referred to itself through its failure's exception, together with all its
     pieces.
@@ -128,13 +128,13 @@ async def test_a_closed_exchange_goes_with_its_last_reference(
 
 
 async def _once(
-    server: Server, client: Client, ends: Callable[[Exchange], Awaitable[None]]
+    server: Server, client: Client, ends: Callable[[UpstreamExchange], Awaitable[None]]
 ) -> None:
     await ends(await client.send(server.port, first_byte_s=0.2))
 
 
 def _alive() -> list[object]:
-    return [one for one in gc.get_objects() if isinstance(one, (Exchange, Answer))]
+    return [one for one in gc.get_objects() if isinstance(one, (UpstreamExchange, Answer))]
 
 
 def endless(connection: socket.socket) -> None:

@@ -21,7 +21,11 @@ from gateway.providers.http1.answer import (
     MAX_HEADERS,
     Answer,
 )
-from gateway.providers.http1.connection import READ_AHEAD_BYTES, Exchange, UpstreamConnection
+from gateway.providers.http1.connection import (
+    READ_AHEAD_BYTES,
+    UpstreamConnection,
+    UpstreamExchange,
+)
 from gateway.providers.http1.errors import AnswerFailed, AnswerTimeout, AnswerTooLarge
 from gateway.providers.http1.pool import own_error
 from tests.http1.mutated_answers import Case, cuts, valid_answer
@@ -158,7 +162,7 @@ class Owner:
     def _forget(self, connection: UpstreamConnection) -> None:
         self.forgotten += 1
 
-    def start(self) -> Exchange:
+    def start(self) -> UpstreamExchange:
         """Send a request."""
         return self.connection.start(
             b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
@@ -204,7 +208,7 @@ async def _send(theirs: socket.socket, case: Case, rng: Random) -> None:
             theirs.shutdown(socket.SHUT_WR)
 
 
-async def _outcome(exchange: Exchange, rng: Random, tally: Tally) -> Seen | AnswerFailed:
+async def _outcome(exchange: UpstreamExchange, rng: Random, tally: Tally) -> Seen | AnswerFailed:
     """Return status and body, or the error. Reads are cancelled now and then, and repeated."""
     body, limit_bytes = b"", rng.choice((LEAST_LIMIT, 10**6))
     try:

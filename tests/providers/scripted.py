@@ -15,7 +15,7 @@ from gateway.domain.places.regions import RegionTree
 from gateway.domain.policy.policy import Timeouts
 from gateway.domain.residency.rules import Permit
 from gateway.domain.routing.decide import origin_of
-from gateway.providers.http1.connection import Exchange
+from gateway.providers.http1.connection import UpstreamExchange
 from gateway.providers.transport import Http1Transport
 from gateway.wire.dialect import UpstreamRequest
 from tests.factories import NOW, class_rule, deployment
@@ -138,7 +138,7 @@ class Client:
 
     async def send(
         self, port: int, *, body: bytes = b"{}", url: str | None = None, **timeouts: float
-    ) -> Exchange:
+    ) -> UpstreamExchange:
         """Hand one request to the transport."""
         call = UpstreamRequest(
             url=url or f"http://127.0.0.1:{port}/v1/x", headers={"x-request-id": "1"}, body=body

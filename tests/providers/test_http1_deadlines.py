@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.errors import UpstreamNotCalled, UpstreamTimeout
-from gateway.providers.http1.connection import Exchange
+from gateway.providers.http1.connection import UpstreamExchange
 from gateway.providers.transport import SHARE_OF_AN_ORIGIN, Http1Transport, open_transport
 from gateway.wire.dialect import UpstreamRequest
 from tests.providers.scripted import Client, Peer, answering, calling, permit, serving
@@ -38,7 +38,7 @@ async def silence(peer: Peer) -> None:
 
 async def streamed(
     client: Client, port: int, *, within_s: float = 60.0, **timeouts: float
-) -> Exchange:
+) -> UpstreamExchange:
     """Send a request whose answer comes in pieces."""
     call = UpstreamRequest(
         url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True
@@ -46,7 +46,7 @@ async def streamed(
     return await client.transport.send(permit(call.url, **timeouts), call, within_s=within_s)
 
 
-async def drained(exchange: Exchange) -> None:
+async def drained(exchange: UpstreamExchange) -> None:
     try:
         await exchange.head()
         while await exchange.chunk():

@@ -333,5 +333,5 @@ def _from_to(before_s: float | None, after_s: float | None) -> str:
 
 
 def _seconds(value: float | None) -> Decimal | None:
-    """Return seconds for JSON and CSV, to a tenth of a millisecond."""
+    """Return seconds for JSON and CSV, to the microsecond."""
     return None if value is None else Decimal(f"{value:.6f}")

@@ -225,7 +225,7 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
         else [d for d in policy.deployments.values() if name in (d.name, d.model)]
     )
     found = [_of_deployment(stores, deployment, at) for deployment in meant]
-    found = found or [_of_model(stores, key, at) for key in stores.price_list.keys_of(name)]
+    found = found or [_of_model(stores, key, at) for key in stores.price_list.models_named(name)]
     if not found:
         raise NothingFound(
             f"No deployment and no model of the built-in list is called '{name[:100]}'."

@@ -1,4 +1,4 @@
-"""The workers and their journals, as Postgres lists them."""
+"""The journals of workers, as Postgres and as this machine's disk list them."""
 
 from __future__ import annotations
 

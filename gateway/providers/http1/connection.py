@@ -79,7 +79,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
         self._transport: asyncio.Transport
-        self.exchange: Exchange | None = None
+        self.exchange: UpstreamExchange | None = None
         self.is_open = False
         self.is_paused = False
 
@@ -93,7 +93,7 @@ class UpstreamConnection(asyncio.Protocol):
         first_token_s: float,
         idle_s: float,
         total_s: float,
-    ) -> Exchange:
+    ) -> UpstreamExchange:
         """Write a request to the socket. `name` is the peer's in messages.
 
         The limits are seconds from now: until the answer's head is complete, until its reader
@@ -103,7 +103,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
-        exchange = self.exchange = Exchange(
+        exchange = self.exchange = UpstreamExchange(
             self,
             name=name,
             now_s=self.loop.time(),
@@ -227,7 +227,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._closed(None if broken is None else type(broken).__name__)
 
 
-class Exchange:
+class UpstreamExchange:
     """A request that was handed to the socket, with its incoming answer.
 
     No await stands between taking bytes and returning them, so a cancelled read loses nothing and
@@ -273,7 +273,7 @@ class Exchange:
         self._answer = Answer()
         # A plain function: a bound method would refer to this object and keep the answer's bytes
         # until the next collection.
-        self._failure: Callable[[Exchange], AnswerFailed] | None = None
+        self._failure: Callable[[UpstreamExchange], AnswerFailed] | None = None
         self._pause_above_bytes = READ_AHEAD_BYTES
         self._waiter: asyncio.Future[None] | None = None
 
@@ -344,7 +344,7 @@ class Exchange:
         answer.close("the gateway closed it")
         answer.take()  # unread content is dropped with the connection
         if answer.fault is not None:
-            self._fail(Exchange._cut)
+            self._fail(UpstreamExchange._cut)
         connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
 
     def arrived_bytes(self) -> int:
@@ -386,7 +386,7 @@ class Exchange:
             connection.resume()
             connection.watch(self.deadline_s())
 
-    def _fail(self, failure: Callable[[Exchange], AnswerFailed]) -> None:
+    def _fail(self, failure: Callable[[UpstreamExchange], AnswerFailed]) -> None:
         if self._failure is None:
             self._failure = failure
             self._wake()
@@ -401,7 +401,7 @@ class Exchange:
         had_head = answer.has_head
         answer.feed(data)
         if answer.fault is not None:
-            self._fail(Exchange._malformed)
+            self._fail(UpstreamExchange._malformed)
             connection.abort()
         elif answer.is_complete:
             pass
@@ -417,7 +417,7 @@ class Exchange:
         """Record that the connection ended; `reason` is None if the upstream closed it properly."""
         self._answer.close(reason)
         if self._answer.fault is not None:
-            self._fail(Exchange._cut)
+            self._fail(UpstreamExchange._cut)
         self._wake()
 
     def deadline_s(self) -> float:
@@ -437,18 +437,22 @@ class Exchange:
         connection = self._connection
         assert connection is not None, "only a running exchange has a deadline"
         if not self._answer.has_head:
-            self._fail(Exchange._first_byte_timeout)
+            self._fail(UpstreamExchange._first_byte_timeout)
         else:
             self._fail(self._timeout_error(now_s))
         connection.abort()
 
     # ---- errors, made again for each raise, because a raised exception keeps its frames
 
-    def _timeout_error(self, now_s: float) -> Callable[[Exchange], AnswerFailed]:
+    def _timeout_error(self, now_s: float) -> Callable[[UpstreamExchange], AnswerFailed]:
         if now_s >= self._started_s + self._total_s:
-            return Exchange._total_timeout
+            return UpstreamExchange._total_timeout
         is_tokenless = self._awaits_token and now_s >= self._started_s + self._first_token_s
-        return Exchange._first_token_timeout if is_tokenless else Exchange._idle_timeout
+        return (
+            UpstreamExchange._first_token_timeout
+            if is_tokenless
+            else UpstreamExchange._idle_timeout
+        )
 
     def _first_byte_timeout(self) -> AnswerFailed:
         waited_s = min(self._first_byte_s, self._total_s)

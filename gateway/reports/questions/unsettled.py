@@ -77,7 +77,7 @@ def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
         complete_until=fresh.complete_until,
         notes=(
             *_listed(question, total["attempts"], len(rows)),
-            *_what_to_do(total["attempts"]),
+            *_remedy(total["attempts"]),
             *notes_on(question, total, fresh),
         ),
     )
@@ -130,8 +130,8 @@ def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
     return (listed_note("Attempts", count=attempts, first=question.offset + 1, rows=rows),)
 
 
-def _what_to_do(listed: int) -> tuple[str, ...]:
-    if not listed:
+def _remedy(attempts: int) -> tuple[str, ...]:
+    if not attempts:
         return ("Every attempt is settled.",)
     return ("Enter a cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)
 

@@ -83,10 +83,10 @@ class UnitsInHand:
         """Take back this window's part of an ask that did not include it."""
         if self.sent is not None:
             for tick, units in self.sent.items():
-                self._correct(tick, units)
+                self._note_correction(tick, units)
             self.sent = None
 
-    def _correct(self, tick: int, units: int) -> None:
+    def _note_correction(self, tick: int, units: int) -> None:
         self.corrections[tick] = self.corrections.get(tick, 0) + units
 
 
@@ -156,7 +156,7 @@ class LimitWindow(UnitsInHand):
         self._demand += units
         self._since_answer += units
         self._own.add(now_s, units)
-        self._correct(tick, units)
+        self._note_correction(tick, units)
         return tick
 
     def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
@@ -164,7 +164,7 @@ class LimitWindow(UnitsInHand):
         if excess == 0 or now_s - taken_s > WINDOW_S:
             return False
         self._own.correct(taken_s, -excess)
-        self._correct(tick, -excess)
+        self._note_correction(tick, -excess)
         self._returned += excess
         return True
 
@@ -243,7 +243,7 @@ class LimitWindow(UnitsInHand):
         self._answered_s, self._since_answer = now_s, 0
         self.asks_again_s = now_s + ASK_AGAIN_S
         if is_repeat:  # taken for requests that already had another answer
-            self._correct(answered.tick, -answered.granted)
+            self._note_correction(answered.tick, -answered.granted)
         elif self._is_renewing:
             self._give_back()
             self.tick, self.free, self._lot_s = answered.tick, answered.granted, asked_s
@@ -276,7 +276,7 @@ class LimitWindow(UnitsInHand):
 
     def _give_back(self) -> None:
         if self.free:
-            self._correct(self.tick, -self.free)
+            self._note_correction(self.tick, -self.free)
             self.free = 0
 
 

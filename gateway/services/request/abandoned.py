@@ -1,4 +1,4 @@
-"""Settles attempts that their caller, their upstream or this replica did not see through.
+"""Settles attempts whose relay cannot: abandoned or cut answers, and answers without usage.
 
 An abandoned answer that is billed anyway is read to its end for its usage. An answer that was cut
 before its usage is counted. Both run as tasks of the application, limited in number and time,

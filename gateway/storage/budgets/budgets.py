@@ -1,5 +1,4 @@
-"""Budgets in Postgres: the slices that workers lease, grants on top of a limit, and a check of the
-sums.
+"""Budgets in Postgres: the rules of the policy, grants on top of a limit, and a check of the sums.
 
 `ledger` charges an event's cost to its budgets, and `journals_table` ends a journal's leases. The
 rules come with the policy (`policies`). The migration defines the order of the locks.

@@ -101,7 +101,7 @@ def all_keys() -> list[ModelKey]:
     ]
 
 
-def keys_of(model: str) -> list[ModelKey]:
+def models_named(model: str) -> list[ModelKey]:
     """Return the list's models with exactly this name, at any provider: its maker's first."""
     found = [key for key in all_keys() if key.model == model]
     return sorted(

@@ -1,4 +1,4 @@
-"""The collections of the tables and of the views, and column types that several modules use."""
+"""The MetaData of the tables and of the views, and column types that several modules use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complete answers of every operation on their way back, readable or not."""
+"""Complete answers of every operation on their way back to the caller."""
 
 from __future__ import annotations
 
