@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from math import inf
 from typing import TypeVar
 
 from gateway.errors import DatabaseUnavailable, TollgateError
@@ -34,6 +35,7 @@ class DatabaseExchange:
         self.pause_s = self._first_pause_s  # before the next turn, if the last one failed
         self.failures = 0  # turns without an answer since the last one
         self._asking_since_s: float | None = None
+        self._asked_s = -inf  # when the last question began
         self._away_since_s: float | None = None
 
     @property
@@ -54,12 +56,16 @@ class DatabaseExchange:
 
     @property
     def away_s(self) -> float | None:
-        """Return the seconds since the first failed turn began; None if Postgres answers."""
+        """Return the seconds since the first question without an answer; None if Postgres answers.
+
+        A turn may ask for long before it fails: the writer's writes a whole backlog.
+        """
         since_s = self._away_since_s
         return None if since_s is None else self._clock.monotonic() - since_s
 
     def ask(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """Start `work` in a thread. It runs to its own end, also if its waiter leaves."""
+        self._asked_s = self._clock.monotonic()
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def ask_within(self, seconds: float, work: Callable[[], T]) -> T:
@@ -84,8 +90,8 @@ class DatabaseExchange:
     ) -> bool:
         """Await one turn and return True if Postgres answered. Only one turn runs at a time.
 
-        `on_failure` gets the problem of any other end; an error that is none of `failures` is then
-        raised again.
+        `on_failure` gets the problem of any other end, `FAILED` for an error that is none of
+        `failures`. That error is then raised again, and whoever catches it logs it.
         """
         began_s = self._asking_since_s = self._clock.monotonic()
         problem: str | None = FAILED
@@ -99,7 +105,7 @@ class DatabaseExchange:
             if problem is None:
                 self.note_answer()
             else:
-                self._note_failure(began_s)
+                self._note_failure(max(began_s, self._asked_s))
                 on_failure(problem)
         return problem is None
 
@@ -107,10 +113,10 @@ class DatabaseExchange:
         """Record that Postgres answers. A turn of several questions notes each answer."""
         self.failures, self._away_since_s, self.pause_s = 0, None, self._first_pause_s
 
-    def _note_failure(self, began_s: float) -> None:
+    def _note_failure(self, asked_s: float) -> None:
         self.failures += 1
         if self._away_since_s is None:
-            self._away_since_s = began_s
+            self._away_since_s = asked_s
         else:
             self.pause_s = min(self.pause_s * 2, self._longest_pause_s)
 

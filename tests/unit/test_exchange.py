@@ -91,6 +91,22 @@ async def test_the_outage_is_counted_from_the_first_failed_turn(
     assert problems.seen == ["Postgres is away."] * 3
 
 
+async def test_an_outage_begins_with_the_question_that_got_no_answer(
+    exchange: DatabaseExchange, clock: FakeClock
+) -> None:
+    """The writer's turn takes a whole backlog: for its length Postgres was there."""
+
+    async def backlog() -> None:
+        for _ in range(3):
+            await exchange.ask(clock.advance, 200)
+        await exchange.ask(list)
+        clock.advance(1)
+        raise DatabaseUnavailable("Postgres is away.")
+
+    assert not await exchange.turn(backlog(), on_failure=lambda problem: None)
+    assert exchange.away_s == 1
+
+
 async def test_each_failure_doubles_the_pause_and_an_answer_resets_it(
     exchange: DatabaseExchange,
 ) -> None:

@@ -19,7 +19,7 @@ import structlog
 from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.usage_event import Key
 from gateway.errors import DatabaseUnavailable
-from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.exchange import FAILED, DatabaseExchange, wait_for
 from gateway.services.ports import (
     Clock,
     EventLedger,
@@ -131,8 +131,9 @@ class EventWriter:
         await self._write(self._own)
 
     def _note_failure(self, problem: str) -> None:
-        retry_s = round(self._postgres.pause_s, 1)
-        log.warning("events_not_written", problem=problem, retry_s=retry_s)
+        if problem != FAILED:
+            retry_s = round(self._postgres.pause_s, 1)
+            log.warning("events_not_written", problem=problem, retry_s=retry_s)
         self._on_failure()
 
     async def _write(self, journal: SettledEvents) -> None:

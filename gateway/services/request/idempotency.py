@@ -27,7 +27,7 @@ from gateway.errors import (
     RequestError,
     Unavailable,
 )
-from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.exchange import FAILED, DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -144,7 +144,8 @@ class Claims:
         return await self._writing.turn(self._write_and_forget(), on_failure=self._note_failure)
 
     def _note_failure(self, problem: str) -> None:
-        log.warning("claims_not_ended", problem=problem, waiting=len(self._ended))
+        if problem != FAILED:
+            log.warning("claims_not_ended", problem=problem, waiting=len(self._ended))
 
     async def _write_and_forget(self) -> None:
         await self._write()
@@ -194,6 +195,8 @@ class Claims:
             # the thread must end first: before that there may be no claim to release
             if not is_answered:
                 asking.add_done_callback(partial(self._release_late_claim, claim))
+            # Its error refers to this frame, which refers to the body: a circle of megabytes.
+            del asking
         return earlier
 
     def _release_late_claim(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:

@@ -4,6 +4,7 @@ reference.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,12 +12,14 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import Unavailable, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.services.deployments.state import Health, Slot
 from gateway.services.request.attempt import Attempt
 from gateway.wire.observed import Observed
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
+from tests.unit.request.test_idempotency import FakeClaims
+from tests.unit.request.test_idempotency import Stage as KeyedStage
 from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece, rest_of
 
 ENGINE = factories.deployment("engine", provider="vllm", is_self_hosted=True)
@@ -91,3 +94,30 @@ async def test_a_request_leaves_no_circle(
         type(one) for one in gc.garbage if isinstance(one, (Attempt, Slot, Observed, UsageEvent))
     )
     assert not found
+
+
+BODIES = [b"keyed body %d" % number for number in range(3)]
+
+
+async def test_a_claim_that_fails_leaves_no_circle(collector: None) -> None:
+    """While Postgres is away each keyed request would keep its body, of megabytes, in memory."""
+    on = KeyedStage(FakeClaims(is_away=True))
+    for number in range(3):
+        gc.collect()
+        gc.garbage.clear()
+        try:
+            await on.claim(number + 1, body=BODIES[number])
+        except Unavailable as error:
+            error.with_traceback(None)  # as the edge does
+        else:
+            pytest.fail("Postgres is away")
+        await asyncio.sleep(0)  # the release of a late claim runs as a callback
+    gc.collect()
+    bodies = [
+        one
+        for owner in gc.garbage
+        for one in gc.get_referents(owner)
+        if type(one) is bytes and one in BODIES
+    ]
+    assert bodies == []
+    await on.claims.close()
