@@ -14,6 +14,7 @@ import pytest
 
 from gateway.cli.up.demo_policy import Demo, document
 from tests.cli.conftest import Cli
+from tests.providers.authority import Authority
 
 KEY = "the-key-of-the-engine"
 
@@ -45,12 +46,12 @@ def server() -> Iterator[HTTPServer]:
     listening.server_close()
 
 
-def reach(cli: Cli, server: HTTPServer, folder: Path) -> dict[str, str]:
+def reach(cli: Cli, server: HTTPServer, folder: Path, *, scheme: str = "http") -> dict[str, str]:
     """Apply the policy that `up --engine-url` applies, and return doctor's check of the engine."""
     key, policy = folder / "engine-key", folder / "demo.yaml"
     key.write_text(KEY)
     demo = Demo(
-        engine_url=f"http://127.0.0.1:{server.server_address[1]}",
+        engine_url=f"{scheme}://127.0.0.1:{server.server_address[1]}",
         engine_model="fake",
         engine_key=f"file:{key}",
         context_window=4096,
@@ -83,3 +84,13 @@ def test_a_server_that_lists_no_models_either_is_not(
     """A wrong address answers 404 to everything; an engine that loads answers 503."""
     server.RequestHandlerClass.models_status = 503  # type: ignore[attr-defined]  # the class made above
     assert reach(cli, server, tmp_path)["status"] == "fail"
+
+
+def test_an_https_engine_behind_a_private_authority_is_reachable(
+    cli: Cli, server: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway trusts SSL_CERT_FILE; doctor ignored it and called a healthy engine broken."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    server.socket = authority.server("good").wrap_socket(server.socket, server_side=True)
+    assert reach(cli, server, tmp_path, scheme="https")["status"] == "ok"

@@ -8,14 +8,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx2
 import typer
 
 from gateway.cli.checks.ledger import journal_checks, ledger_checks
 from gateway.cli.preflight import machine_checks
+from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
 from gateway.domain.logins import As
@@ -35,7 +36,6 @@ _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
 )
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -330,10 +330,8 @@ def _json(url: str) -> dict[str, Any]:
     """Return the JSON object of a GET without content, whatever its status; empty without an
     answer.
     """
-    import httpx2
-
     try:
-        found = httpx2.get(url, timeout=PROBE_LIMIT_S, trust_env=False).json()
+        found = fetch(url, timeout_s=PROBE_LIMIT_S).json()
     except (httpx2.HTTPError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -353,11 +351,7 @@ def _key_header(deployment: Deployment, secret_of: SecretOf) -> dict[str, str]:
 
 def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
     """Return the status of a GET without content; None without an HTTP answer."""
-    import httpx2
-
     try:
-        return int(
-            httpx2.get(url, headers=headers, timeout=PROBE_LIMIT_S, trust_env=False).status_code
-        )
+        return int(fetch(url, headers=headers, timeout_s=PROBE_LIMIT_S).status_code)
     except httpx2.HTTPError:
         return None

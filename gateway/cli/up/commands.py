@@ -14,10 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
+import httpx2
 import typer
 
 from gateway.cli import preflight
 from gateway.cli.key import record_of
+from gateway.cli.terminal.fetch import fetch
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.cli.up import demo_policy
 from gateway.cli.up.children import Children
@@ -300,8 +302,6 @@ def _external_engine(chosen: UpOptions) -> tuple[str, str] | None:
 
 def _model_of(url: str, key_reference: str | None) -> str:
     """Return the first model that an engine lists. Raises `BadUsage` with the wrong option."""
-    import httpx2
-
     kind, _, name = (key_reference or "").partition(":")
     try:
         secret = (
@@ -315,7 +315,7 @@ def _model_of(url: str, key_reference: str | None) -> str:
         raise BadUsage(f"--engine-key {key_reference}: {broken.strerror}.") from None
     headers = {"authorization": f"Bearer {secret.strip()}"} if secret else {}
     try:
-        answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
+        answer = fetch(f"{url}/v1/models", headers=headers, timeout_s=10)
     except (httpx2.HTTPError, httpx2.InvalidURL) as broken:
         raise BadUsage(
             f"No engine answers at {url}: {broken}. Start it, or fix --engine-url."

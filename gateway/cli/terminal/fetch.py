@@ -1,0 +1,23 @@
+"""One GET of a command, without the environment's proxies."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import httpx2
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def fetch(
+    url: str, *, timeout_s: float, headers: Mapping[str, str] = NO_HEADERS
+) -> httpx2.Response:
+    """Return the answer. Raises `httpx2.HTTPError` or `httpx2.InvalidURL`.
+
+    Trusts the machine's certificates or `SSL_CERT_FILE`, as the gateway does: without the
+    environment httpx2 would read neither.
+    """
+    trusted = ssl.create_default_context()
+    return httpx2.get(url, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted)
