@@ -165,7 +165,7 @@ def test_a_gateway_continues_when_only_new_connections_work(
     )
 
 
-@pytest.mark.parametrize("state", ["freeze", "hang", "shut"])
+@pytest.mark.parametrize("state", ["freeze", "accept_without_answering", "shut"])
 def test_a_stop_ends_whatever_postgres_does(
     gateway: Gateway, admission: PostgresGate, state: str
 ) -> None:

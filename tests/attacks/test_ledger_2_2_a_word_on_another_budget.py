@@ -42,7 +42,7 @@ async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> No
     )
     assert not await budget_leases.exchange()
     await asyncio.gather(lost, return_exceptions=True)
-    budget_leases._away_since_s = None
+    budget_leases._postgres.note_answer()
     both = asyncio.create_task(budget_leases.hold([red, blue], 2 * USD, moment=clock.now()))
     await soon(
         lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()),

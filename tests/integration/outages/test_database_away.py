@@ -243,7 +243,7 @@ async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
         assert snapshot_checks(replica.holder)[0].status is Status.OK
 
 
-@pytest.mark.parametrize("dead", ["shut", "hang"])
+@pytest.mark.parametrize("dead", ["shut", "accept_without_answering"])
 async def test_a_restart_in_an_outage_serves_known_keys_for_the_remaining_time(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica], dead: str
 ) -> None:
