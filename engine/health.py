@@ -1,4 +1,4 @@
-"""Waits until an engine answers, and distinguishes "starting" from "wrong address"."""
+"""Waits until an engine answers, and reports the last reason if it does not."""
 
 import time
 import urllib.error

@@ -310,7 +310,7 @@ class _Run:
         assert fate.destination is not None, "what is ordered is not refused"
         going = found.alikes.get(fate.destination)
         if going is None:
-            going = found.alikes[fate.destination] = self._with_tally(request.alike, fate)
+            going = found.alikes[fate.destination] = self._similar_requests_of(request.alike, fate)
         return going
 
     def _decided(self, alike: Alike, number: int) -> _SimilarRequests | _Ordered:
@@ -320,11 +320,11 @@ class _Run:
         )
         if ordering is not None:
             return _Ordered(ordering)
-        return self._with_tally(
+        return self._similar_requests_of(
             alike, fate_of(alike, self._version, prices=prices, place=self._place)
         )
 
-    def _with_tally(self, alike: Alike, fate: Fate) -> _SimilarRequests:
+    def _similar_requests_of(self, alike: Alike, fate: Fate) -> _SimilarRequests:
         tally = self.tallies.setdefault(
             (alike.team, alike.route), RouteTally(team=alike.team, route=alike.route)
         )

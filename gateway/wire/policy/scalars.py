@@ -125,7 +125,7 @@ def _or_quoted(schema: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, An
     return {"anyOf": [schema, {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}]}
 
 
-def _measured(
+def _converted(
     number: Scalar, take: Callable[[Decimal], Any], write: Callable[[Any], Decimal]
 ) -> Scalar:
     """Return a number that the domain has in another unit."""
@@ -288,10 +288,12 @@ BaseAddress = Annotated[
 ]
 Address = Annotated[str, Scalar(_address(address_problem, is_base=False), {"type": "string"})]
 TimeZone = Annotated[str, Scalar(_read_time_zone, {"type": "string"})]
-Seconds = Annotated[float, _measured(decimal("seconds", above="0", most="86400"), float, _of_float)]
+Seconds = Annotated[
+    float, _converted(decimal("seconds", above="0", most="86400"), float, _of_float)
+]
 Milliseconds = Annotated[  # in a document; the value is in seconds
     float,
-    _measured(
+    _converted(
         decimal("milliseconds", above="0", most="3600000"),
         lambda number: float(number / 1000),  # as a decimal: written again, it is the same number
         _milliseconds,
@@ -301,8 +303,8 @@ Days = Annotated[int, integer(0, 36_500)]
 Tokens = Annotated[int, integer(1, 100_000_000)]
 Mode = Annotated[str, one_of(("enforced", "shadow"))]
 Names = Annotated[list[Name], Items()]
-Weight = Annotated[float, _measured(decimal("a weight", above="0"), float, _of_float)]
-Share = Annotated[float, _measured(decimal("a weight", least="0"), float, _of_float)]
+Weight = Annotated[float, _converted(decimal("a weight", above="0"), float, _of_float)]
+Share = Annotated[float, _converted(decimal("a weight", least="0"), float, _of_float)]
 
 
 def check_region(spot: Spot, region: str) -> None:

@@ -1,4 +1,4 @@
-"""The requirements that a request has for a deployment: its capabilities and its permissions."""
+"""Collects the needs of a request: capabilities and permissions that `read` and `media` find."""
 
 from __future__ import annotations
 
