@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.domain.residency.stated import Contradiction
-from gateway.domain.routing.refusal_kind import Refused
+from gateway.domain.routing.refusal_kind import RefusalKind
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ def test_a_month_that_stayed_inside(
     """
     for number in range(3):
         write(number)
-    refused = Refused(
+    refused = RefusalKind(
         HOUR, "payments", "assistant", "restricted", "residency_denied", ("class:restricted",)
     )
     RefusalStore(database).write(uuid4(), {refused: 4})
