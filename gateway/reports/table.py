@@ -43,29 +43,29 @@ def json_pieces(export: Export) -> Iterator[str]:
         "dataset": report.dataset,
         "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
     }
-    yield _encoded(head).removesuffix("}") + ',"rows":['
+    yield _json_text(head).removesuffix("}") + ',"rows":['
     names, separator = [column.name for column in report.columns], ""
     for row in export.rows:
-        yield separator + _encoded(dict(zip(names, row, strict=True)))
+        yield separator + _json_text(dict(zip(names, row, strict=True)))
         separator = ","
     rest = {
         "total": dict(report.total),
         "complete_until": report.complete_until,
         "notes": report.notes,
     }
-    yield "]," + _encoded(rest).removeprefix("{")
+    yield "]," + _json_text(rest).removeprefix("{")
 
 
 def receipt_to_json(receipt: Receipt) -> str:
     """Return a receipt with the arithmetic of every line."""
-    return _encoded(receipt)
+    return _json_text(receipt)
 
 
 def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] = ()) -> str:
     """Return the body of `GET /v1/usage/me`; only the gateway knows the `limits` beside the
     budgets.
     """
-    return _encoded(_as_json(usage) | {"limits": limits})
+    return _json_text(_as_json(usage) | {"limits": limits})
 
 
 def to_csv(report: Report) -> str:
@@ -118,7 +118,7 @@ def _neutral(cell: Cell) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
-def _encoded(value: object) -> str:
+def _json_text(value: object) -> str:
     return msgspec.json.encode(_as_json(value)).decode()
 
 

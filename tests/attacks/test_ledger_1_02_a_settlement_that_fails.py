@@ -84,7 +84,7 @@ def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
     keys: list[Key] = [(uuid4(), 1) for _ in range(3)]
     on.meter._live.update(zip(keys, (_broken, lambda: odd, lambda: good), strict=True))
     with capture_logs() as lines:
-        on.meter._note_progress()
+        on.meter._note_running_usage()
     assert on.journal.progress == [{keys[2]: good}]
     assert [line["event"] for line in lines] == ["usage_not_readable", "progress_not_noted"]
 

@@ -59,7 +59,7 @@ def show(table: Table, format: Format, *, empty: str) -> None:
         write(
             table_text(
                 table.columns,
-                [_row_text(table.columns, row) for row in table.rows],
+                [_cell_texts(table.columns, row) for row in table.rows],
                 _numeric(table),
             )
         )
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _row_text(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
+def _cell_texts(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
     return [
         rate_text(cell)
         if isinstance(cell, Decimal) and column.endswith("_per_mtok")

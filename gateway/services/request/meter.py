@@ -111,16 +111,16 @@ class Meter:
         """
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(
-                FIRST_PROGRESS_S, self._note_progress
+                FIRST_PROGRESS_S, self._note_running_usage
             )
 
     async def run(self) -> None:
         """Write the progress of all live attempts until cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
-            self._note_progress()
+            self._note_running_usage()
 
-    def _note_progress(self) -> None:
+    def _note_running_usage(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
