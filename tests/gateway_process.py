@@ -39,7 +39,7 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.postgres import drop_database
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import PolicyRejected
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.integration.money.test_gateway_budgets import policy
 
 DOCUMENT = policy("http://127.0.0.1:1")

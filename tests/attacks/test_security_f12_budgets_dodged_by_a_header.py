@@ -11,7 +11,7 @@ import pytest
 
 from gateway.domain.budgets.budgets import EACH
 from gateway.services.snapshot.snapshot import MOST_PROJECTS
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests import factories
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.money.test_gateway_budgets import policy

@@ -15,7 +15,7 @@ from typer.main import get_command
 from gateway.cli.app import build_app
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.deploy.dockerfile import REPOSITORY, stages
 
 FOLDER = REPOSITORY / "deploy" / "compose"

@@ -12,7 +12,7 @@ import pytest
 from gateway.cli.up.demo_policy import Demo, document
 from gateway.domain.policy.policy import DataClass
 from gateway.domain.residency.rules import denials
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.e2e import road as roads
 from tests.gateway_process import FakeUpstreamProcess
 from tests.waiting import eventually

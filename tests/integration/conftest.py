@@ -15,7 +15,7 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
 from tests.integration.policy import shared, small

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import Finding, PolicyRejected
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 
 # Without budgets and limits: `ALLOWED` has those.
 EXAMPLE = """\

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.policy import parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import to_yaml
 from tests.policy.documents import findings
 
 READINGS = json.loads(

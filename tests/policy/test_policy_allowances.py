@@ -16,7 +16,8 @@ from gateway.domain.budgets.limits import NO_LIMITS, Limits
 from gateway.domain.policy.policy import Alerts, CostCentre
 from gateway.errors import InvalidRequest
 from gateway.services.policy.changes import Change, changes
-from gateway.wire.policy import effective, parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import ALLOWED, EXAMPLE, changed, findings
 
 USD = 10**9

@@ -21,9 +21,10 @@ from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.errors import PolicyRejected
-from gateway.wire.policy import parse, to_yaml
-from gateway.wire.policy.findings import MAX_ERRORS
-from gateway.wire.policy.nodes import MAX_CHARACTERS, read_document
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import to_yaml
+from gateway.wire.yaml_blocks.findings import MAX_ERRORS
+from gateway.wire.yaml_blocks.nodes import MAX_CHARACTERS, read_document
 from tests.factories import class_rule
 from tests.policy.documents import EXAMPLE, changed, findings
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.policy.policy import DataClass
 from gateway.domain.residency.rules import denials
-from gateway.wire.policy import effective, parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, to_yaml
 from tests.factories import NOW
 from tests.policy.documents import ALLOWED, EXAMPLE, findings
 

@@ -10,7 +10,8 @@ import pytest
 from gateway.domain.places.known_hosts import KNOWN_PLACES, Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
 from gateway.services.policy.changes import Change, changes
-from gateway.wire.policy import effective, parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.policy.policy import Balance, LatencyPrior, Priority, Route, Timeouts
 from gateway.services.policy.changes import changes
-from gateway.wire.policy import effective, parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 
 # The route of the design's own example, and the one that it degrades to.

@@ -27,7 +27,7 @@ from gateway.services.policy.apply import (
 from gateway.services.policy.changes import Change, changes
 from gateway.services.policy.explain import explain
 from gateway.services.policy.unsent_requests import decision_for
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

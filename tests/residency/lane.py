@@ -47,7 +47,7 @@ from gateway.storage.budgets.limits import LimitWindows
 from gateway.storage.postgres.database import Database
 from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.factories import PEPPER
 from tests.fakes import FakeCounter, FakeEjections, FakeJournal, FakeLeases, FakeRefusals
 from tests.memory_transport import answer_to

@@ -14,7 +14,7 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule
 from gateway.domain.residency.rules import Permit, denials, rules_for, verify
 from gateway.errors import ResidencyDenied
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.residency.cases import TEAM, Ask, Case
 from tests.residency.lane import Lane, Reply
 from tests.residency.oracle import PLACELESS, SHIPPED, Verdict, judge

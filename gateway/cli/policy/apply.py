@@ -13,7 +13,7 @@ from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_pl
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy
-from gateway.wire.policy import ParsedPolicy, parse
+from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

@@ -30,7 +30,8 @@ from gateway.errors import BadUsage, Finding, PolicyRejected
 from gateway.services.policy.apply import prices_of, require_current, version_of
 from gateway.services.policy.explain import basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
-from gateway.wire.policy import effective, json_schema, parse, to_yaml
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, json_schema, to_yaml
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

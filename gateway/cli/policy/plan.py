@@ -36,7 +36,7 @@ from gateway.services.policy.plan import Hurt, Plan, Surroundings
 from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
 from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
-from gateway.wire.policy import ParsedPolicy, parse
+from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import SecretOf, Toolbox

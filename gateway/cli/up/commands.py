@@ -29,7 +29,7 @@ from gateway.cli.up.tour import Tour
 from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import apply_policy
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox

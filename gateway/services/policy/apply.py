@@ -15,7 +15,7 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import standard_price
 from gateway.errors import NothingFound
 from gateway.services.stores import Book, PolicyHistory, PriceEntries
-from gateway.wire.policy import ParsedPolicy, parse
+from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 
 class BuiltinPrices(Protocol):

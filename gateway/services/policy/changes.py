@@ -83,7 +83,9 @@ def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _budget(rule: BudgetRule) -> dict[str, Any]:
-    fields = BudgetBlock.of_rule(rule).model_dump(exclude={"name"}, exclude_none=True)
+    fields = BudgetBlock.of_value(rule).model_dump(
+        by_alias=True, exclude={"rule_id"}, exclude_none=True
+    )
     return {"of": _owner_text(rule), **fields}
 
 

@@ -17,7 +17,7 @@ from gateway.services.policy.apply import BuiltinPrices, prices_of, version_of
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import Snapshot
 from gateway.services.stores import ApiKeys, EjectionRegister, PolicyHistory, PriceEntries
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 
 
 def _nothing_to_check() -> None:

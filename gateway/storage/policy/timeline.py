@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from gateway.domain.deployments.engine_sample import UpSpan
 from gateway.domain.policy.policy import PolicyVersion
 from gateway.errors import PolicyRejected
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 
 # The versions applied inside the span, and the one that was in force when it began.
 _IN_FORCE = """

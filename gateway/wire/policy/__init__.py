@@ -1,55 +1,30 @@
-"""The policy document: YAML text in, a `Policy` with notes out, and back with every default written
+"""The fields of a policy document: YAML blocks to a `Policy`, and back with every default written
 out.
 
-All errors are reported at once, each with its line, its field and the fix. `document` and the
-modules that it names declare the fields, `checks` has the rules between them, `notes` the facts
-that are worth knowing.
+`document` and the modules that it names declare the fields. Rules between fields are in
+`wire.policy_rules`; `wire.parsed_policy` reads a text with both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import yaml
 
 from gateway.domain.policy.policy import Policy
-from gateway.errors import Finding
-from gateway.wire.policy.checks import check
-from gateway.wire.policy.document import PolicyDocument, json_schema
-from gateway.wire.policy.findings import Findings, in_order
-from gateway.wire.policy.nodes import read_document
-from gateway.wire.policy.notes import take_notes
-
-__all__ = ["ParsedPolicy", "effective", "json_schema", "parse", "to_yaml"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedPolicy:
-    """A document's text, its policy, and the notes about it, in the order of the document."""
-
-    text: str
-    policy: Policy
-    notes: tuple[Finding, ...]
-
-
-def parse(text: str) -> ParsedPolicy:
-    """Parse a policy document. Raises `PolicyRejected` with every error found, and only that."""
-    findings = Findings()
-    document = PolicyDocument.read(read_document(text), findings)
-    if document is not None:
-        check(document, findings)
-    if document is None or findings.errors:
-        raise findings.rejected()
-    policy = document.policy()
-    take_notes(document, policy, findings)
-    return ParsedPolicy(text=text, policy=policy, notes=in_order(findings.notes))
+from gateway.wire.policy.document import PolicyDocument
+from gateway.wire.yaml_blocks import json_schema as blocks_schema
 
 
 def effective(policy: Policy) -> dict[str, Any]:
     """Return the policy as a document with every default written out."""
-    return PolicyDocument.of_policy(policy).model_dump(exclude_none=True)
+    return PolicyDocument.of_value(policy).model_dump(by_alias=True, exclude_none=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema 2020-12 of a policy document."""
+    return blocks_schema.json_schema(PolicyDocument, "Tollgate policy")
 
 
 def to_yaml(policy: Policy) -> str:

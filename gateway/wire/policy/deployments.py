@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Self
 
 from gateway.domain.policy.policy import (
-    DEFAULT_OPERATIONS,
     Deployment,
     LatencyPrior,
     Operation,
@@ -14,24 +13,21 @@ from gateway.domain.policy.policy import (
     default_output_limit,
 )
 from gateway.domain.policy.request_fields import FEATURES
-from gateway.wire.policy.blocks import Block, Items, optional, required
+from gateway.domain.words import listed
 from gateway.wire.policy.limits import LimitsBlock
-from gateway.wire.policy.places import PROVIDERS, FactsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
+from gateway.wire.policy.residency import PROVIDERS, FactsBlock
 from gateway.wire.policy.scalars import (
     BaseAddress,
-    Boolean,
     Milliseconds,
     Name,
     Seconds,
     SecretReference,
     Tokens,
     UpstreamModel,
-    integer,
-    listed,
-    member_of,
-    one_of,
 )
+from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
+from gateway.wire.yaml_blocks.scalars import Boolean, integer, member_of, one_of
 
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()]
@@ -57,7 +53,8 @@ _VERIFY_NAMES = (
 class TimeoutsBlock(Block):
     """Deadlines of one attempt, in seconds."""
 
-    title: ClassVar[str] = "timeouts block"
+    title = "timeouts block"
+    makes = Timeouts
     connect_s: Seconds = optional(
         "Longest wait for a connection.", "30", _TIMEOUTS.connect_s, shown="2"
     )
@@ -82,17 +79,22 @@ class TimeoutsBlock(Block):
 class LatencyBlock(Block):
     """The assumed latency of a deployment."""
 
-    title: ClassVar[str] = "latency block"
-    ttft_ms: Milliseconds = optional("Time to the first token.", "300", _PRIOR.ttft_s, shown="500")
-    tpot_ms: Milliseconds = optional(
-        "Time for each token after the first.", "300", _PRIOR.tpot_s, shown="20"
+    title = "latency block"
+    makes = LatencyPrior
+    ttft_s: Milliseconds = optional(
+        "Time to the first token.", "300", _PRIOR.ttft_s, shown="500", alias="ttft_ms"
+    )
+    tpot_s: Milliseconds = optional(
+        "Time for each token after the first.", "300", _PRIOR.tpot_s, shown="20", alias="tpot_ms"
     )
 
 
 class DeploymentBlock(Block):
     """One model at one provider or engine."""
 
-    title: ClassVar[str] = "deployment"
+    title = "deployment"
+    makes = Deployment
+    sets = ("operations", "capabilities", "allows")
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
     provider: Annotated[str, one_of(PROVIDERS)] = required(
@@ -111,10 +113,11 @@ class DeploymentBlock(Block):
     region: Name = required(
         "The processing region; `global` or `unknown` if no place is promised.", "eu-de"
     )
-    self_hosted: Boolean | None = optional(
+    is_self_hosted: Boolean | None = optional(
         "Whether you run it yourself; classes may demand that.",
         "true",
         shown="`true` for `vllm`, else `false`",
+        alias="self_hosted",
     )
     residency: FactsBlock | None = optional(
         "Further facts about its place, with source and date.",
@@ -186,60 +189,33 @@ class DeploymentBlock(Block):
         "one of them while none is much fuller than the others.",
         "qwen",
     )
-    latency: LatencyBlock | None = optional(
-        "Assumed latency until it was measured.", "{ttft_ms: 300, tpot_ms: 12}", shown="see below"
+    prior: LatencyBlock | None = optional(
+        "Assumed latency until it was measured.",
+        "{ttft_ms: 300, tpot_ms: 12}",
+        shown="see below",
+        alias="latency",
     )
     timeouts: TimeoutsBlock | None = optional(
         "How long to wait for it.", "{total_s: 300}", shown="see below"
     )
 
-    def deployment(self) -> Deployment:
-        """Return the deployment."""
-        named, capabilities = (self.provider, self.model), self.capabilities
-        priced, stand_in, prior = self.price, self.stand_in_price, self.latency
-        limit = self.output_limit or default_output_limit(self.provider, self.base_url)
-        others: dict[str, Any] = {
-            "residency": None if self.residency is None else self.residency.statement(),
-            "gpu": None if self.gpu is None else self.gpu.rate(),
-            "price": None if priced is None else priced.price(*named),
-            "stand_in_price": stand_in and stand_in.price(*named, is_stand_in=True),
-            "operations": frozenset(self.operations or DEFAULT_OPERATIONS),
-            "capabilities": None if capabilities is None else frozenset(capabilities),
-            "allows": frozenset(self.allows or ()),
-            "output_limit": limit,
-            "limits": LimitsBlock.limits_of(self.limits),
-            "timeouts": Timeouts() if self.timeouts is None else Timeouts(**self.timeouts.values()),
-            "prior": prior and LatencyPrior(ttft_s=prior.ttft_ms, tpot_s=prior.tpot_ms),
-            "is_self_hosted": self.is_self_hosted,
-        }
-        same = {name: value for name, value in self.values().items() if name not in others}
-        del same["self_hosted"], same["latency"]
-        return Deployment(**same | others)
-
-    @property
-    def is_self_hosted(self) -> bool:
-        """Return True if it is declared so, or by its provider."""
+    def is_own(self) -> bool:
+        """Return True if it is declared self-hosted, or is so by its provider."""
         declared: bool | None = self.of("self_hosted")
         return self.of("provider") == "vllm" if declared is None else declared
 
-    @classmethod
-    def of_deployment(cls, deployment: Deployment) -> Self:
-        """Return the block of a deployment, with every default written out."""
-        stated, gpu, prior = deployment.residency, deployment.gpu, deployment.prior
-        price, stand_in = deployment.price, deployment.stand_in_price
-        limits, capabilities = deployment.limits, deployment.capabilities
-        return cls.of_value(
-            deployment,
-            self_hosted=deployment.is_self_hosted,
-            residency=None if stated is None else FactsBlock.of_statement(stated),
-            gpu=None if gpu is None else GpuBlock.of_value(gpu),
-            price=None if price is None else PriceBlock.of_whole(price),
-            stand_in_price=None if stand_in is None else PriceBlock.of_whole(stand_in),
-            operations=sorted(deployment.operations),
-            capabilities=None if capabilities is None else sorted(capabilities),
-            allows=sorted(deployment.allows),
-            limits=LimitsBlock.of_limits(limits) if limits.is_limited else None,
-            latency=prior
-            and LatencyBlock.model_construct(ttft_ms=prior.ttft_s, tpot_ms=prior.tpot_s),
-            timeouts=TimeoutsBlock.of_value(deployment.timeouts),
+    def value(self, **others: Any) -> Any:
+        """Return the deployment."""
+        named, price, stand_in = (self.provider, self.model), self.price, self.stand_in_price
+        return super().value(
+            price=price and price.price(*named),
+            stand_in_price=stand_in and stand_in.price(*named, is_stand_in=True),
+            output_limit=self.output_limit or default_output_limit(self.provider, self.base_url),
+            is_self_hosted=self.is_own(),
+            **others,
         )
+
+    @classmethod
+    def of_value(cls, value: Any, **others: Any) -> Self:
+        """Return the block of a deployment, with every default written out."""
+        return super().of_value(value, limits=LimitsBlock.of_limits(value.limits), **others)

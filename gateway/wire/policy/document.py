@@ -1,32 +1,18 @@
-"""The whole policy document, its conversion to a `Policy` and back, and its JSON Schema."""
+"""The whole policy document, and its conversion to a `Policy` and back."""
 
 from __future__ import annotations
 
-import re
-from datetime import date
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
 
-import yaml
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
-
-from gateway.domain.policy.policy import Alerts, DataClass, Policy
-from gateway.wire.policy.blocks import Block, Entries, Items, optional, required
+from gateway.domain.policy.policy import DataClass, Policy
+from gateway.domain.words import listed
 from gateway.wire.policy.deployments import DeploymentBlock, LatencyBlock, TimeoutsBlock
 from gateway.wire.policy.limits import LimitsBlock
-from gateway.wire.policy.places import ClassBlock, FactsBlock, RuleBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
+from gateway.wire.policy.residency import ClassBlock, FactsBlock, ResidencyRuleBlock
 from gateway.wire.policy.routes import BalanceBlock, BoundBlock, RouteBlock
-from gateway.wire.policy.scalars import (
-    LABELS,
-    Names,
-    Version,
-    check_label,
-    check_region,
-    check_tag,
-    integer,
-    listed,
-)
+from gateway.wire.policy.scalars import LABELS, Names, Version, check_label, check_region, check_tag
 from gateway.wire.policy.teams import (
     AlertsBlock,
     BudgetBlock,
@@ -35,15 +21,19 @@ from gateway.wire.policy.teams import (
     ProjectBlock,
     TeamBlock,
 )
+from gateway.wire.yaml_blocks.blocks import Block, Entries, Items, optional, required
+from gateway.wire.yaml_blocks.scalars import integer
 
-SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_IS_VALUE = re.compile(r"`[\w.]+`|`\[\]`|`{}`|[0-9.]+")
+
+def _policy(*, version: int, **members: Any) -> Policy:
+    return Policy(**members)
 
 
 class PolicyDocument(Block):
     """A policy document of Tollgate."""
 
-    title: ClassVar[str] = "policy"
+    title = "policy"
+    makes = _policy
     version: Version = required("Version of the format: `1`.", "1")
     regions: Annotated[dict[str, Names], Entries(check_region)] | None = optional(
         "Regions besides the built-in ones: parents and their children, any depth; a "
@@ -55,7 +45,7 @@ class PolicyDocument(Block):
         f"The allowed places of each data class; keys: {listed(LABELS)}.",
         "{internal: {regions: [any]}}",
     )
-    data_tags: Annotated[dict[str, RuleBlock], Entries(check_tag)] | None = optional(
+    data_tags: Annotated[dict[str, ResidencyRuleBlock], Entries(check_tag)] | None = optional(
         "Kinds of data that teams and requests name, with the rule that each adds.",
         "{phi: {at_rest: [eu], max_retention_days: 0}}",
         shown="`{}`",
@@ -82,54 +72,48 @@ class PolicyDocument(Block):
 
     def policy(self) -> Policy:
         """Return the policy of a document without errors."""
-        deployments = [block.deployment() for block in self.deployments]
-        routes = [block.route() for block in self.routes]
-        teams = [block.team() for block in self.teams]
-        centres = [block.cost_centre() for block in self.cost_centres or ()]
-        return Policy(
+        values = (self.deployments, self.routes, self.teams, self.cost_centres or ())
+        deployments, routes, teams, centres = map(_by_name, values)
+        tags, classes = self.data_tags or {}, self.classes
+        policy: Policy = self.value(
             regions={parent: tuple(under) for parent, under in (self.regions or {}).items()},
             classes={
-                DataClass[label.upper()]: rule.rule(f"class:{label}")
-                for label, rule in self.classes.items()
+                DataClass[label.upper()]: rule.value(rule_id=f"class:{label}")
+                for label, rule in classes.items()
             },
-            data_tags={
-                tag: rule.rule(f"tag:{tag}") for tag, rule in (self.data_tags or {}).items()
-            },
-            facts_valid_days=self.facts_valid_days,
-            deployments={deployment.name: deployment for deployment in deployments},
-            routes={route.name: route for route in routes},
-            teams={team.name: team for team in teams},
-            cost_centres={centre.name: centre for centre in centres},
-            alerts=None if self.alerts is None else Alerts(**self.alerts.values()),
+            data_tags={tag: rule.value(rule_id=f"tag:{tag}") for tag, rule in tags.items()},
+            deployments=deployments,
+            routes=routes,
+            teams=teams,
+            cost_centres=centres,
         )
+        return policy
 
     @classmethod
-    def of_policy(cls, policy: Policy) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the document of a policy, with every default written out."""
-        return cls.of_value(
-            policy,
+        return super().of_value(
+            value,
             version=1,
-            regions={parent: list(children) for parent, children in policy.regions.items()},
-            classes={
-                data_class.label: ClassBlock.of_rule(rule)
-                for data_class, rule in policy.classes.items()
-            },
-            data_tags={tag: RuleBlock.of_rule(rule) for tag, rule in policy.data_tags.items()},
-            deployments=[DeploymentBlock.of_deployment(d) for d in policy.deployments.values()],
-            routes=[RouteBlock.of_route(route) for route in policy.routes.values()],
-            teams=[TeamBlock.of_team(team) for team in policy.teams.values()],
-            cost_centres=[
-                CostCentreBlock.of_cost_centre(centre) for centre in policy.cost_centres.values()
-            ],
-            alerts=None if policy.alerts is None else AlertsBlock.of_value(policy.alerts),
+            classes={one.label: ClassBlock.of_value(rule) for one, rule in value.classes.items()},
+            deployments=[DeploymentBlock.of_value(one) for one in value.deployments.values()],
+            routes=[RouteBlock.of_value(route) for route in value.routes.values()],
+            teams=[TeamBlock.of_value(team) for team in value.teams.values()],
+            cost_centres=[CostCentreBlock.of_value(one) for one in value.cost_centres.values()],
+            **others,
         )
+
+
+def _by_name(blocks: Iterable[Block]) -> dict[str, Any]:
+    values = [block.value() for block in blocks]
+    return {value.name: value for value in values}
 
 
 # The heading of each block in the reference.
 BLOCKS: dict[str, type[Block]] = {
     "Document": PolicyDocument,
     "classes": ClassBlock,
-    "data_tags": RuleBlock,
+    "data_tags": ResidencyRuleBlock,
     "deployments": DeploymentBlock,
     "deployments: residency": FactsBlock,
     "deployments: gpu": GpuBlock,
@@ -147,45 +131,3 @@ BLOCKS: dict[str, type[Block]] = {
     "cost_centres": CostCentreBlock,
     "alerts": AlertsBlock,
 }
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema 2020-12 of a document, for editors.
-
-    It accepts every document that `parse` accepts. Rules between fields are not in it.
-    """
-    schema = PolicyDocument.model_json_schema(schema_generator=_Schema)
-    for block in (schema, *schema["$defs"].values()):
-        for field in block["properties"].values():
-            _complete(field)
-    return {"$schema": SCHEMA_DIALECT, **schema, "title": "Tollgate policy"}
-
-
-class _Schema(GenerateJsonSchema):
-    """pydantic's schema without null: an absent field is left out of a document, never empty."""
-
-    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
-def _complete(field: dict[str, Any]) -> None:
-    """Turn a field's example and default, which are YAML, into values."""
-    examples = [text for text in field.pop("examples", ()) if "..." not in text]
-    if examples:
-        field["examples"] = [_value(examples[0])]
-    default = field.pop("x-default", "none")
-    if _IS_VALUE.fullmatch(default):
-        field["default"] = _value(default.strip("`"))
-    elif default != "none":
-        field["description"] = f"{field['description']} Default: {default}."
-
-
-def _value(text: str) -> Any:
-    value = yaml.safe_load(text)
-    return text if isinstance(value, date) else value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from gateway.domain.budgets.limits import Limits
-from gateway.wire.policy.blocks import Block, optional
-from gateway.wire.policy.scalars import Mode, integer
+from gateway.wire.policy.scalars import IsShadow
+from gateway.wire.yaml_blocks.blocks import Block, optional
+from gateway.wire.yaml_blocks.scalars import integer
 
 PerMinute = Annotated[int, integer(1, 1_000_000_000)]
 
@@ -14,7 +15,8 @@ PerMinute = Annotated[int, integer(1, 1_000_000_000)]
 class LimitsBlock(Block):
     """The limits of a team, project, key or deployment."""
 
-    title: ClassVar[str] = "limits block"
+    title = "limits block"
+    makes = Limits
     requests_per_minute: PerMinute | None = optional(
         "Requests in any 60 seconds.", "600", shown="no limit"
     )
@@ -24,23 +26,20 @@ class LimitsBlock(Block):
     concurrent: Annotated[int, integer(1, 1_000_000)] | None = optional(
         "Requests at the same time.", "50", shown="no limit"
     )
-    mode: Mode = optional(
-        "`shadow` refuses nothing: its refusals are only counted and shown.", "shadow", "enforced"
+    is_shadow: IsShadow = optional(
+        "`shadow` refuses nothing: its refusals are only counted and shown.",
+        "shadow",
+        False,
+        shown="`enforced`",
+        alias="mode",
     )
 
-    @staticmethod
-    def limits_of(block: LimitsBlock | None) -> Limits:
-        """Return the limits of a block, or empty limits."""
-        if block is None:
-            return Limits()
-        return Limits(
-            requests_per_minute=block.requests_per_minute,
-            tokens_per_minute=block.tokens_per_minute,
-            concurrent=block.concurrent,
-            is_shadow=block.mode == "shadow",
-        )
+    @classmethod
+    def of_value(cls, value: Any, **others: Any) -> Self:
+        """Return the block of some limits; the default mode is left out."""
+        return super().of_value(value, is_shadow=value.is_shadow or None, **others)
 
     @classmethod
-    def of_limits(cls, limits: Limits) -> Self:
-        """Return the block of some limits."""
-        return cls.of_value(limits, mode="shadow" if limits.is_shadow else None)
+    def of_limits(cls, limits: Limits) -> Self | None:
+        """Return the block of some limits, None if nothing is limited."""
+        return cls.of_value(limits) if limits.is_limited else None

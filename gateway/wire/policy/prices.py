@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
-from gateway.wire.policy.blocks import Block, Entries, optional, required
-from gateway.wire.policy.scalars import Words, check_tier, decimal, integer, member_of
+from gateway.wire.policy.scalars import Words, check_tier
+from gateway.wire.yaml_blocks.blocks import Block, Entries, optional, required
+from gateway.wire.yaml_blocks.scalars import decimal, integer, member_of
 
 POLICY_SOURCE = "policy"
 STAND_IN_SOURCE = "stand-in: policy"
@@ -32,7 +33,8 @@ _AS_INPUT = "as input without `cache_write`, else none: held as unknown"
 class GpuBlock(Block):
     """The GPU hours and the throughput of a self-hosted deployment."""
 
-    title: ClassVar[str] = "gpu block"
+    title = "gpu block"
+    makes = GpuRate
     type: Words = required("The GPU's name, for the price's source.", "H200")
     count: Annotated[int, integer(1, 10_000)] = optional(
         "GPUs that this deployment occupies.", "1", 1
@@ -59,15 +61,11 @@ class GpuBlock(Block):
         BilledHours.SEEN,
     )
 
-    def rate(self) -> GpuRate:
-        """Return the declared figures."""
-        return GpuRate(**self.values())
-
 
 class TierPriceBlock(Block):
     """All rates of one service tier."""
 
-    title: ClassVar[str] = "service tier's price"
+    title = "service tier's price"
     input_usd_per_mtok: UsdPerMtok = required("USD per million input tokens.", "0.80")
     cached_input_usd_per_mtok: UsdPerMtok | None = optional(
         "USD per million input tokens read from the provider's cache.",
@@ -149,7 +147,7 @@ class TierPriceBlock(Block):
 class PriceBlock(TierPriceBlock):
     """A declared price."""
 
-    title: ClassVar[str] = "price block"
+    title = "price block"
     service_tiers: Annotated[dict[str, TierPriceBlock], Entries(check_tier)] | None = optional(
         "All rates of answers with another `service_tier` than the standard one, by its "
         "name; the fields are those above.",
@@ -167,7 +165,7 @@ class PriceBlock(TierPriceBlock):
         )
 
     @classmethod
-    def of_whole(cls, price: Price) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of a whole price."""
-        tiers = {tier: TierPriceBlock.of_price(price, tier) for tier in price.service_tiers}
-        return cls.of_price(price, service_tiers=tiers or None)
+        tiers = {tier: TierPriceBlock.of_price(value, tier) for tier in value.service_tiers}
+        return cls.of_price(value, service_tiers=tiers or None, **others)

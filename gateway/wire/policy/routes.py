@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from gateway.domain.policy.policy import Balance, Route
 from gateway.domain.routing.objectives import OBJECTIVES
-from gateway.wire.policy.blocks import Block, Entries, Items, optional, required
 from gateway.wire.policy.scalars import (
     Alias,
     Milliseconds,
@@ -18,8 +17,9 @@ from gateway.wire.policy.scalars import (
     Weight,
     check_name,
     dollars,
-    one_of,
 )
+from gateway.wire.yaml_blocks.blocks import Block, Entries, Items, optional, required
+from gateway.wire.yaml_blocks.scalars import one_of
 
 _BALANCE = Balance()
 
@@ -27,7 +27,8 @@ _BALANCE = Balance()
 class BalanceBlock(Block):
     """The weights of cost and latency."""
 
-    title: ClassVar[str] = "balance block"
+    title = "balance block"
+    makes = Balance
     cost: Share = optional("How much the expected cost counts.", "0.7", _BALANCE.cost, shown="0.5")
     latency: Share = optional(
         "How much the time expected for the whole answer counts.",
@@ -40,18 +41,20 @@ class BalanceBlock(Block):
 class BoundBlock(Block):
     """A route's bound on latency."""
 
-    title: ClassVar[str] = "route's latency block"
-    ttft_p95_ms: Milliseconds = required(
+    title = "route's latency block"
+    ttft_p95_s: Milliseconds = required(
         "Time to the first token that 95 of 100 requests should keep; half of it for "
         "teams of low `priority`.",
         "800",
+        alias="ttft_p95_ms",
     )
 
 
 class RouteBlock(Block):
     """A model name that callers send, and the deployments behind it."""
 
-    title: ClassVar[str] = "route"
+    title = "route"
+    makes = Route
     name: ModelName = required("The model name that callers send.", "assistant")
     aliases: Annotated[list[Alias], Items()] | None = optional(
         "Other model names that mean this route; `*` stands for anything. Exact names win"
@@ -86,17 +89,19 @@ class RouteBlock(Block):
         "{qwen-eu: 90, gpt-eu: 10}",
         shown="none; required for `weighted`",
     )
-    latency: BoundBlock | None = optional(
+    ttft_p95_s: BoundBlock | None = optional(
         "Bound on the time to the first token; deployments expected to miss it come "
         "behind the others.",
         "{ttft_p95_ms: 800}",
         shown="no bound",
+        alias="latency",
     )
-    max_cost_usd: Annotated[int, dollars(above="0")] | None = optional(
+    max_cost_nusd: Annotated[int, dollars(above="0")] | None = optional(
         "Bound on the cost expected of one request; deployments expected to miss it come "
         "behind the others.",
         "0.05",
         shown="no bound",
+        alias="max_cost_usd",
     )
     degrade_to: ModelName | None = optional(
         "The route whose deployments are tried first if none of this one's meets its "
@@ -112,34 +117,19 @@ class RouteBlock(Block):
         shown="none: a caller without a maximum gets the deployment's",
     )
 
-    def route(self) -> Route:
+    def value(self, **others: Any) -> Any:
         """Return the route."""
-        same = self.values()
-        bound, balance, max_cost = (same.pop(n) for n in ("latency", "balance", "max_cost_usd"))
-        lists = ("deployments", "shadow_deployments", "aliases")
-        others: dict[str, Any] = {name: tuple(same[name] or ()) for name in lists}
-        return Route(
-            **same
-            | others
-            | {
-                "balance": Balance() if balance is None else Balance(**balance.values()),
-                "weights": self.weights or {},
-                "ttft_p95_s": None if bound is None else bound.ttft_p95_ms,
-                "max_cost_nusd": max_cost,
-            }
-        )
+        bound = self.ttft_p95_s
+        return super().value(ttft_p95_s=None if bound is None else bound.ttft_p95_s, **others)
 
     @classmethod
-    def of_route(cls, route: Route) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of a route, with every default that applies written out."""
-        bound_s, is_balanced = route.ttft_p95_s, route.objective == "balanced"
-        return cls.of_value(
-            route,
-            aliases=list(route.aliases),
-            deployments=list(route.deployments),
-            shadow_deployments=list(route.shadow_deployments),
-            balance=BalanceBlock.of_value(route.balance) if is_balanced else None,
-            weights=dict(route.weights) or None,
-            latency=None if bound_s is None else BoundBlock.model_construct(ttft_p95_ms=bound_s),
-            max_cost_usd=route.max_cost_nusd,
+        bound_s, is_balanced = value.ttft_p95_s, value.objective == "balanced"
+        return super().of_value(
+            value,
+            balance=BalanceBlock.of_value(value.balance) if is_balanced else None,
+            weights=dict(value.weights) or None,
+            ttft_p95_s=None if bound_s is None else BoundBlock.model_construct(ttft_p95_s=bound_s),
+            **others,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from gateway.domain.budgets.budgets import (
     EACH,
@@ -18,22 +18,16 @@ from gateway.domain.budgets.budgets import (
     rule_id,
 )
 from gateway.domain.budgets.limits import Limits
-from gateway.domain.policy.policy import (
-    CostCentre,
-    DataClass,
-    EndUserRule,
-    Priority,
-    Team,
-)
-from gateway.wire.policy.blocks import Block, Items, optional, required
+from gateway.domain.policy.policy import Alerts, CostCentre, DataClass, EndUserRule, Priority, Team
+from gateway.domain.words import listed
 from gateway.wire.policy.limits import LimitsBlock
-from gateway.wire.policy.places import RuleBlock
+from gateway.wire.policy.residency import ResidencyRuleBlock
 from gateway.wire.policy.scalars import (
+    LABELS,
     MOST_USD,
     Address,
     BudgetName,
     KeyId,
-    Label,
     ModelName,
     Name,
     Names,
@@ -41,12 +35,12 @@ from gateway.wire.policy.scalars import (
     SecretReference,
     TimeZone,
     Words,
-    decimal,
     dollars,
-    listed,
-    member_of,
 )
+from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
+from gateway.wire.yaml_blocks.scalars import converted, decimal, member_of, one_of
 
+_CLASS = converted(one_of(LABELS), lambda label: DataClass[label.upper()], lambda one: one.label)
 _SHARE = decimal("a share of the limit", above="0", most="10")
 Shares = Annotated[list[Annotated[Decimal, _SHARE]], Items(is_unique=True)]
 
@@ -54,14 +48,15 @@ Shares = Annotated[list[Annotated[Decimal, _SHARE]], Items(is_unique=True)]
 class BudgetBlock(Block):
     """A budget of one owner."""
 
-    title: ClassVar[str] = "budget"
+    title = "budget"
+    makes = BudgetRule
     period: Annotated[BudgetPeriod, member_of(BudgetPeriod)] = required(
         f"How long it lasts, of {listed(BudgetPeriod)}. A week begins on Monday, `once` never "
         "begins again.",
         "month",
     )
-    limit_usd: Annotated[int, dollars(above="0")] = required(
-        f"Most USD in one period, to the nano-dollar, up to {MOST_USD}.", "5000"
+    limit_nusd: Annotated[int, dollars(above="0")] = required(
+        f"Most USD in one period, to the nano-dollar, up to {MOST_USD}.", "5000", alias="limit_usd"
     )
     kind: Annotated[BudgetKind, member_of(BudgetKind)] = optional(
         "`hard` refuses requests beyond it; `soft` only counts and alerts.", "soft", BudgetKind.HARD
@@ -71,29 +66,26 @@ class BudgetBlock(Block):
         "[0.5, 0.8, 1.0]",
         shown="`[]`",
     )
-    overdraft_usd: Annotated[int, dollars(least="0")] = optional(
+    overdraft_nusd: Annotated[int, dollars(least="0")] = optional(
         "The amount that each replica may spend beyond its lease while the database is "
         "away; only for `hard`.",
         "1",
         0,
+        alias="overdraft_usd",
     )
-    name: BudgetName | None = optional(
+    rule_id: BudgetName | None = optional(
         "Unique name; needed for a second budget of the same owner and period.",
         "pilot-2026",
         shown="its owner and period, as in `payments/month`",
+        alias="name",
     )
 
     @classmethod
-    def of_rule(cls, rule: BudgetRule) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of a budget; a default name is left out."""
-        default = rule_id(rule.scope, team=rule.team, owner=rule.owner, period=rule.period)
-        return cls.of_value(
-            rule,
-            limit_usd=rule.limit_nusd,
-            alert_at=list(rule.alert_at),
-            overdraft_usd=rule.overdraft_nusd,
-            name=None if rule.rule_id == default else rule.rule_id,
-        )
+        default = rule_id(value.scope, team=value.team, owner=value.owner, period=value.period)
+        name = None if value.rule_id == default else value.rule_id
+        return super().of_value(value, rule_id=name, **others)
 
 
 Budgets = Annotated[list[BudgetBlock], Items()] | None
@@ -102,7 +94,7 @@ Budgets = Annotated[list[BudgetBlock], Items()] | None
 class ProjectBlock(Block):
     """A project's budgets and limits."""
 
-    title: ClassVar[str] = "project"
+    title = "project"
     name: ProjectName = required(
         'The project, as requests or keys name it; `"*"` is each that is not named here, '
         "by itself.",
@@ -119,7 +111,7 @@ class ProjectBlock(Block):
 class KeyBlock(Block):
     """An API key's budgets and limits."""
 
-    title: ClassVar[str] = "key"
+    title = "key"
     key: KeyId = required(
         'The key\'s id, as `tollgate key list` shows it; `"*"` is each that is not named '
         "here, by itself.",
@@ -136,7 +128,8 @@ class KeyBlock(Block):
 class CostCentreBlock(Block):
     """A cost centre and the budgets of its teams together."""
 
-    title: ClassVar[str] = "cost centre"
+    title = "cost centre"
+    makes = CostCentre
     name: Words = required("The `cost_centre` of the teams that it is about.", "CC-1207")
     time_zone: TimeZone = optional(
         "IANA time zone in which the periods of its budgets begin.", "Europe/Berlin", "UTC"
@@ -145,23 +138,17 @@ class CostCentreBlock(Block):
         "The budgets of its teams together.", "[{period: month, limit_usd: 20000}]", shown="`[]`"
     )
 
-    def cost_centre(self) -> CostCentre:
+    def value(self, **others: Any) -> Any:
         """Return the cost centre."""
-        zone = self.time_zone
-        budgets = tuple(declared.rule(zone) for declared in _of_centre(self))
-        return CostCentre(name=self.name, time_zone=zone, budgets=budgets)
-
-    @classmethod
-    def of_cost_centre(cls, centre: CostCentre) -> Self:
-        """Return the block of a cost centre."""
-        budgets = _budget_blocks(centre.budgets, BudgetScope.COST_CENTRE, centre.name)
-        return cls.of_value(centre, budgets=budgets)
+        budgets = tuple(declared.rule(self.time_zone) for declared in _of_centre(self))
+        return super().value(budgets=budgets, **others)
 
 
 class AlertsBlock(Block):
     """The receiver of budget alerts and the reference to the signing secret."""
 
-    title: ClassVar[str] = "alerts block"
+    title = "alerts block"
+    makes = Alerts
     webhook: Address = required(
         "Address that each alert is posted to. `http://` only on this machine or a "
         "private network.",
@@ -177,17 +164,19 @@ class AlertsBlock(Block):
 class TeamBlock(Block):
     """A team, which calls and pays."""
 
-    title: ClassVar[str] = "team"
+    title = "team"
+    makes = Team
+    sets = ("data_tags",)
     name: Name = required("Unique name of the paying team.", "payments")
     cost_centre: Words = required("Cost centre in finance.", "CC-1207")
-    data_class: Label = required(
+    data_class: Annotated[DataClass, _CLASS] = required(
         "The least class of its requests; a request may raise it, never lower it.", "confidential"
     )
     routes: Annotated[list[ModelName], Items()] = required("Routes it may call.", "[assistant]")
     data_tags: Names | None = optional(
         "Data tags of all its requests; a request may add others.", "[phi]", shown="`[]`"
     )
-    residency: RuleBlock | None = optional(
+    residency: ResidencyRuleBlock | None = optional(
         "A rule for all its requests, besides those of their class and tags.",
         "{deny_providers: [openai]}",
     )
@@ -217,48 +206,38 @@ class TeamBlock(Block):
         "[{name: checkout, budgets: [...]}]",
         shown="`[]`",
     )
-    keys: Annotated[list[KeyBlock], Items()] | None = optional(
+    key_limits: Annotated[list[KeyBlock], Items()] | None = optional(
         "Budgets and limits of single API keys, besides the team's.",
         '[{key: "*", limits: {...}}]',
         shown="`[]`",
+        alias="keys",
     )
 
-    def team(self) -> Team:
+    def value(self, **others: Any) -> Any:
         """Return the team with all its budgets: its own, its projects' and its keys'."""
-        projects, keys = list(self.blocks_of("projects")), self.blocks_of("keys")
-        return Team(
-            name=self.name,
-            cost_centre=self.cost_centre,
-            data_class=DataClass[self.data_class.upper()],
-            routes=tuple(self.routes),
-            data_tags=frozenset(self.data_tags or ()),
-            residency=None if self.residency is None else self.residency.rule(f"team:{self.name}"),
-            end_user=self.end_user,
-            priority=self.priority,
-            time_zone=self.time_zone,
+        projects, rule = self.projects or [], self.residency
+        return super().value(
+            residency=rule and rule.value(rule_id=f"team:{self.name}"),
             budgets=tuple(declared.rule(self.time_zone) for declared in _of_team(self)),
-            limits=LimitsBlock.limits_of(self.limits),
             projects=frozenset(project.name for project in projects) - {EACH},
             project_limits=_limits_by("name", projects),
-            key_limits=_limits_by("key", keys),
+            key_limits=_limits_by("key", self.key_limits or []),
+            **others,
         )
 
     @classmethod
-    def of_team(cls, team: Team) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of a team, with every default written out."""
-        rules = team.budgets
-        projects = _owners(rules, BudgetScope.PROJECT, team.project_limits, names=team.projects)
-        keys = _owners(rules, BudgetScope.KEY, team.key_limits)
-        return cls.of_value(
-            team,
-            data_class=team.data_class.label,
-            routes=list(team.routes),
-            data_tags=sorted(team.data_tags),
-            residency=None if team.residency is None else RuleBlock.of_rule(team.residency),
-            budgets=_budget_blocks(rules, BudgetScope.TEAM, team.name),
-            limits=LimitsBlock.of_limits(team.limits) if team.limits.is_limited else None,
+        rules, named, limits = value.budgets, value.projects, LimitsBlock.of_limits(value.limits)
+        projects = _owners(rules, BudgetScope.PROJECT, value.project_limits, names=named)
+        keys = _owners(rules, BudgetScope.KEY, value.key_limits)
+        return super().of_value(
+            value,
+            budgets=[BudgetBlock.of_value(r) for r in rules if r.scope is BudgetScope.TEAM],
+            limits=limits,
             projects=[ProjectBlock.model_construct(name=o, **rest) for o, rest in projects],
-            keys=[KeyBlock.model_construct(key=owner, **rest) for owner, rest in keys],
+            key_limits=[KeyBlock.model_construct(key=owner, **rest) for owner, rest in keys],
+            **others,
         )
 
 
@@ -284,22 +263,21 @@ class Declared:
 
     def rule(self, time_zone: str) -> BudgetRule:
         """Return the budget of a valid document."""
-        block, identity, owner = self.block, self.identity, self.owner
-        assert identity is not None, "a valid budget has an identity"
-        assert owner is not None, "a valid budget has an owner"
-        return BudgetRule(
-            rule_id=identity,
+        assert self.identity is not None, "a valid budget has an identity"
+        rule: BudgetRule = self.block.value(
+            rule_id=self.identity,
             scope=self.scope,
             team=self.team,
-            owner=owner,
-            period=block.period,
-            limit_nusd=block.limit_usd,
-            kind=block.kind,
+            owner=self.owner,
             # One spelling per share: 0.50 and 0.5 are the same alert in every version.
-            alert_at=tuple(Decimal(f"{at.normalize():f}") for at in sorted(block.alert_at or ())),
+            alert_at=tuple(_plain(at) for at in sorted(self.block.alert_at or ())),
             time_zone=time_zone,
-            overdraft_nusd=block.overdraft_usd,
         )
+        return rule
+
+
+def _plain(share: Decimal) -> Decimal:
+    return Decimal(f"{share.normalize():f}")
 
 
 def declared_budgets(document: Block) -> Iterator[Declared]:
@@ -328,11 +306,7 @@ def _of_team(team: TeamBlock) -> Iterator[Declared]:
 
 def _limits_by(field: str, owners: Any) -> dict[str, Limits]:
     """Return the limits of each project or key that declares some, by its name."""
-    return {
-        getattr(owner, field): LimitsBlock.limits_of(owner.limits)
-        for owner in owners
-        if owner.limits is not None
-    }
+    return {getattr(one, field): one.limits.value() for one in owners if one.limits is not None}
 
 
 def _owners(
@@ -346,14 +320,8 @@ def _owners(
 
     A block of limits without any limit is kept: it replaces that of `*`.
     """
-    owned = (rule.owner for rule in rules if rule.scope is scope)
-    for owner in dict.fromkeys([*owned, *limits, *sorted(names)]):
-        own = LimitsBlock.of_limits(limits[owner]) if owner in limits else None
-        yield owner, {"budgets": _budget_blocks(rules, scope, owner), "limits": own}
-
-
-def _budget_blocks(
-    rules: tuple[BudgetRule, ...], scope: BudgetScope, owner: str
-) -> list[BudgetBlock]:
-    own = (rule for rule in rules if rule.scope is scope and rule.owner == owner)
-    return [BudgetBlock.of_rule(rule) for rule in own]
+    budgets = [rule for rule in rules if rule.scope is scope]
+    for owner in dict.fromkeys([*(rule.owner for rule in budgets), *limits, *sorted(names)]):
+        own = [BudgetBlock.of_value(rule) for rule in budgets if rule.owner == owner]
+        limited = LimitsBlock.of_value(limits[owner]) if owner in limits else None
+        yield owner, {"budgets": own, "limits": limited}

@@ -40,7 +40,7 @@ from gateway.storage.policy.prices import (
     rate_from_row,
 )
 from gateway.storage.postgres.database import Database
-from gateway.wire.policy import parse
+from gateway.wire.parsed_policy import parse
 from tests.factories import deployment, imported
 from tests.fakes import FakeClock
 from tests.policy.documents import changed

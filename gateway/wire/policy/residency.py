@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from gateway.domain.places.known_hosts import KNOWN_PROVIDERS, Statement
 from gateway.domain.policy.policy import ResidencyRule
-from gateway.wire.policy.blocks import Block, Items, optional, required
-from gateway.wire.policy.scalars import (
-    Boolean,
-    Day,
-    Days,
-    Mode,
-    Name,
-    Names,
-    Source,
-    Words,
-    listed,
-    one_of,
-)
+from gateway.domain.words import listed
+from gateway.wire.policy.scalars import Days, IsShadow, Name, Names, Source, Words
+from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
+from gateway.wire.yaml_blocks.scalars import Boolean, Day, one_of
 
 PROVIDERS = ("vllm", "openai", "openai_compatible")
 DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
-_ALLOWED = ("regions", "at_rest", "telemetry", "gateway_regions")
-_DENIED = ("deny_regions", "deny_providers")
+ALLOWED = ("regions", "at_rest", "telemetry", "gateway_regions")
 
 
-class RuleBlock(Block):
+class ResidencyRuleBlock(Block):
     """A residency rule of a data tag or a team."""
 
-    title: ClassVar[str] = "residency rule"
+    title = "residency rule"
+    makes = ResidencyRule
+    sets = (*ALLOWED, "deny_regions", "deny_providers")
     regions: Names | None = optional(
         "Regions that may process it; a parent stands for all under it; `any` allows "
         "every place, `global` and `unknown` included; `[]` allows none.",
@@ -46,11 +38,12 @@ class RuleBlock(Block):
         "[eu, us]",
         shown="no say",
     )
-    self_hosted: Boolean = optional(
+    self_hosted_only: Boolean = optional(
         "If true, only deployments with `self_hosted: true` may process it.",
         "true",
         False,
         shown="`false`",
+        alias="self_hosted",
     )
     max_retention_days: Days | None = optional(
         "Longest time a deployment may keep data; unknown is too long.", "0", shown="no say"
@@ -74,42 +67,19 @@ class RuleBlock(Block):
         "[eu]",
         shown="no say",
     )
-    mode: Mode = optional(
-        "`shadow` denies nothing: its denials are only counted and shown.", "shadow", "enforced"
+    is_shadow: IsShadow = optional(
+        "`shadow` denies nothing: its denials are only counted and shown.",
+        "shadow",
+        False,
+        shown="`enforced`",
+        alias="mode",
     )
 
-    def rule(self, rule_id: str) -> ResidencyRule:
-        """Return the rule."""
-        lists: dict[str, Any] = {name: getattr(self, name) for name in (*_ALLOWED, *_DENIED)}
-        allowed: dict[str, Any] = {
-            name: None if lists[name] is None else frozenset(lists[name]) for name in _ALLOWED
-        }
-        denied = {name: frozenset(lists[name] or ()) for name in _DENIED}
-        return ResidencyRule(
-            rule_id=rule_id,
-            self_hosted_only=self.self_hosted,
-            max_retention_days=self.max_retention_days,
-            is_shadow=self.mode == "shadow",
-            **allowed,
-            **denied,
-        )
 
-    @classmethod
-    def of_rule(cls, rule: ResidencyRule) -> Self:
-        """Return the block of a rule."""
-        lists: dict[str, Any] = {name: getattr(rule, name) for name in (*_ALLOWED, *_DENIED)}
-        return cls.of_value(
-            rule,
-            self_hosted=rule.self_hosted_only,
-            mode="shadow" if rule.is_shadow else "enforced",
-            **{name: None if names is None else sorted(names) for name, names in lists.items()},
-        )
-
-
-class ClassBlock(RuleBlock):
+class ClassBlock(ResidencyRuleBlock):
     """The residency rule of a data class."""
 
-    title: ClassVar[str] = "class"
+    title = "class"
     regions: Names = required(
         "Regions that may process it; a parent stands for all under it; `any` allows "
         "every place, `global` and `unknown` included; `[]` allows none.",
@@ -120,7 +90,8 @@ class ClassBlock(RuleBlock):
 class FactsBlock(Block):
     """Facts about a deployment's place."""
 
-    title: ClassVar[str] = "residency block"
+    title = "residency block"
+    makes = Statement
     at_rest: Name | None = optional(
         "The place of stored data: a region, `global` or `unknown`.",
         "eu",
@@ -147,11 +118,7 @@ class FactsBlock(Block):
     )
     as_of: Day | None = optional("The day on which it was so; goes with `source`.", "2026-11-20")
 
-    def statement(self) -> Statement:
-        """Return the facts."""
-        return Statement(**self.values() | {"source": self.source or ""})
-
     @classmethod
-    def of_statement(cls, stated: Statement) -> Self:
+    def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of stated facts."""
-        return cls.of_value(stated, source=stated.source or None)
+        return super().of_value(value, source=value.source or None, **others)

@@ -1,4 +1,4 @@
-"""Parsing policy text to YAML nodes that know their lines.
+"""Parsing text to YAML nodes that know their lines.
 
 Refuses the parts of YAML that surprise readers.
 """
@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from gateway.domain.words import shown
 from gateway.errors import Finding, PolicyRejected
-from gateway.wire.policy.findings import Spot, shown
+from gateway.wire.yaml_blocks.findings import Findings, Spot
 
 try:
     # Ten times faster: every replica parses the document again whenever a new version is applied.
@@ -47,7 +48,7 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
         raise _rejected(1, "a quoted text holds an escape that is not a character") from None
     if root is None:
         raise _rejected(1, "the document is empty; it starts with 'version: 1'")
-    return Spot(root, "")
+    return Spot(root, "", Findings())
 
 
 def _refuse_characters(text: str) -> None:

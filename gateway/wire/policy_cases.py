@@ -5,17 +5,17 @@ denial.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from gateway.domain.policy.policy import Operation
 from gateway.errors import CasesRejected, PolicyRejected
-from gateway.wire.policy.blocks import Block, Items, optional, required
 from gateway.wire.policy.deployments import Capabilities
-from gateway.wire.policy.findings import Findings
-from gateway.wire.policy.nodes import read_document
-from gateway.wire.policy.scalars import Label, ModelName, Name, Names, member_of, one_of
+from gateway.wire.policy.scalars import Label, ModelName, Name, Names
+from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
+from gateway.wire.yaml_blocks.nodes import read_document
+from gateway.wire.yaml_blocks.scalars import member_of, one_of
 
 # The denials that a case may expect instead of deployments, with the error code that the caller
 # would get.
@@ -49,7 +49,7 @@ class Case:
 class CaseBlock(Block):
     """One expectation."""
 
-    title: ClassVar[str] = "case"
+    title = "case"
     team: Name = required("Who asks.", "payments")
     route: ModelName = required("The requested route.", "assistant")
     data_class: Label | None = Field(None, alias="class", description="The class it raises to.")
@@ -81,7 +81,7 @@ class CaseBlock(Block):
 class CasesDocument(Block):
     """A file of cases."""
 
-    title: ClassVar[str] = "document"
+    title = "document"
     cases: Annotated[list[CaseBlock], Items()] = required(
         "The expected result.", "[{team: payments, route: assistant, expect: [qwen-eu]}]"
     )
@@ -89,28 +89,26 @@ class CasesDocument(Block):
 
 def parse_cases(text: str) -> tuple[Case, ...]:
     """Parse a file of cases. Raises `CasesRejected` with every error found."""
-    findings = Findings()
     try:
-        document = CasesDocument.read(read_document(text), findings)
+        root = read_document(text)
+        document = CasesDocument.read(root)
+        if document is not None:
+            _check(document)
     except PolicyRejected as rejected:
         raise CasesRejected(rejected.findings) from None
-    if document is not None:
-        for case in document.blocks_of("cases"):
-            _check(case, findings)
-        if document.of("cases") == [] and not findings.errors:
-            findings.error(document.place("cases"), "is empty: there is nothing to test")
-    if document is None or findings.errors:
-        raise CasesRejected(findings.rejected().findings)
+    if document is None or root.findings.errors:
+        raise CasesRejected(root.findings.rejected().findings)
     return tuple(case.case() for case in document.cases)
 
 
-def _check(case: CaseBlock, findings: Findings) -> None:
-    """Add a finding unless exactly one of the two is expected."""
-    if case.has("expect") == case.has("denied"):
-        findings.error(
-            case.spot, "write either expect: [deployments in their order] or denied: residency"
-        )
-    if case.of("expect") == []:
-        findings.error(
-            case.place("expect"), f"is empty; write denied: and one of {', '.join(DENIALS)}"
-        )
+def _check(document: CasesDocument) -> None:
+    """Add a finding unless each case expects exactly one of the two."""
+    for case in document.blocks_of("cases"):
+        if case.has("expect") == case.has("denied"):
+            case.spot.error(
+                "write either expect: [deployments in their order] or denied: residency"
+            )
+        if case.of("expect") == []:
+            case.error("expect", f"is empty; write denied: and one of {', '.join(DENIALS)}")
+    if document.of("cases") == [] and not document.spot.findings.errors:
+        document.error("cases", "is empty: there is nothing to test")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.places.facts import host_of
 from gateway.domain.places.known_hosts import KnownPlace, known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
-from gateway.wire.policy.blocks import Block, placed
+from gateway.domain.words import nearest, suggestion
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument
-from gateway.wire.policy.findings import Findings, Spot, nearest, suggestion
-from gateway.wire.policy.places import RuleBlock
+from gateway.wire.policy.residency import ALLOWED, ResidencyRuleBlock
+from gateway.wire.yaml_blocks.blocks import Block, placed
+from gateway.wire.yaml_blocks.findings import Spot
 
 MAX_REGION_DEPTH = 20
 _BUILT_IN = RegionTree({})
@@ -40,7 +41,7 @@ class Regions:
         return f"; did you mean '{near}'?" if near else suggestion(region, named)
 
 
-def check_regions(document: PolicyDocument, findings: Findings) -> Regions:
+def check_regions(document: PolicyDocument) -> Regions:
     """Check that the declared regions and the built-in ones are consistent."""
     declared = document.entries_of("regions")
     parents: dict[str, list[str]] = {}
@@ -52,26 +53,23 @@ def check_regions(document: PolicyDocument, findings: Findings) -> Regions:
         tree[parent] = [child for _, child in placed(place, children)]
         for spot, child in placed(place, children):
             if child == ANY or child in UNPLACED:
-                findings.error(
-                    spot,
+                spot.error(
                     f"'{child}' is reserved and cannot be declared; choose another name",
                 )
             elif parent in parents.get(child, ()):
-                findings.error(spot, f"'{child}' is already under '{parent}'; write it there once")
+                spot.error(f"'{child}' is already under '{parent}'; write it there once")
             else:
                 parents.setdefault(child, []).append(parent)
                 first.setdefault(child, spot)
     regions = Regions(frozenset({*declared, *parents}), RegionTree(tree))
     for parent in tree:
-        _check_order(parent, declared[parent][0], parents, findings)
+        _check_order(parent, declared[parent][0], parents)
     for child, spot in first.items():
-        _check_built_in(child, spot, regions.tree, findings)
+        _check_built_in(child, spot, regions.tree)
     return regions
 
 
-def _check_order(
-    parent: str, spot: Spot, parents: Mapping[str, Sequence[str]], findings: Findings
-) -> None:
+def _check_order(parent: str, spot: Spot, parents: Mapping[str, Sequence[str]]) -> None:
     # Each region that this number of steps up leads to, with one path to it.
     level: dict[str, tuple[str, ...]] = {parent: (parent,)}
     for _ in range(MAX_REGION_DEPTH):
@@ -82,12 +80,12 @@ def _check_order(
             break
     if parent in level:
         way = " in ".join(level[parent])
-        findings.error(spot, f"'{parent}' is under itself ({way}); regions are a tree")
+        spot.error(f"'{parent}' is under itself ({way}); regions are a tree")
     elif level:
-        findings.error(spot, f"regions are nested deeper than {MAX_REGION_DEPTH}")
+        spot.error(f"regions are nested deeper than {MAX_REGION_DEPTH}")
 
 
-def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings) -> None:
+def _check_built_in(child: str, spot: Spot, tree: RegionTree) -> None:
     """Reject a built-in region under a built-in parent that does not contain it; repeating a
     true parent is allowed.
     """
@@ -95,88 +93,79 @@ def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings
         return
     wrong = sorted((tree.ancestors(child) & KNOWN) - _BUILT_IN.ancestors(child))
     if wrong:
-        findings.error(
-            spot,
+        spot.error(
             f"'{child}' is built in and does not lie in '{wrong[0]}'; put it under a region of "
             "your own, or choose another name",
         )
 
 
-def check_rules(document: PolicyDocument, regions: Regions, findings: Findings) -> None:
+def check_rules(document: PolicyDocument, regions: Regions) -> None:
     """Check the regions that rules name: of classes, data tags and teams."""
-    for rule in rules_in(document):
-        _check_rule(rule, regions, findings)
-
-
-def rules_in(document: PolicyDocument) -> Iterator[RuleBlock]:
-    """Yield the rules of classes, data tags and teams."""
     for kind in ("classes", "data_tags"):
-        yield from (rule for _, rule in document.entries_of(kind).values() if rule is not None)
-    own = (team.of("residency") for team in document.blocks_of("teams"))
-    yield from (rule for rule in own if rule is not None)
+        for _, rule in document.entries_of(kind).values():
+            if rule is not None:
+                _check_rule(rule, regions)
+    for team in document.blocks_of("teams"):
+        if team.of("residency") is not None:
+            _check_rule(team.of("residency"), regions)
 
 
-def _check_rule(rule: RuleBlock, regions: Regions, findings: Findings) -> None:
-    for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
+def _check_rule(rule: ResidencyRuleBlock, regions: Regions) -> None:
+    for field in ALLOWED:
         for spot, region in rule.items_of(field):
             if region in UNPLACED:
-                findings.error(
-                    spot, f"'{region}' promises no place, so no rule can be bound to it; write any"
+                spot.error(
+                    f"'{region}' promises no place, so no rule can be bound to it; write any"
                 )
             elif region != ANY:
-                _check_named(spot, region, regions, findings, besides=(ANY,))
+                _check_named(spot, region, regions, besides=(ANY,))
     for spot, region in rule.items_of("deny_regions"):
         if region == ANY or region in UNPLACED:
-            findings.error(
-                spot,
+            spot.error(
                 f"'{region}' cannot be denied; write 'regions: []' to allow nothing. Every name "
                 "here also denies unknown and global places",
             )
         else:
-            _check_named(spot, region, regions, findings)
+            _check_named(spot, region, regions)
 
 
-def check_deployment_places(
-    deployment: DeploymentBlock, regions: Regions, findings: Findings
-) -> None:
+def check_deployment_places(deployment: DeploymentBlock, regions: Regions) -> None:
     """Check the declared places of a deployment's processing, data storage and telemetry."""
-    _check_fact(deployment, "region", regions, findings)
+    _check_fact(deployment, "region", regions)
     block = deployment.of("residency")
     if block is not None:
-        _check_fact(block, "at_rest", regions, findings)
-        _check_fact(block, "telemetry", regions, findings)
+        _check_fact(block, "at_rest", regions)
+        _check_fact(block, "telemetry", regions)
         for field, other in (("source", "as_of"), ("as_of", "source")):
             if block.has(field) and not block.has(other):
-                findings.error(
-                    block.place(field),
+                block.error(
+                    field,
                     f"goes with '{other}'; a fact needs both its source and its date",
                 )
-    _check_against_known(deployment, block, regions, findings)
+    _check_against_known(deployment, block, regions)
 
 
-def _check_fact(entry: Block, field: str, regions: Regions, findings: Findings) -> None:
+def _check_fact(entry: Block, field: str, regions: Regions) -> None:
     region = entry.of(field)
     if region is None or region in UNPLACED:
         return
     if region == ANY:
-        findings.error(
-            entry.place(field),
+        entry.error(
+            field,
             "'any' is for classes and other rules; write a region, global or unknown",
         )
         return
-    _check_named(entry.place(field), region, regions, findings, besides=UNPLACED)
+    _check_named(entry.spot_of(field), region, regions, besides=UNPLACED)
 
 
-def _check_named(
-    spot: Spot, region: str, regions: Regions, findings: Findings, *, besides: Iterable[str] = ()
-) -> None:
+def _check_named(spot: Spot, region: str, regions: Regions, *, besides: Iterable[str] = ()) -> None:
     if not regions.has(region):
         hint = regions.hint(region, besides)
-        findings.error(spot, f"'{region}' is neither built in nor declared under regions{hint}")
+        spot.error(f"'{region}' is neither built in nor declared under regions{hint}")
 
 
 def _check_against_known(
-    deployment: DeploymentBlock, block: Block | None, regions: Regions, findings: Findings
+    deployment: DeploymentBlock, block: Block | None, regions: Regions
 ) -> None:
     """Check a deployment's region against its provider's promise.
 
@@ -193,8 +182,8 @@ def _check_against_known(
         return
     if block is not None and block.has("source") and block.has("as_of"):
         return
-    findings.error(
-        deployment.place("region"),
+    deployment.error(
+        "region",
         f"{_stated(host, known)} ({known.statement.source}, {known.statement.as_of}), and "
         f"'{region}' says more; write 'region: {known.processing}', or name in 'residency' who "
         "promises otherwise: 'source' and 'as_of'",

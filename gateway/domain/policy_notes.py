@@ -1,0 +1,300 @@
+"""Notes on a policy: facts that are worth knowing and are not errors.
+
+Each has a path in the policy's document: fields by name, and list positions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from gateway.domain.budgets.budgets import BudgetRule, BudgetScope
+from gateway.domain.money import plain_usd
+from gateway.domain.places.known_hosts import known_place
+from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
+from gateway.domain.policy.policy import Deployment, Operation, Policy, ResidencyRule, Route, Team
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.residency.rules import denials, rules_for
+from gateway.domain.words import few, shown
+
+Path: TypeAlias = tuple[str | int, ...]
+Note: TypeAlias = tuple[Path, str]
+_VERSIONED = re.compile(r"/v\d+[a-z0-9]*/?$")
+
+
+def notes_on(policy: Policy) -> Iterator[Note]:
+    """Yield notes on a policy, each with its path in the document."""
+    yield from _on_regions(policy)
+    yield from _on_classes(policy)
+    yield from _on_shadows(policy)
+    yield from _on_deployments(policy)
+    yield from _on_routes(policy)
+    yield from _on_teams(policy)
+    yield from _on_cost_centres(policy)
+    yield from _on_budgets(policy)
+    names = [team.name for team in policy.teams.values() if not _has_any(team, policy)]
+    if names:
+        yield ("teams",), f"unlimited: {few(names)} (no budgets and no limits)"
+
+
+def _on_regions(policy: Policy) -> Iterator[Note]:
+    for parent, children in policy.regions.items():
+        for at, child in enumerate(children):
+            if child in KNOWN and parent in KNOWN:
+                message = f"changes nothing: '{child}' lies in '{parent}' as everybody knows"
+                yield ("regions", parent, at), message
+
+
+def _on_classes(policy: Policy) -> Iterator[Note]:
+    ordered = sorted(policy.classes.items())
+    for data_class, rule in ordered:
+        path = ("classes", data_class.label)
+        if not rule.regions and not rule.is_shadow:
+            yield path, "lists no region: every request of this class is denied"
+        for lower, lower_rule in ordered:
+            if lower < data_class and (wider := _extra_permissions(rule, lower_rule, policy)):
+                message = f"allows {wider}, which the lower class {lower.label} does not"
+                yield path, f"{message}; is that meant?"
+
+
+def _extra_permissions(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
+    """Return the permissions that a higher class has and a lower one lacks: raising a request's
+    class would gain them.
+    """
+    if lower.is_shadow:
+        return ""
+    if rule.is_shadow:
+        return "everything (mode: shadow)"
+    if lower.self_hosted_only and not rule.self_hosted_only:
+        return "deployments that are not self-hosted"
+    allowed, mine = lower.regions or frozenset(), rule.regions or frozenset()
+    if ANY in allowed:
+        return ""
+    if ANY in mine:
+        return "every region"
+    covered = policy.region_tree.covered
+    return ", ".join(sorted(region for region in mine if not covered(region, allowed)))
+
+
+def _on_shadows(policy: Policy) -> Iterator[Note]:
+    rules: list[tuple[Path, ResidencyRule | None]] = [
+        *((("classes", one.label), rule) for one, rule in policy.classes.items()),
+        *((("data_tags", tag), rule) for tag, rule in policy.data_tags.items()),
+        *((("teams", at, "residency"), t.residency) for at, t in enumerate(policy.teams.values())),
+    ]
+    for path, rule in rules:
+        if rule is not None and rule.is_shadow:
+            yield (*path, "mode"), "denies nothing; its denials are only counted and shown"
+
+
+def _on_deployments(policy: Policy) -> Iterator[Note]:
+    used = {name for route in policy.routes.values() for name in route.deployments}
+    for at, deployment in enumerate(policy.deployments.values()):
+        name = deployment.name
+        if name not in used:
+            yield ("deployments", at, "name"), f"no route uses deployment '{name}'"
+        for field, message in (*_on_place(deployment), *_on_price(deployment)):
+            yield ("deployments", at, field), message
+
+
+def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    # If the deployment names its own source, its author has checked the provider's caveat.
+    known = known_place(deployment.facts.host)
+    has_own = deployment.residency is not None and deployment.residency.source
+    if known is not None and known.caveat and not has_own and deployment.region not in UNPLACED:
+        yield "region", known.caveat
+    # Engines and OpenAI serve under a version, others may serve at their root.
+    is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
+    wants_version = deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
+    if not is_versioned and wants_version:
+        address = f"{deployment.base_url.rstrip('/')}/chat/completions"
+        yield "base_url", f"does not end in /v1, so chat goes to {address}; is that meant?"
+
+
+def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    price, name = deployment.price, deployment.name
+    if deployment.is_self_hosted and not (deployment.gpu or price or deployment.stand_in_price):
+        yield (
+            "name",
+            f"self-hosted deployment '{name}' has neither 'gpu' nor 'price': "
+            "without a price its requests are refused (unpriced_model)",
+        )
+    if price and not any(rate.usd_per_mtok for rate in price.rates):
+        yield "price", f"deployment '{name}' is free: all its rates are 0"
+    has_images = price and any(rate.kind is TokenKind.IMAGE_INPUT for rate in price.rates)
+    if price and "vision" in (deployment.capabilities or ()) and not has_images:
+        yield (
+            "price",
+            f"deployment '{name}' has vision, but its price has no image_input_usd_per_mtok: if "
+            "the upstream reports image tokens separately, their cost stays unknown and is held",
+        )
+
+
+def _on_routes(policy: Policy) -> Iterator[Note]:
+    used = {name for team in policy.teams.values() for name in team.routes}
+    used |= {route.degrade_to for route in policy.routes.values() if route.degrade_to is not None}
+    earlier: list[tuple[str, str]] = []
+    for at, route in enumerate(policy.routes.values()):
+        if route.name not in used:
+            yield ("routes", at, "name"), f"no team may use route '{route.name}'"
+        for index, alias in enumerate(route.aliases):
+            # Exact aliases take precedence over patterns, so only a pattern can hide a pattern.
+            hider = next((e for e in earlier if "*" in alias and fnmatchcase(alias, e[0])), None)
+            if hider:
+                message = f"is never reached: '{hider[0]}' of route '{hider[1]}' comes first"
+                yield ("routes", at, "aliases", index), message
+            if "*" in alias:
+                earlier.append((alias, route.name))
+        yield from _on_unbounded(route, at, policy)
+
+
+def _on_unbounded(route: Route, at: int, policy: Policy) -> Iterator[Note]:
+    """Note unbounded answers: a hard budget first holds an upper bound of the cost, and there is
+    none.
+    """
+    asking = [team for team in policy.teams.values() if route.name in team.routes]
+    teams = [team.name for team in asking if _has_hard_budget(team, policy)]
+    unbounded = [
+        index
+        for index, name in enumerate(route.deployments)
+        if not _bounds_answers(policy.deployments[name])
+    ]
+    if route.max_output_tokens is None and teams and unbounded:
+        names = ", ".join(f"'{route.deployments[index]}'" for index in unbounded)
+        yield (
+            ("routes", at, "deployments", unbounded[0]),
+            f"nothing bounds an answer of {names} here: neither the route nor the deployment has "
+            "max_output_tokens, nor is there a context_window; if callers give no maximum, such "
+            f"requests of teams with a hard budget ({few(teams)}) are refused",
+        )
+
+
+def _bounds_answers(deployment: Deployment) -> bool:
+    """Return True if an answer has a largest size, or no output at all."""
+    return (
+        deployment.max_output_tokens is not None
+        or deployment.context_window is not None
+        or deployment.operations == {Operation.EMBEDDINGS}
+    )
+
+
+def _has_hard_budget(team: Team, policy: Policy) -> bool:
+    return any(rule.is_hard for rule in (*team.budgets, *_shared_budgets(team, policy)))
+
+
+def _shared_budgets(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
+    """Return the budgets that a team shares with others."""
+    centre = policy.cost_centres.get(team.cost_centre)
+    return centre.budgets if centre is not None else ()
+
+
+def _has_any(team: Team, policy: Policy) -> bool:
+    """Return True if anything bounds the team's spending or its requests."""
+    limits = (team.limits, *team.project_limits.values(), *team.key_limits.values())
+    is_limited = any(block.is_limited and not block.is_shadow for block in limits)
+    return is_limited or bool(team.budgets or _shared_budgets(team, policy))
+
+
+def _on_teams(policy: Policy) -> Iterator[Note]:
+    for at, team in enumerate(policy.teams.values()):
+        if not team.routes:
+            yield ("teams", at, "routes"), f"team '{team.name}' may call nothing: it lists no route"
+        rules = rules_for(policy, team, data_class=team.data_class)
+        for index, name in enumerate(team.routes):
+            behind = [policy.deployments[one] for one in policy.routes[name].deployments]
+            if all(_is_denied_everywhere(rules, deployment, policy) for deployment in behind):
+                yield (
+                    ("teams", at, "routes", index),
+                    f"team '{team.name}' cannot use route '{name}': "
+                    f"{few([rule.rule_id for rule in rules])} allows none of its deployments "
+                    f"({', '.join(f'{d.name} in {d.region}' for d in behind)})",
+                )
+
+
+def _is_denied_everywhere(
+    rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy
+) -> bool:
+    """Return True if no gateway may send there on any day: the document knows neither its
+    gateway nor its date.
+    """
+    found = denials(
+        rules,
+        deployment,
+        regions=policy.region_tree,
+        gateway_region=UNKNOWN,
+        day=date.min,
+        valid_days=None,
+    )
+    return any(not denial.is_shadow and denial.field != "gateway_regions" for denial in found)
+
+
+def _on_cost_centres(policy: Policy) -> Iterator[Note]:
+    used = {team.cost_centre for team in policy.teams.values()}
+    for at, name in enumerate(policy.cost_centres):
+        if name not in used:
+            message = f"no team has cost centre '{shown(name)}'; its budgets count nothing"
+            yield ("cost_centres", at, "name"), message
+
+
+def _on_budgets(policy: Policy) -> Iterator[Note]:
+    paths = list(_budget_paths(policy))
+    alerting = [path for rule, path in paths if rule.alert_at]
+    if alerting and policy.alerts is None:
+        message = "the policy has no 'alerts' block, so budget alerts are only in log and metrics"
+        yield (*alerting[0], "alert_at"), message
+    for rule, path in paths:
+        for whole in _smaller_of_whole(rule, policy):
+            limit = f"{whole.rule_id} of {plain_usd(whole.limit_nusd)} USD"
+            message = f"is larger than the whole team's, {limit}: that one is used up first"
+            yield (*path, "limit_usd"), message
+    for at, team in enumerate(policy.teams.values()):
+        yield from _on_avoidable_budgets(team, at)
+
+
+def _budget_paths(policy: Policy) -> Iterator[tuple[BudgetRule, Path]]:
+    """Yield each budget with its path; projects and keys are found by their names."""
+    owners = [
+        *((("teams", at), team.budgets) for at, team in enumerate(policy.teams.values())),
+        *((("cost_centres", at), c.budgets) for at, c in enumerate(policy.cost_centres.values())),
+    ]
+    lists = {BudgetScope.PROJECT: "projects", BudgetScope.KEY: "keys"}
+    for owner, rules in owners:
+        before: Counter[tuple[str, str]] = Counter()
+        for rule in rules:
+            part = (lists[rule.scope], rule.owner) if rule.scope in lists else ()
+            yield rule, (*owner, *part, "budgets", before[rule.scope, rule.owner])
+            before[rule.scope, rule.owner] += 1
+
+
+def _smaller_of_whole(rule: BudgetRule, policy: Policy) -> Iterator[BudgetRule]:
+    """Yield the smaller budgets of the whole team: with them, a part's one never refuses."""
+    if rule.team is None or rule.scope is BudgetScope.TEAM:
+        return
+    for whole in policy.teams[rule.team].budgets:
+        is_of_whole = whole.scope is BudgetScope.TEAM and whole.is_hard
+        if is_of_whole and whole.period == rule.period and whole.limit_nusd < rule.limit_nusd:
+            yield whole
+
+
+def _on_avoidable_budgets(team: Team, at: int) -> Iterator[Note]:
+    """Note project budgets that callers can avoid.
+
+    Callers choose the project by a header, so a project's budget alone does not bound a team's
+    spend.
+    """
+    of_projects = [rule for rule in team.budgets if rule.scope is BudgetScope.PROJECT]
+    has_hard = any(rule.is_hard for rule in of_projects)
+    own = [rule for rule in team.budgets if rule.scope is BudgetScope.TEAM]
+    if of_projects and not any(rule.is_hard or not has_hard for rule in own):
+        yield (
+            ("teams", at, "projects"),
+            f"team '{team.name}' has budgets of projects and "
+            f"{'no hard one' if has_hard else 'none'} itself: a caller can avoid a project's "
+            "budget by naming another project, or none, in x-tollgate-project; give the team a "
+            "budget, or bind keys to projects",
+        )

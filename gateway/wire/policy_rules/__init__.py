@@ -1,0 +1,36 @@
+"""The rules between the fields of a policy document. They are checked on the readable fields, so
+that an author sees all errors at once.
+"""
+
+from __future__ import annotations
+
+from gateway.wire.policy.document import PolicyDocument
+from gateway.wire.policy_rules.deployments import check_deployment, check_groups
+from gateway.wire.policy_rules.ineffective import note_ineffective_blocks
+from gateway.wire.policy_rules.references import check_unique
+from gateway.wire.policy_rules.regions import check_deployment_places, check_regions, check_rules
+from gateway.wire.policy_rules.routes import check_aliases, check_route
+from gateway.wire.policy_rules.teams import check_budgets, check_team
+
+__all__ = ["check", "note_ineffective_blocks"]
+
+
+def check(document: PolicyDocument) -> None:
+    """Report every error between the readable fields."""
+    # If the regions are unreadable, the wrong names cannot be determined.
+    regions = check_regions(document) if document.is_readable("regions") else None
+    if regions is not None:
+        check_rules(document, regions)
+    for deployment in document.blocks_of("deployments"):
+        check_deployment(deployment)
+        if regions is not None:
+            check_deployment_places(deployment, regions)
+    check_groups(document)
+    for kind in ("deployment", "route", "team", "cost centre"):
+        check_unique(document, f"{kind}s".replace(" ", "_"), kind)
+    check_aliases(document)
+    for route in document.blocks_of("routes"):
+        check_route(route, document)
+    for team in document.blocks_of("teams"):
+        check_team(team, document)
+    check_budgets(document)

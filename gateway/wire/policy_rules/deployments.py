@@ -1,0 +1,123 @@
+"""Errors between the fields of a deployment, and between the replicas of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.words import shown
+from gateway.wire.policy.deployments import DeploymentBlock
+from gateway.wire.policy.document import PolicyDocument
+from gateway.wire.yaml_blocks.blocks import Block
+
+
+def _lacks_output_price(field: str) -> Callable[[DeploymentBlock], bool]:
+    """Return a test for a price or tier without an output price although the deployment
+    generates output.
+    """
+
+    def lacks(deployment: DeploymentBlock) -> bool:
+        price, operations = deployment.of(field), deployment.of("operations")
+        if price is None or (operations and set(operations) == {Operation.EMBEDDINGS}):
+            return False
+        tiers = (tier for _, tier in price.entries_of("service_tiers").values() if tier is not None)
+        return any(not block.has("output_usd_per_mtok") for block in (price, *tiers))
+
+    return lacks
+
+
+def _answers_past_window(deployment: DeploymentBlock) -> bool:
+    window, answer = deployment.of("context_window"), deployment.of("max_output_tokens")
+    return window is not None and answer is not None and answer > window
+
+
+_DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...] = (
+    (
+        "api_key",
+        lambda d: d.of("provider") == "openai" and not d.has("api_key"),
+        "is missing; openai asks for one: write for example 'api_key: env:OPENAI_API_KEY'",
+    ),
+    (
+        "gpu",
+        lambda d: d.has("gpu") and d.has("price"),
+        "a deployment has either 'gpu' or 'price'; remove one of them",
+    ),
+    (
+        "gpu",
+        lambda d: d.has("gpu") and d.of("provider") is not None and not d.is_own(),
+        "GPU hours price only self-hosted deployments; add 'self_hosted: true' or write 'price' "
+        "instead",
+    ),
+    (
+        "self_hosted",
+        lambda d: d.of("provider") == "openai" and d.of("self_hosted") is True,
+        "provider openai is never self-hosted; for an engine of your own write vllm or "
+        "openai_compatible",
+    ),
+    *(
+        (
+            field,
+            _lacks_output_price(field),
+            "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' "
+            "(absent is not 0)",
+        )
+        for field in ("price", "stand_in_price")
+    ),
+    (
+        "stand_in_price",
+        lambda d: d.has("stand_in_price") and (d.has("price") or d.has("gpu")),
+        "stands in only while nothing else prices the deployment, but 'price' or 'gpu' does; "
+        "remove one of them",
+    ),
+    (
+        "operations",
+        lambda d: d.of("operations") == [],
+        "must list at least one operation, or be left out for the default",
+    ),
+    (
+        "max_output_tokens",
+        _answers_past_window,
+        "is larger than 'context_window'; an answer must fit in the window",
+    ),
+)
+
+
+def check_deployment(deployment: DeploymentBlock) -> None:
+    """Check the fields of one deployment against each other."""
+    for field, is_broken, message in _DEPLOYMENT_RULES:
+        if is_broken(deployment):
+            deployment.error(field, message)
+
+
+_ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")
+
+
+def check_groups(document: PolicyDocument) -> None:
+    """Check that all members of a group are the same engine at the same price, except for the
+    address.
+
+    Any member may serve a session.
+    """
+    first: dict[str, DeploymentBlock] = {}
+    for deployment in document.blocks_of("deployments"):
+        group = deployment.of("group")
+        if group is None:
+            continue
+        model = first.setdefault(group, deployment)
+        different = [
+            field for field in _ALIKE if _plain(deployment.of(field)) != _plain(model.of(field))
+        ]
+        if different:
+            deployment.error(
+                "group",
+                f"'{group}' holds replicas of one engine, but {', '.join(different)} of this "
+                f"deployment is not that of '{shown(model.of('name') or '?')}'; make them the "
+                "same or choose another group",
+            )
+
+
+def _plain(value: object) -> object:
+    """Return a value without the places from which it was read."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return _plain(dict(value)) if isinstance(value, Block) else value

@@ -1,0 +1,37 @@
+"""Errors in names: taken twice, or of a thing that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.domain.words import suggestion
+from gateway.wire.policy.document import PolicyDocument
+from gateway.wire.yaml_blocks.blocks import Block
+from gateway.wire.yaml_blocks.findings import Spot
+
+
+def check_unique(block: Block, listed: str, kind: str, *, field: str = "name") -> None:
+    first: dict[str, Spot] = {}
+    for one in block.blocks_of(listed):
+        name = one.of(field)
+        if name in first:
+            line = first[name].line
+            one.error(field, f"{kind} '{name}' is there twice (first in line {line})")
+        elif name is not None:
+            first[name] = one.spot_of(field)
+
+
+def names_of(document: PolicyDocument, listed: str) -> Iterator[str]:
+    return (block.of("name") for block in document.blocks_of(listed) if block.of("name"))
+
+
+def check_references(block: Block, field: str, kind: str, document: PolicyDocument) -> None:
+    if document.of(f"{kind}s") is None:
+        return
+    known, seen = set(names_of(document, f"{kind}s")), set[str]()
+    for spot, name in block.items_of(field):
+        if name not in known:
+            spot.error(f"there is no {kind} '{name}'{suggestion(name, known)}")
+        elif name in seen:
+            spot.error(f"{kind} '{name}' is listed twice here; remove one")
+        seen.add(name)

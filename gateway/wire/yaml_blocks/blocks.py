@@ -1,0 +1,326 @@
+"""Blocks of a document: pydantic models that report every error and go on.
+
+A block is a mapping with known fields. A new field is one line group in its block (type,
+description, example, default) and one member of the domain value; the reference page and the JSON
+Schema follow. A field whose document name differs from the domain's has that name as its `alias`.
+Models are validated from the document's nodes (`Spot`), so each error knows its line. A value with
+an error becomes `INVALID` instead of an exception: the rules between fields are checked on the
+rest, and an author sees all errors at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Final, Self, cast, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from gateway.domain.words import nearest, suggestion
+from gateway.wire.yaml_blocks.findings import TAG, Spot, Wrong, kind_of
+
+
+class Invalid:
+    """The stand-in for a value with an error; its finding is reported already."""
+
+
+INVALID: Final = Invalid()
+Inner = core_schema.ValidatorFunctionWrapHandler
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # a key by identity: a schema has no hash
+class Scalar:
+    """The way of one scalar: `read` returns its value or raises `Wrong`, `write` returns it as it
+    stands in a document, `schema` is its JSON Schema.
+    """
+
+    read: Callable[[Spot], Any]
+    schema: Mapping[str, Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return dict(self.schema)
+
+    def _validate(self, spot: Spot | Invalid) -> Any:
+        if isinstance(spot, Invalid):
+            return spot
+        try:
+            return self.read(spot)
+        except Wrong as wrong:
+            spot.error(str(wrong))
+            return INVALID
+
+
+def _guarded(read: Callable[[Spot, Inner], Any], parts: CoreSchema) -> CoreSchema:
+    """Return the schema of a list or mapping; `parts` is that of its parts."""
+
+    def validate(spot: Spot | Invalid, inner: Inner) -> Any:
+        return spot if isinstance(spot, Invalid) else read(spot, inner)
+
+    return core_schema.no_info_wrap_validator_function(validate, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Reads a list. An item with an error keeps its place as `INVALID`."""
+
+    is_unique: bool = False
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return _guarded(self.read, handler(source))
+
+    def read(self, spot: Spot, inner: Inner) -> Any:
+        """Return the items, or `INVALID`."""
+        if not isinstance(spot.node, yaml.SequenceNode):
+            spot.error(f"must be a list such as [a, b], not {kind_of(spot.node)}")
+            return INVALID
+        read = inner([spot.item(index) for index in range(len(spot.node.value))])
+        for index, value in enumerate(read if self.is_unique else ()):
+            if value is not INVALID and value in read[:index]:
+                spot.item(index).error(f"{value} is there twice; remove one")
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Reads a mapping whose names the author chooses; `check_name` raises `Wrong`."""
+
+    check_name: Callable[[str], None]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return _guarded(self.read, handler(source))
+
+    def read(self, spot: Spot, inner: Inner) -> Any:
+        """Return the entries with valid names, or `INVALID`."""
+        if not _is_mapping(spot):
+            return INVALID
+        named = {}
+        for name, value in _members(spot).items():
+            try:
+                self.check_name(name)
+                named[name] = value
+            except Wrong as wrong:
+                value.error(str(wrong))
+        return inner(named)
+
+
+def required(meaning: str, example: str, *, alias: str | None = None) -> Any:
+    """Return a field that each block has. `example` is YAML."""
+    return Field(description=meaning, examples=[example], alias=alias)
+
+
+def optional(
+    meaning: str, example: str, default: Any = None, *, shown: str = "", alias: str | None = None
+) -> Any:
+    """Return a field that may be absent; `shown` describes its default in the reference."""
+    plain = "none" if default is None else f"`{default}`"
+    extra: dict[str, Any] = {"x-default": shown or plain}
+    return Field(
+        default, description=meaning, examples=[example], json_schema_extra=extra, alias=alias
+    )
+
+
+class Block(BaseModel):
+    """A mapping with known fields. `makes` is its value in the domain; the fields in `sets` are
+    sets there. `refused` fields have their own message.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    title: ClassVar[str]
+    makes: ClassVar[Callable[..., Any]]
+    sets: ClassVar[Collection[str]] = ()
+    refused: ClassVar[Mapping[str, str]] = {}
+    _spot: Spot = PrivateAttr()
+    _spots: dict[str, Spot] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    @cache
+    def names(cls) -> dict[str, str]:
+        """Return the attribute of each field, by its name in a document."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    @cache
+    def _required(cls) -> dict[str, str]:
+        """Return the example of each required field, by its name in a document."""
+        fields = {name: cls.model_fields[attribute] for name, attribute in cls.names().items()}
+        needed = {name: field for name, field in fields.items() if field.is_required()}
+        return {name: (field.examples or [""])[0] for name, field in needed.items()}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _validate(cls, spot: Any, inner: Inner) -> Any:
+        if isinstance(spot, Invalid) or not _is_mapping(spot):
+            return INVALID
+        spots, misspelt, names = _members(spot), set(), cls.names()
+        for name in [name for name in spots if name not in names]:
+            message = cls.refused.get(name)
+            if message is None:
+                misspelt.add(nearest(name, names))
+                message = f"a {cls.title} has no such field{suggestion(name, names)}"
+            spots[name].error(message)
+        missing = {name: text for name, text in cls._required().items() if name not in spots}
+        given = {name: at for name, at in spots.items() if name in names}
+        block = cast(Block, inner(given | dict.fromkeys(missing, INVALID)))
+        block._spot, block._spots = spot, spots
+        for name, example in missing.items():
+            if name not in misspelt:  # one mistake, one error
+                block.error(name, f"is missing; write for example '{name}: {example}'")
+        return block
+
+    @classmethod
+    def read(cls, root: Spot) -> Self | None:
+        """Return the block at `root`, None if it is no mapping. All errors go to its findings."""
+        block = cls.model_validate(root)
+        return None if isinstance(block, Invalid) else block
+
+    def value(self, **others: Any) -> Any:
+        """Return the domain value of a valid block: its members by the same names, and `others`.
+
+        A field that is absent takes the domain's default.
+        """
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        same = {
+            name: frozenset(value) if name in self.sets else _domain_value(value)
+            for name, value in given.items()
+            if name not in others and value is not None
+        }
+        return type(self).makes(**same | others)
+
+    @classmethod
+    def of_value(cls, value: object, **others: Any) -> Self:
+        """Return the block of a domain value: its members by the same names, and `others`."""
+        given = {
+            name: _document_value(getattr(value, name), field.annotation)
+            for name, field in cls.model_fields.items()
+            if name not in others
+        }
+        return cast("Self", cls.model_construct(**given | others))
+
+    @property
+    def spot(self) -> Spot:
+        """Return the block's own place in the document."""
+        return self._spot
+
+    def has(self, name: str) -> bool:
+        """Return True if the document has this field, valid or not."""
+        return name in self._spots
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if the document has no field of it."""
+        return not self._spots
+
+    def is_readable(self, name: str) -> bool:
+        """Return True if a field is valid or absent."""
+        return getattr(self, self.names()[name]) is not INVALID
+
+    def of(self, name: str) -> Any:
+        """Return a field's value, None if it is absent or invalid."""
+        value = getattr(self, self.names()[name])
+        return None if value is INVALID else value
+
+    def spot_of(self, name: str) -> Spot:
+        """Return a field's place, the block's own if the field is absent."""
+        return self._spots.get(name) or self._spot.member(name, self._spot.node)
+
+    def error(self, name: str, message: str) -> None:
+        """Report an error in a field."""
+        self.spot_of(name).error(message)
+
+    def items_of(self, name: str) -> Iterator[tuple[Spot, Any]]:
+        """Yield the valid items of a list with their places."""
+        return placed(self.spot_of(name), self.of(name) or ())
+
+    def blocks_of(self, name: str) -> Iterator[Any]:
+        """Yield the valid blocks of a list."""
+        return (block for block in self.of(name) or () if block is not INVALID)
+
+    def entries_of(self, name: str) -> dict[str, tuple[Spot, Any]]:
+        """Return the entries of a mapping with their places; an invalid value is None."""
+        spot = self.spot_of(name)
+        return {
+            key: (spot.at([key]), None if value is INVALID else value)
+            for key, value in (self.of(name) or {}).items()
+        }
+
+
+def placed(spot: Spot, values: Sequence[Any]) -> Iterator[tuple[Spot, Any]]:
+    """Yield the valid items of the list at `spot`, each with its place."""
+    return ((spot.item(at), value) for at, value in enumerate(values) if value is not INVALID)
+
+
+def _domain_value(value: Any) -> Any:
+    if isinstance(value, Block):
+        return value.value()
+    if isinstance(value, list):
+        return tuple(_domain_value(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _domain_value(item) for name, item in value.items()}
+    return value
+
+
+def _document_value(value: Any, annotation: Any) -> Any:
+    """Return a domain value as a field of that type has it."""
+    if isinstance(value, tuple | frozenset):
+        items = [_document_value(item, annotation) for item in value]
+        return sorted(items) if isinstance(value, frozenset) else items
+    if isinstance(value, Mapping):
+        return {name: _document_value(item, annotation) for name, item in value.items()}
+    block = _block_in(annotation)
+    return value if value is None or block is None else block.of_value(value)
+
+
+@cache
+def _block_in(annotation: Any) -> type[Block] | None:
+    """Return the block that a field holds, alone or in a list or mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, Block):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _block_in(part))), None)
+
+
+def _is_mapping(spot: Spot) -> bool:
+    is_mapping = isinstance(spot.node, yaml.MappingNode)
+    if not is_mapping:
+        spot.error(f"must be a mapping of names to values, not {kind_of(spot.node)}")
+    return is_mapping
+
+
+def _members(spot: Spot) -> dict[str, Spot]:
+    """Return the fields of a mapping, each once."""
+    found: dict[str, Spot] = {}
+    for key, value in spot.node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag != TAG + "str":
+            message = f"a field name must be text, not {kind_of(key)}; put it in quotes"
+            Spot(key, spot.path, spot.findings).error(message)
+        elif key.value in found:
+            first = found[key.value].line
+            spot.member(key.value, key).error(f"is there twice (first in line {first})")
+        else:
+            found[key.value] = spot.member(key.value, value)
+    return found

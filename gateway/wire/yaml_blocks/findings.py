@@ -1,0 +1,113 @@
+"""Places in a document, and the list of errors and notes found there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import yaml
+
+from gateway.domain.words import shown
+from gateway.errors import Finding, PolicyRejected
+
+MAX_ERRORS = 100  # few people read more, and listing a garbled megabyte's errors would take minutes
+TAG = "tag:yaml.org,2002:"
+_KINDS = {
+    "null": "nothing",
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "timestamp": "a date",
+    "merge": "a merge key",
+    "str": "text",
+    "seq": "a list",
+    "map": "a mapping",
+}
+
+
+def kind_of(node: yaml.Node) -> str:
+    """Return a node's YAML type in words. Never its value: it may be a secret."""
+    return _KINDS.get(str(node.tag).removeprefix(TAG), "another kind of value")
+
+
+class Wrong(Exception):
+    """A value cannot be used. The block that reads it turns the message into a finding."""
+
+
+class Findings:
+    """All findings in one document so far."""
+
+    def __init__(self) -> None:
+        self.errors: list[Finding] = []
+        self.notes: list[Finding] = []
+
+    def add_error(self, spot: Spot, message: str) -> None:
+        """Add an error. Raises `PolicyRejected` if there are too many to continue."""
+        self.errors.append(Finding(spot.line, spot.path or "document", message))
+        if len(self.errors) >= MAX_ERRORS:
+            last = Finding(spot.line, "document", f"stopped reading after {MAX_ERRORS} errors")
+            raise PolicyRejected((*in_order(self.errors), last))
+
+    def rejected(self) -> PolicyRejected:
+        """Return the exception that reports all errors found."""
+        return PolicyRejected(in_order(self.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One node of a document, and the path of fields that leads to it (`deployments[0].region`)."""
+
+    node: yaml.Node
+    path: str
+    findings: Findings
+
+    @property
+    def line(self) -> int:
+        """The line number, counted from 1 as in editors."""
+        return int(self.node.start_mark.line) + 1
+
+    def member(self, name: str, node: yaml.Node) -> Spot:
+        """Return the spot of a field of this mapping."""
+        path = f"{self.path}.{shown(name)}" if self.path else shown(name)
+        return Spot(node, path, self.findings)
+
+    def item(self, index: int) -> Spot:
+        """Return the spot of an item of this list."""
+        return Spot(self.node.value[index], f"{self.path}[{index}]", self.findings)
+
+    def at(self, path: Iterable[str | int]) -> Spot:
+        """Return the spot that a path leads to: fields, list positions, and names of list items.
+
+        A field that is absent has its mapping's line.
+        """
+        spot = self
+        for step in path:
+            if isinstance(spot.node, yaml.SequenceNode):
+                spot = spot.item(step if isinstance(step, int) else spot.index_of(step))
+            else:
+                spot = spot.member(str(step), spot.field(str(step)) or spot.node)
+        return spot
+
+    def field(self, name: str) -> yaml.Node | None:
+        """Return the value of a field of this mapping, None if it is absent."""
+        return next((value for key, value in self.node.value if key.value == name), None)
+
+    def index_of(self, name: str) -> int:
+        """Return the position of the item whose `name` or `key` has this value."""
+        items = [self.item(index) for index in range(len(self.node.value))]
+        named = [item.field("name") or item.field("key") for item in items]
+        return next(at for at, node in enumerate(named) if node is not None and node.value == name)
+
+    def error(self, message: str) -> None:
+        """Report an error. Raises `PolicyRejected` if there are too many to continue."""
+        self.findings.add_error(self, message)
+
+    def note(self, message: str) -> None:
+        """Report a note: a fact that is worth knowing and is not an error."""
+        note = Finding(self.line, self.path or "document", message, is_error=False)
+        self.findings.notes.append(note)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings from the first line to the last."""
+    return tuple(sorted(findings, key=lambda finding: finding.line))
