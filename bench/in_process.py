@@ -37,8 +37,8 @@ from bench.stand.nginx import whole_answer
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.connection import Connection
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.limits import HttpLimits
-from gateway.api.http.table import ConnectionTable
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.server import tune_collector
 from gateway.api.slots import RequestSlots
@@ -50,10 +50,10 @@ from gateway.main import SystemClock
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.budgets.limiter import Limiter
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import Health
+from gateway.services.limits.limiter import Limiter
 from gateway.services.policy.apply import prices_of, version_of
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.services.request.admission import Admission

@@ -33,7 +33,7 @@ from bench.stand.processes import end
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.errors import ConcurrencyLimited, RateLimited
 from gateway.main import SystemClock
-from gateway.services.budgets.limiter import Limiter
+from gateway.services.limits.limiter import Limiter
 from gateway.storage.budgets.limits import LimitWindows
 from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database

@@ -26,12 +26,12 @@ class NotConfigured(Exception):
 
 def answer(name: str, question: Question) -> Report:
     """Answer a report. Raises `reports.DatabaseUnavailable` or `NotConfigured`."""
-    return _answer(_url(), name, question)
+    return _answer(_reports_url(), name, question)
 
 
 def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
     """Return one request's receipt, None if there is none."""
-    return _find_receipt(_url(), request_id, dataset)
+    return _find_receipt(_reports_url(), request_id, dataset)
 
 
 def whole_csv(name: str, question: Question) -> bytes:
@@ -39,19 +39,20 @@ def whole_csv(name: str, question: Question) -> bytes:
 
     Raises the errors of `answer`.
     """
-    with _door(_url()).export(name, replace(question, limit=None, offset=0)) as export:
+    with _door(_reports_url()).export(name, replace(question, limit=None, offset=0)) as export:
         return "".join(reports.csv_lines(export)).encode()
 
 
 def hours_not_summed() -> int | None:
     """Return the number of hours without a sum, None if that cannot be asked."""
     try:
-        return _door(_url()).hours_not_summed()
+        return _door(_reports_url()).hours_not_summed()
     except reports.DatabaseUnavailable:
         return None
 
 
-def _url() -> str:
+def _reports_url() -> str:
+    """Return the Postgres URL of the reports. Raises `NotConfigured`."""
     url = os.environ.get(URL_VARIABLE)
     if not url:
         raise NotConfigured

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine import environment, health, model, serve, supervisor
+from engine import environment, health, model, supervisor, vllm_command
 from engine import home as homes
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
@@ -169,7 +169,7 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--port",
         type=_port,
-        default=os.environ.get("TOLLGATE_ENGINE_PORT") or str(serve.DEFAULT_PORT),
+        default=os.environ.get("TOLLGATE_ENGINE_PORT") or str(vllm_command.DEFAULT_PORT),
         help="default: TOLLGATE_ENGINE_PORT, else 8001",
     )
     command.add_argument(
@@ -213,9 +213,10 @@ def _serve(options: argparse.Namespace) -> int:
             f"There is no complete engine environment in {home.venv}. Make it with: python -m "
             "engine setup"
         )
-    serving = serve.Serving(
+    serving = vllm_command.Serving(
         model=options.model,
-        served_model_name=options.served_model_name or serve.default_name(home, options.model),
+        served_model_name=options.served_model_name
+        or vllm_command.default_name(home, options.model),
         host=options.host,
         port=options.port,
         device=device if options.device == "auto" else options.device,
@@ -227,9 +228,12 @@ def _serve(options: argparse.Namespace) -> int:
         extra=tuple(options.extra),
         number_format=number_format_here(os.environ),
     )
-    argv, variables = (serve.command(home, serving), serve.environment(home, serving, os.environ))
-    serve.require_free_port(serving.host, serving.port)
-    grace_s = serve.SHUTDOWN_TIMEOUT_S + 5.0
+    argv, variables = (
+        vllm_command.command(home, serving),
+        vllm_command.environment(home, serving, os.environ),
+    )
+    vllm_command.require_free_port(serving.host, serving.port)
+    grace_s = vllm_command.SHUTDOWN_TIMEOUT_S + 5.0
     return supervisor.run(
         argv, variables, grace_s=grace_s, is_bound_to_parent=not options.outlive_parent
     )
@@ -238,7 +242,9 @@ def _serve(options: argparse.Namespace) -> int:
 def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = _command(commands, "wait", does="Wait until an engine answers /health.", act=_wait)
     command.add_argument(
-        "--url", default=f"http://127.0.0.1:{serve.DEFAULT_PORT}", help="default: %(default)s"
+        "--url",
+        default=f"http://127.0.0.1:{vllm_command.DEFAULT_PORT}",
+        help="default: %(default)s",
     )
     command.add_argument(
         "--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s"

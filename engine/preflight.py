@@ -1,4 +1,4 @@
-"""Checks whether this machine can run all of Tollgate, before anything is downloaded or made.
+"""Checks whether this machine can run engine, gateway and dashboard, before any download.
 
 `make run` starts this file first, with any Python; `tollgate up` and `tollgate doctor` start it
 too. So it imports only the standard library and is valid from Python 3.6 on. It reads the

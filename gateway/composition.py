@@ -18,7 +18,7 @@ from gateway import reports
 from gateway.cli.operator import operator_name
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.providers.credentials import resolve
 from gateway.reports import Reports
 from gateway.services.ports import Clock
@@ -115,14 +115,14 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
-def address_as(settings: Settings, purpose: As) -> Iterator[str]:
+def address_as(settings: Settings, purpose: LoginPurpose) -> Iterator[str]:
     """Yield the address for one purpose: from the settings, else `db upgrade`'s login, else the
     owner's.
     """
     given = {
-        As.GATEWAY: settings.gateway_database_url,
-        As.REPORTS: settings.reports_database_url,
-        As.ADMIN: settings.admin_database_url,
+        LoginPurpose.GATEWAY: settings.gateway_database_url,
+        LoginPurpose.REPORTS: settings.reports_database_url,
+        LoginPurpose.ADMIN: settings.admin_database_url,
     }[purpose]
     if given is not None:
         yield given
@@ -144,7 +144,7 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
 @contextmanager
 def open_administration(settings: Settings) -> Iterator[Stores]:
     """Open the stores in the administration role, if the login may use it."""
-    with address_as(settings, As.ADMIN) as url:
+    with address_as(settings, LoginPurpose.ADMIN) as url:
         database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
         with _stores(settings, url, database) as stores:
             yield stores
@@ -155,7 +155,7 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
     """Open the stores in the gateway's role, if the login may use it, for commands that write
     events.
     """
-    with address_as(settings, As.GATEWAY) as url:
+    with address_as(settings, LoginPurpose.GATEWAY) as url:
         database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
         with _stores(settings, url, database) as stores:
             yield stores
@@ -167,12 +167,12 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
     Postgres.
     """
     home = settings.home_path
-    with address_as(settings, As.GATEWAY) as url:
+    with address_as(settings, LoginPurpose.GATEWAY) as url:
         database = Database(
             url,
             role="tollgate_gateway",
             limit_s=SERVING_LIMIT_S,
-            renew=lambda: renewed(url, As.GATEWAY, home),
+            renew=lambda: renewed(url, LoginPurpose.GATEWAY, home),
         )
         try:
             yield ServingStores(
@@ -237,9 +237,11 @@ def _machine(settings: Settings) -> Machine:
 @contextmanager
 def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
     """Open the reports in the read-only role."""
-    with address_as(settings, As.REPORTS) as url:
+    with address_as(settings, LoginPurpose.REPORTS) as url:
         opened = reports.open(
-            url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path)
+            url,
+            limit_s=limit_s,
+            renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),
         )
         try:
             yield opened

@@ -23,7 +23,7 @@ from gateway.domain.request.request import RequestBody
 from gateway.domain.residency.rules import Permit, verify
 from gateway.domain.residency.stated import Contradiction
 from gateway.domain.routing.decide import origin_of
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.storage.ledger.documents import decode_event, encode_event
 from gateway.wire.dialect import UpstreamRequest
@@ -415,10 +415,10 @@ class FakeProbeNotes:
 class FakeRefusals:
     """The counts of refusals; it can be away."""
 
-    counts: dict[tuple[UUID, RefusalKind], int] = field(default_factory=dict)
+    counts: dict[tuple[UUID, RefusalCountKey], int] = field(default_factory=dict)
     is_away: bool = False
 
-    def write(self, journal_id: UUID, counts: Mapping[RefusalKind, int]) -> None:
+    def write(self, journal_id: UUID, counts: Mapping[RefusalCountKey, int]) -> None:
         if self.is_away:
             raise DatabaseUnavailable("away")
         self.counts |= {(journal_id, refused): times for refused, times in counts.items()}

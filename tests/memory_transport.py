@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from gateway.api.http.connection import App, Connection
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.limits import HttpLimits
-from gateway.api.http.table import ConnectionTable
 
 
 class MemoryTransport(asyncio.Transport):

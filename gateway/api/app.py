@@ -51,9 +51,9 @@ from gateway.reports import (
     receipt_to_json,
     usage_me_to_json,
 )
-from gateway.services.budgets.limiter import LimitStatus, LimitUsage
-from gateway.services.budgets.own_reads import OwnReads
 from gateway.services.deployments.estimates import Estimates
+from gateway.services.limits.limiter import LimitStatus, LimitUsage
+from gateway.services.limits.own_reads import OwnReads
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 

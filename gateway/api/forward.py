@@ -30,7 +30,7 @@ from gateway.domain.money import plain_usd
 from gateway.domain.request.end_user import recorded_end_user
 from gateway.domain.request.request import Caller, Request, RequestBody
 from gateway.errors import JournalFull, RequestError, UpstreamError
-from gateway.services.budgets.limiter import Limiter
+from gateway.services.limits.limiter import Limiter
 from gateway.services.ports import Clock
 from gateway.services.request.attempt import Attempt
 from gateway.services.request.service import CallerAnswer, RequestService

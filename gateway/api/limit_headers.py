@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from gateway.api.errors import Headers
-from gateway.services.budgets.limiter import LimitStatus, LimitUsage
+from gateway.services.limits.limiter import LimitStatus, LimitUsage
 
 
 def limit_headers(standings: Sequence[LimitStatus]) -> Headers:

@@ -20,7 +20,7 @@ import uvicorn
 
 from gateway.api.edge import Edge
 from gateway.api.http.connection import Connection
-from gateway.api.http.table import ConnectionTable
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.errors import BadUsage
 
 log = structlog.get_logger()

@@ -19,7 +19,7 @@ import typer
 from gateway.cli.terminal.output import note
 from gateway.cli.up.readiness import require_free
 from gateway.domain.allowed_hosts import is_loopback
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def dashboard(
         )
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
-    with toolbox.open_address(As.REPORTS) as url:
+    with toolbox.open_address(LoginPurpose.REPORTS) as url:
         note(
             f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C "
             "stops it)"

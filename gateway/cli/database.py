@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def url(
     ctx: typer.Context,
     purpose: Annotated[
-        As | None,
+        LoginPurpose | None,
         typer.Option(
             "--as", help="By the login for one purpose, not the owner's.", show_choices=True
         ),
@@ -125,7 +125,7 @@ def url(
     login.
     """
     toolbox: Toolbox = ctx.obj
-    with _opened_address(toolbox, purpose) as address:
+    with _held_address(toolbox, purpose) as address:
         if format is Format.TABLE:
             write(f"{address}\n")
         else:
@@ -148,7 +148,8 @@ def url(
 
 
 @contextmanager
-def _opened_address(toolbox: Toolbox, purpose: As | None) -> Iterator[str]:
+def _held_address(toolbox: Toolbox, purpose: LoginPurpose | None) -> Iterator[str]:
+    """Yield the database address of a purpose, or the owner's; it is valid inside the block."""
     if purpose is not None:
         with toolbox.open_address(purpose) as address:
             yield address
@@ -157,18 +158,18 @@ def _opened_address(toolbox: Toolbox, purpose: As | None) -> Iterator[str]:
             yield stores.url
 
 
-def _is_owners(address: str, purpose: As, toolbox: Toolbox) -> bool:
+def _is_owners(address: str, purpose: LoginPurpose, toolbox: Toolbox) -> bool:
     if _named(toolbox.options)[purpose] is not None:
         return False
     return toolbox.machine.user_of(address) == toolbox.machine.owner()
 
 
-def _named(options: Options) -> dict[As, str | None]:
+def _named(options: Options) -> dict[LoginPurpose, str | None]:
     """The addresses that the settings have for one purpose."""
     return {
-        As.GATEWAY: options.gateway_database_url,
-        As.REPORTS: options.reports_database_url,
-        As.ADMIN: options.admin_database_url,
+        LoginPurpose.GATEWAY: options.gateway_database_url,
+        LoginPurpose.REPORTS: options.reports_database_url,
+        LoginPurpose.ADMIN: options.admin_database_url,
     }
 
 

@@ -31,7 +31,7 @@ app = typer.Typer(
 
 @app.callback()
 def reconcile() -> None:
-    """Bring the ledger and the invoices together."""
+    """Compare attempts of unknown cost and dead letters with the providers' invoices."""
 
 
 @app.command(

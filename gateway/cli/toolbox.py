@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from gateway.domain.ledger.journals import LocalJournal
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import Deployment
 from gateway.reports import Reports
@@ -87,7 +87,7 @@ class Toolbox:
     ]  # in the gateway's role, which writes events
     open_reports: Callable[[], AbstractContextManager[Reports]]
     open_address: Callable[
-        [As], AbstractContextManager[str]
+        [LoginPurpose], AbstractContextManager[str]
     ]  # of the database, by the login for one purpose
     serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class As(StrEnum):
-    """A login's purpose."""
+class LoginPurpose(StrEnum):
+    """The purpose of a database login: serving, reports or administration."""
 
     GATEWAY = "gateway"
     REPORTS = "reports"

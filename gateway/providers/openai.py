@@ -68,7 +68,7 @@ class OpenAI:
     async def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
-        """Return the call.
+        """Make the HTTP request of one attempt: address, headers, and the caller's adapted body.
 
         Changes `model`, `stream_options` and `store`; docs/decisions/0002 gives the reasons.
 

@@ -58,7 +58,7 @@ class Dimension(StrEnum):
     DAY = "day"
 
     @property
-    def column(self) -> Column:
+    def report_column(self) -> Column:
         """Return the column of this dimension."""
         if self is Dimension.DAY:
             return Column(name="day", unit="UTC", kind=ColumnKind.DAY)

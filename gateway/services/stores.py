@@ -20,7 +20,7 @@ from gateway.domain.ledger.journals import ServingWorker, StoredJournal
 from gateway.domain.ledger.records import DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.logins import As, CreatedLogins
+from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
@@ -46,7 +46,9 @@ class DatabaseAdministration(Protocol):
     def ensure_months(self, *, first: date, last: date) -> list[str]:
         """Create the missing monthly partitions; return their names."""
 
-    def ensure_logins(self, *, given: Mapping[As, str], renews: bool = False) -> CreatedLogins:
+    def ensure_logins(
+        self, *, given: Mapping[LoginPurpose, str], renews: bool = False
+    ) -> CreatedLogins:
         """Create the missing logins, as the owner; `given` are the addresses of the settings."""
 
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
@@ -313,7 +315,7 @@ class EjectionRegister(Protocol):
     def between(self, since: datetime, until: datetime) -> list[Ejection]:
         """Return those of a time."""
 
-    def stated(self) -> Mapping[str, str]:
+    def stated_places(self) -> Mapping[str, str]:
         """Return the place that each deployment out of use reported."""
 
     def readmit(self, deployment: str, *, by: str, reason: str) -> bool:

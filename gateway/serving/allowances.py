@@ -7,7 +7,7 @@ from uuid import UUID
 
 from gateway.domain.request.idempotency import claim_secret
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.budgets.limiter import Limiter
+from gateway.services.limits.limiter import Limiter
 from gateway.services.request.admission import Admission
 from gateway.services.request.idempotency import Claims
 from gateway.services.request.refusals import Refusals

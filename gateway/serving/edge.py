@@ -11,6 +11,7 @@ import structlog
 from gateway.api.app import PlainEndpoints, build_app
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.limits import (
     LOW_DESCRIPTORS,
     MORE_DESCRIPTORS,
@@ -18,7 +19,6 @@ from gateway.api.http.limits import (
     most_connections,
     raise_descriptor_limit,
 )
-from gateway.api.http.table import ConnectionTable
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import RequestSlots
 from gateway.domain.budgets.health import allowance_checks

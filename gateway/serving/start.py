@@ -7,7 +7,7 @@ import uvloop
 from gateway.api.allocator import tune_allocator
 from gateway.api.server import bind
 from gateway.composition import open_reports, open_serving
-from gateway.services.budgets.own_reads import PATIENCE_S
+from gateway.services.limits.own_reads import PATIENCE_S
 from gateway.services.ports import Clock
 from gateway.serving import process
 from gateway.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from gateway.services.budgets.own_reads import OwnReads
+from gateway.services.limits.own_reads import OwnReads
 from gateway.services.request.shedding import Shedding
 from gateway.services.snapshot.refresh import Refresher
 from gateway.services.snapshot.source import StoredSnapshots

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from gateway.domain.ledger.health import LedgerState
-from gateway.domain.logins import As, CreatedLogins
+from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.state import read_state
@@ -52,7 +52,9 @@ class Administration:
         """Create the missing monthly partitions; return their names."""
         return partitions.ensure_months(self._database, first=first, last=last)
 
-    def ensure_logins(self, *, given: Mapping[As, str], renews: bool = False) -> CreatedLogins:
+    def ensure_logins(
+        self, *, given: Mapping[LoginPurpose, str], renews: bool = False
+    ) -> CreatedLogins:
         """Create the missing logins, as the owner; `given` are the addresses of the settings."""
         return logins.ensure(self._database, self._url, self._home, given=given, renews=renews)
 

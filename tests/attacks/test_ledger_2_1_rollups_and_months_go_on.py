@@ -82,7 +82,7 @@ async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> N
         failing_once(database, "22003", []), noting("expire"), noting("lose"), FakeClock()
     )
     with pytest.raises(DBAPIError) as refused:
-        await keeper.look()
+        await keeper.run_once()
     assert isinstance(refused.value.orig, psycopg.DataError)
     assert done == ["expire", "lose"]
 

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from gateway.cli.dashboard import environment
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
@@ -320,7 +320,9 @@ def test_new_passwords_reach_running_gateways(cli: Cli) -> None:
     attack on 2026-11-23).
     """
     url, home = url_as(cli, "gateway"), cli.toolbox.options.home
-    serving = Database(url, role="tollgate_gateway", renew=lambda: renewed(url, As.GATEWAY, home))
+    serving = Database(
+        url, role="tollgate_gateway", renew=lambda: renewed(url, LoginPurpose.GATEWAY, home)
+    )
     stale = Database(url, role="tollgate_gateway")
     for database in (serving, stale):
         with database.begin():

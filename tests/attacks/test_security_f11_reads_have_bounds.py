@@ -15,8 +15,8 @@ import pytest
 
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.errors import Unavailable
-from gateway.services.budgets.limiter import Limiter, LimitGrant
-from gateway.services.budgets.own_reads import AT_ONCE_PER_TEAM, OwnReads
+from gateway.services.limits.limiter import Limiter, LimitGrant
+from gateway.services.limits.own_reads import AT_ONCE_PER_TEAM, OwnReads
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli.app import build_app
-from gateway.cli.policy.live import words
+from gateway.cli.policy.wait_until_live import words
 from gateway.domain.ledger.journals import ServingWorker
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.domain.residency.stated import Contradiction
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ def test_a_month_that_stayed_inside(
     """
     for number in range(3):
         write(number)
-    refused = RefusalKind(
+    refused = RefusalCountKey(
         HOUR, "payments", "assistant", "restricted", "residency_denied", ("class:restricted",)
     )
     RefusalStore(database).write(uuid4(), {refused: 4})
@@ -113,7 +113,7 @@ def test_a_deployment_is_readmitted_with_a_reason(applied: Cli, database: Databa
         one["reason"] for one in explained["candidates"] if one["deployment"] == "gpt-eu"
     )
     applied.ok("policy", "readmit", "gpt-eu", "--reason", "a wrong header")
-    assert EjectionStore(database).stated() == {}
+    assert EjectionStore(database).stated_places() == {}
     report = json.loads(applied(*ASKED, "--format", "json").out)
     (shown,) = report["Contradictions"]
     assert (shown["stated"], shown["promised"]) == ("us", "eu")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.api.http.app_exchange import AppExchange
 from gateway.api.http.caller_exchange import LARGE_BYTES, CallerExchange
 from gateway.api.http.connection import Connection
 from gateway.api.http.limits import HttpLimits
@@ -21,7 +22,6 @@ from gateway.api.http.parser import (
     RequestHead,
     RequestParser,
 )
-from gateway.api.http.plain import PlainExchange
 from tests.edge.applications import Echo, Held
 from tests.edge.raw_requests import CHAT, MALFORMED, START, WELL_FORMED, chunked
 from tests.memory_transport import Line
@@ -290,7 +290,7 @@ async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
                 line.connection.connection_lost(None)
                 line.transport.protocol = None  # as an event loop's transport drops its protocol
                 del line
-        kinds = (Connection, CallerExchange, PlainExchange, RequestParser)
+        kinds = (Connection, CallerExchange, AppExchange, RequestParser)
         assert [one for one in gc.get_objects() if isinstance(one, kinds)] == []
     finally:
         gc.enable()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.home import EngineHome
-from engine.serve import Serving
+from engine.vllm_command import Serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from engine_factories import a_home, a_serving
 
-from engine import cpu, serve
+from engine import cpu, vllm_command
 from engine.cpu import NumberFormat
 
 AVX2 = frozenset({"avx", "avx2", "fma"})
@@ -61,10 +61,14 @@ def test_vllm_gets_a_dtype_only_for_float32_on_a_cpu(tmp_path: Path) -> None:
     wins.
     """
     home = a_home(tmp_path)
-    argv = serve.command(home, a_serving(number_format="float32", extra=("--dtype", "bfloat16")))
+    argv = vllm_command.command(
+        home, a_serving(number_format="float32", extra=("--dtype", "bfloat16"))
+    )
     assert [argv[place + 1] for place, flag in enumerate(argv) if flag == "--dtype"] == [
         "float32",
         "bfloat16",
     ]
-    assert "--dtype" not in serve.command(home, a_serving(number_format="bfloat16"))
-    assert "--dtype" not in serve.command(home, a_serving(device="gpu", number_format="float32"))
+    assert "--dtype" not in vllm_command.command(home, a_serving(number_format="bfloat16"))
+    assert "--dtype" not in vllm_command.command(
+        home, a_serving(device="gpu", number_format="float32")
+    )

@@ -105,7 +105,7 @@ def test_every_figure_is_of_the_attempts_themselves(
 
     report = finance.run("latency", ask(by=[dimension.value]))
 
-    column = dimension.column.name
+    column = dimension.report_column.name
     for row in (*report.records(), report.total):
         of_row = [
             one for one in events if column not in row or values_of(one, dimension) == [row[column]]

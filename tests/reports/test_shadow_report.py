@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.reports import Reports, ask
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.ledger.ledger import Ledger
@@ -43,10 +43,10 @@ def test_each_shadow_rule_reports_its_would_be_effect(database: Database, financ
             event(6, decision=decision()),
         ]
     )
-    limited = RefusalKind(
+    limited = RefusalCountKey(
         HOUR, "payments", "assistant", "confidential", "shadow:rate_limited", ("payments",)
     )
-    denied = RefusalKind(
+    denied = RefusalCountKey(
         HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",)
     )
     RefusalStore(database).write(uuid4(), {limited: 7, denied: 9})

@@ -28,10 +28,10 @@ from gateway.domain.request.end_user import end_user_key
 from gateway.providers.registry import build_providers
 from gateway.providers.transport import open_transport
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.budgets.limiter import Limiter
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import Health
+from gateway.services.limits.limiter import Limiter
 from gateway.services.policy.apply import prices_of
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.services.request.admission import Admission

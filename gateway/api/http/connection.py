@@ -12,12 +12,12 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.api.errors import error_answer
+from gateway.api.http.app_exchange import AppExchange
 from gateway.api.http.caller_exchange import STATUS_LINES, CallerExchange
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.deadlines import NEVER
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.parser import Fault, RequestHead, RequestParser
-from gateway.api.http.plain import PlainExchange
-from gateway.api.http.table import ConnectionTable
 from gateway.api.routes import FORWARDING
 from gateway.errors import InvalidRequest, RequestError, RequestTimeout
 
@@ -83,9 +83,9 @@ class Connection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.slot = NEVER
         self._parser: RequestParser | None = RequestParser(self, table.limits)
-        self._reading: CallerExchange | PlainExchange | None = None
-        self._answering: CallerExchange | PlainExchange | None = None
-        self._waiting: deque[CallerExchange | PlainExchange] = deque()
+        self._reading: CallerExchange | AppExchange | None = None
+        self._answering: CallerExchange | AppExchange | None = None
+        self._waiting: deque[CallerExchange | AppExchange] = deque()
         self._refusal: RequestError | None = None
         # Times of the event loop; infinity if the state does not apply.
         self._head_from_s = self._idle_from_s = self._body_from_s = self._paused_from_s = inf
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             self.flow.resume_reading()
             self._time_body()
 
-    def answered(self, one: CallerExchange | PlainExchange) -> None:
+    def answered(self, one: CallerExchange | AppExchange) -> None:
         """Continue with the next request, or wait for one, after a complete answer."""
         self._answering = None
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
         if one is not self._answering:  # it is queued: drop it; its refusal takes its place
             self._waiting.remove(one)
             self._refusal = error
-        elif isinstance(one, PlainExchange):
+        elif isinstance(one, AppExchange):
             self._answering = None
             self._close(refusal=error)
 
@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def _exchange(self, head: RequestHead) -> CallerExchange | PlainExchange:
+    def _exchange(self, head: RequestHead) -> CallerExchange | AppExchange:
         """Make the exchange for a request.
 
         Raises `InvalidRequest`, which stops the parser, if the target is no address.
@@ -389,14 +389,14 @@ class Connection(asyncio.Protocol):
             path, query = _path_of(head)
             endpoint = FORWARDING.get(_decoded(path))
             if endpoint is None or head.method != b"POST":
-                return PlainExchange(self, self._app, head, path=path, query=query)
+                return AppExchange(self, self._app, head, path=path, query=query)
         elif head.method != b"POST":
-            return PlainExchange(self, self._app, head, path=target, query=b"")
+            return AppExchange(self, self._app, head, path=target, query=b"")
         return CallerExchange(self, endpoint, head)
 
-    def _begin(self, one: CallerExchange | PlainExchange) -> None:
+    def _begin(self, one: CallerExchange | AppExchange) -> None:
         self._answering = one
-        if isinstance(one, PlainExchange):
+        if isinstance(one, AppExchange):
             self._table.keep(self.loop.create_task(one.run()))
         else:
             self.loop.create_task(self._forward(one))  # the edge keeps a reference

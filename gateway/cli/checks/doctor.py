@@ -19,7 +19,7 @@ from gateway.cli.preflight import machine_checks
 from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
-from gateway.domain.logins import As
+from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.routing.decide import DEFAULT_PORTS
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
@@ -141,12 +141,12 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 
     users, options = {}, toolbox.options
     given = {
-        As.GATEWAY: options.gateway_database_url,
-        As.REPORTS: options.reports_database_url,
-        As.ADMIN: options.admin_database_url,
+        LoginPurpose.GATEWAY: options.gateway_database_url,
+        LoginPurpose.REPORTS: options.reports_database_url,
+        LoginPurpose.ADMIN: options.admin_database_url,
     }
     has_shared = options.database_url is not None or options.admin_database_url is None
-    for purpose in As:
+    for purpose in LoginPurpose:
         if given[purpose] is None and not has_shared:
             continue  # this container has no address for it, and needs none
         with toolbox.open_address(purpose) as address:

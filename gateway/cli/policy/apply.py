@@ -8,8 +8,8 @@ import typer
 
 from gateway.cli.operator import operator_name
 from gateway.cli.policy.document import FileArgument, confirm, read_document, require_version
-from gateway.cli.policy.live import wait_until_live
 from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_plan
+from gateway.cli.policy.wait_until_live import wait_until_live
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy

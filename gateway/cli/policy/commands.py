@@ -258,7 +258,7 @@ def explain_decision(
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
-        ejected = stores.ejections.stated()
+        ejected = stores.ejections.stated_places()
     decide_for = partial(
         decision_for,
         version,

@@ -112,7 +112,7 @@ def rank(
             _with_replicas(candidates, order, session, live) if candidates.groups else order,
             expected,
         )
-    return _bounded(
+    return _rank_by_bounds(
         candidates, facts, live, session=session, degrade=degrade, expected=expected, order=order
     )
 
@@ -241,7 +241,7 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def _bounded(
+def _rank_by_bounds(
     candidates: Candidates,
     facts: RequestFacts,
     live: Conditions,
@@ -251,7 +251,7 @@ def _bounded(
     expected: list[Expected],
     order: list[int],
 ) -> Ranking:
-    """Rank a request if a bound or a window is missed, or was missed recently."""
+    """Rank a request with candidates that miss a bound or a window, or missed one recently."""
     tiers = _tiers(order, expected)
     kept, missing, _ = tiers
     fitting = [place for place in order if WINDOW not in expected[place].misses]

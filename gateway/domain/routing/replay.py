@@ -259,7 +259,7 @@ class Ordering:
         return Prediction(*pace, tokens_per_byte=1.0, cached_share=tokens.cached_share)
 
 
-def ordering_of(
+def orderer_of(
     alike: Alike,
     version: PolicyVersion,
     *,
@@ -267,8 +267,8 @@ def ordering_of(
     place: Place,
     paces: Mapping[str, Pace],
 ) -> Ordering | None:
-    """Return the ordering of similar requests under another policy, None if they all share one
-    fate.
+    """Return the object that orders similar requests under another policy, request by request; None
+    if they all share one result.
     """
     team = version.policy.teams.get(alike.team)
     if team is None:

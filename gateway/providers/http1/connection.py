@@ -296,7 +296,7 @@ class UpstreamExchange:
             if answer.is_complete:
                 return b""
             await self._wait_for_change()
-        return self._take()
+        return self._take_arrived()
 
     async def read(self, limit_bytes: int) -> bytes:
         """Return the rest of the body.
@@ -316,7 +316,7 @@ class UpstreamExchange:
         if answer.buffered_bytes >= LARGE_BYTES:
             # Allocating 126 MB takes 200 ms. Cancelling the wait loses nothing.
             answer.keep(await self._loop.run_in_executor(_JOINING, _joined, answer.pieces))
-        return self._take()
+        return self._take_arrived()
 
     def _too_large(self, limit_bytes: int) -> Exception:
         """Return the error. It is made here because a frame that names its own exception forms a
@@ -374,7 +374,8 @@ class UpstreamExchange:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _take(self) -> bytes:
+    def _take_arrived(self) -> bytes:
+        """Return the content that has arrived, and resume reading from the socket."""
         taken = self._answer.take()
         self._resume()
         return taken

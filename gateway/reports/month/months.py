@@ -19,13 +19,13 @@ from gateway.reports.sources.aggregate import (
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres.schema import book_views
+from gateway.storage.postgres.schema import other_views
 
 MEASURES = (ATTEMPTS, *SPENT)
 COLUMNS = (
     Column(name="month", unit="UTC", kind=ColumnKind.DAY),
     Column(name="state", unit="", kind=ColumnKind.TEXT),
-    *(measure.column for measure in MEASURES),
+    *(measure.report_column for measure in MEASURES),
 )
 
 
@@ -35,7 +35,7 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     They are posted periods; `month` is the first day.
     """
     chosen = facts(source_of(question, MEASURES), question.conditions)
-    month, period = chosen.c.posted_period, book_views.periods
+    month, period = chosen.c.posted_period, other_views.periods
     rows = snapshot.rows(
         select(
             month.label("month"),

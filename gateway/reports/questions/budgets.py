@@ -23,7 +23,7 @@ from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import read_freshness
-from gateway.storage.postgres.schema import book_views
+from gateway.storage.postgres.schema import other_views
 
 MOST_ROWS = 10_000  # of the past: an hourly budget has many
 SHARES = Context(prec=6)  # significant digits: a positive share is never shown as 0
@@ -50,7 +50,7 @@ NO_BUDGET = (
     "policy apply FILE"
 )
 
-_BUDGETS = book_views.budgets.c
+_BUDGETS = other_views.budgets.c
 _ALL = """
 SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account
 LIMIT :most_rows

@@ -17,7 +17,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres.schema import book_views
+from gateway.storage.postgres.schema import other_views
 
 COLUMNS = (
     Column(name="shadow", unit="", kind=ColumnKind.TEXT),
@@ -106,7 +106,7 @@ def _limits(question: Question) -> Select[Any] | None:
     """
     if question.dataset is not Dataset.REAL:
         return None
-    row = book_views.refusals.c
+    row = other_views.refusals.c
     conditions: list[ColumnElement[bool]] = [row.code.like("shadow:%")]
     if question.month is not None:
         conditions += in_utc_month(row.hour, question.month)

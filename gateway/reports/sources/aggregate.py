@@ -48,7 +48,7 @@ class Measure:
     is_ratio: bool = False
 
     @property
-    def column(self) -> Column:
+    def report_column(self) -> Column:
         """Return the column without its expression."""
         return Column(name=self.name, unit=self.unit, kind=self.kind)
 
@@ -153,8 +153,8 @@ def aggregate(
         title=title,
         dataset=question.dataset,
         columns=(
-            *(dimension.column for dimension in by),
-            *(measure.column for measure in measures),
+            *(dimension.report_column for dimension in by),
+            *(measure.report_column for measure in measures),
         ),
         rows=tuple(
             (*(row[name] for name in names), *_group_cells(row, measures))

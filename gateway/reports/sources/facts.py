@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, Dimension, tag_rows
 from gateway.reports.report import Dataset
-from gateway.storage.postgres.schema import book_views, usage_views
+from gateway.storage.postgres.schema import other_views, usage_views
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
 # Real and demo are never mixed: each has a view of its own.
@@ -136,7 +136,7 @@ _SUMMED = {
     ),
     Dataset.DEMO: (_by_hour(Dataset.DEMO, usage_views.demo_spend_hourly_detail),),
 }
-_ADJUSTMENTS = book_views.adjustments.alias("event")
+_ADJUSTMENTS = other_views.adjustments.alias("event")
 
 
 def events(dataset: Dataset) -> Source:

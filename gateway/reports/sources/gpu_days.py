@@ -12,13 +12,13 @@ from gateway.reports.dimensions import Dimension, in_utc_month, utc_day
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema import book_views
+from gateway.storage.postgres.schema import other_views
 
 IDLE_UNKNOWN = (
     "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
 )
 
-_HOURS = book_views.gpu_cost
+_HOURS = other_views.gpu_cost
 _DAY = utc_day(_HOURS.c.hour)
 _OWN: Mapping[Dimension, ColumnElement[Any]] = {
     Dimension.DEPLOYMENT: _HOURS.c.deployment,

@@ -1,1 +1,1 @@
-"""The budget leases and limit units that one worker holds."""
+"""The budget leases that one worker holds."""

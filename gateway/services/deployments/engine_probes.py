@@ -89,7 +89,7 @@ class EngineProbes:
         """
         try:
             while True:
-                self.look()
+                self.run_once()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._health.probes_engines = False
@@ -98,7 +98,7 @@ class EngineProbes:
                 probe.cancel()
             await asyncio.gather(*probes, return_exceptions=True)
 
-    def look(self) -> None:
+    def run_once(self) -> None:
         """Look at every engine once. Starts the due probes without waiting for them."""
         version = self._policy()
         if version is None:

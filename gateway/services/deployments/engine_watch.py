@@ -62,10 +62,10 @@ class EngineWatch:
         """Sample until cancelled."""
         while True:
             began_s = self._clock.monotonic()
-            await self.look()
+            await self.run_once()
             await asyncio.sleep(max(LOOK_EVERY_S - (self._clock.monotonic() - began_s), 1.0))
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Take one round of samples, if this worker leads."""
         policy = self._policy()
         if policy is None:

@@ -99,10 +99,10 @@ class BudgetAlerts:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            leads = await self.look()
+            leads = await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)
 
-    async def look(self) -> bool:
+    async def run_once(self) -> bool:
         """Do one round if this worker leads. Return False if it does not lead or could not
         finish.
         """

@@ -30,10 +30,10 @@ class MonthKeeper:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            pause_s = LOOK_EVERY_S if await self.look() else RETRY_AFTER_S
+            pause_s = LOOK_EVERY_S if await self.run_once() else RETRY_AFTER_S
             await asyncio.sleep(pause_s)
 
-    async def look(self) -> bool:
+    async def run_once(self) -> bool:
         """Make the missing partitions; return False if the database could not be asked."""
         today = self._clock.now().date()
         try:

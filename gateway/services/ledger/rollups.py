@@ -38,12 +38,12 @@ class RollupKeeper:
         """Work until cancelled."""
         while True:
             began_s = self._clock.monotonic()
-            await self.look()
+            await self.run_once()
             await asyncio.sleep(
                 max(LOOK_EVERY_S, LEAST_PAUSES * (self._clock.monotonic() - began_s))
             )
 
-    async def look(self) -> bool:
+    async def run_once(self) -> bool:
         """Do each due step once; return False if the database could not be asked.
 
         Without this job reports stay right but become slow.

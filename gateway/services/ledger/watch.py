@@ -38,10 +38,10 @@ class LedgerWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await self.look()
+            await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Look once. If Postgres cannot be asked, the checks report that."""
         try:
             state = await asyncio.to_thread(self._read)

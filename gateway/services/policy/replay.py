@@ -28,7 +28,7 @@ from gateway.domain.routing.replay import (
     cost_after_nusd,
     fate_of,
     hold_nusd,
-    ordering_of,
+    orderer_of,
 )
 from gateway.services.policy.past_prices import PastPrices
 
@@ -315,7 +315,7 @@ class _Run:
 
     def _decided(self, alike: Alike, number: int) -> _SimilarRequests | _Ordered:
         prices = self._prices.prices(number)
-        ordering = ordering_of(
+        ordering = orderer_of(
             alike, self._version, prices=prices, place=self._place, paces=self._paces
         )
         if ordering is not None:

@@ -14,10 +14,10 @@ from gateway.domain.request.bound import Bound
 from gateway.domain.request.idempotency import Claim
 from gateway.domain.request.request import Request
 from gateway.domain.routing.decide import Decision
-from gateway.domain.routing.refusal_kind import SHADOW
+from gateway.domain.routing.refusal_count_key import SHADOW
 from gateway.errors import ConcurrencyLimited, InvalidRequest, RateLimited
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.budgets.limiter import Limiter, LimitGrant
+from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.ports import Clock
 from gateway.services.request.idempotency import Claims
 from gateway.services.request.refusals import Refusals

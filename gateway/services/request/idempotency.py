@@ -136,10 +136,10 @@ class Claims:
         """Write ends as they come and drop old claims, until cancelled."""
         while True:
             await wait_for(self._has_ended, FORGET_EVERY_S)
-            if not await self.look():
+            if not await self.run_once():
                 await asyncio.sleep(self._writing.pause_s)
 
-    async def look(self) -> bool:
+    async def run_once(self) -> bool:
         """Write all ends and drop due old claims; return False if the database failed."""
         return await self._writing.turn(self._write_and_forget(), on_failure=self._note_failure)
 
@@ -160,7 +160,7 @@ class Claims:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
-                await self.look()
+                await self.run_once()
         self._asking.close()
         self._writing.close()
         self._store.close()

@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 
 from gateway.domain.routing.decide import Decision
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import DatabaseUnavailable
 from gateway.services.ports import Clock
 
@@ -36,7 +36,7 @@ class Refusals:
 
     def __init__(
         self,
-        store: Callable[[UUID, Mapping[RefusalKind, int]], None],
+        store: Callable[[UUID, Mapping[RefusalCountKey, int]], None],
         clock: Clock,
         *,
         journal_id: UUID,
@@ -44,8 +44,8 @@ class Refusals:
     ) -> None:
         self._store, self._clock = store, clock
         self._journal_id, self._every_s = journal_id, every_s
-        self._counts: Counter[RefusalKind] = Counter()
-        self._changed: set[RefusalKind] = set()
+        self._counts: Counter[RefusalCountKey] = Counter()
+        self._changed: set[RefusalCountKey] = set()
 
     def note(self, decision: Decision, code: str, *, rules: tuple[str, ...] | None = None) -> None:
         """Count a refusal, or one in shadow mode, by the decision's rules unless others are
@@ -54,7 +54,7 @@ class Refusals:
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         team, route = decision.team.name, decision.route.name
         named = decision.denying_rules if rules is None else rules
-        refused = RefusalKind(hour, team, route, decision.class_label, code, named)
+        refused = RefusalCountKey(hour, team, route, decision.class_label, code, named)
         if refused not in self._counts and len(self._counts) >= MOST_KINDS:
             return
         self._counts[refused] += 1

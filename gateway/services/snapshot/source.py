@@ -53,7 +53,7 @@ class StoredSnapshots:
         if stored is None:
             return None
         keys = {record.key_id: record for record in self.keys.live()}
-        ejected = dict(self.ejections.stated())
+        ejected = dict(self.ejections.stated_places())
         policy, document, behind = _policy(stored, before)
         prices = self._prices(policy, before)
         if before is not None and (policy, prices, keys, behind, ejected) == (

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.storage.postgres.database import Database
 
 _WRITE = """
@@ -27,7 +27,7 @@ class RefusalStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def write(self, journal_id: UUID, counts: Mapping[RefusalKind, int]) -> None:
+    def write(self, journal_id: UUID, counts: Mapping[RefusalCountKey, int]) -> None:
         """Set the worker's totals so far; a repetition changes nothing. Raises
         `DatabaseUnavailable`.
         """

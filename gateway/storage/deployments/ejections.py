@@ -61,8 +61,8 @@ class EjectionStore:
             rows = connection.execute(listed.order_by(ejections.c.ejected_at))
             return [Ejection(**row._mapping) for row in rows]
 
-    def stated(self) -> Mapping[str, str]:
-        """Return the statement that each ejected deployment made, by deployment."""
+    def stated_places(self) -> Mapping[str, str]:
+        """Return the place that each ejected deployment's upstream stated, by deployment."""
         return {one.deployment: one.stated for one in self.current()}
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:

@@ -88,7 +88,7 @@ def key_of(deployment: Deployment) -> ModelKey | None:
 
 def listed_price(key: ModelKey, at: datetime) -> Price | None:
     """Return the bundled list price at a moment, for a model of the list."""
-    provider, model = _model(key)
+    provider, model = _listed_model(key)
     return _price(provider, model, model=model.id, at=at)
 
 
@@ -117,7 +117,7 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     A price from before a service tier's start does not have that tier: the list would charge it as
     standard. Empty if the list never prices the model.
     """
-    provider, model = _model(key)
+    provider, model = _listed_model(key)
     dates = sorted({EVER.date(), *_start_dates(model)})
     boundaries = sorted(_boundaries(model))
     found: list[Dated] = []
@@ -143,7 +143,8 @@ def _find(
         return None
 
 
-def _model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
+def _listed_model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
+    """Return the provider and the model with this key in the bundled list."""
     provider = next(
         provider for provider in get_snapshot().providers if provider.id == key.provider
     )
@@ -187,11 +188,11 @@ def _rates(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None)
     for name, kind in _TOKENS.items():
         cached = _CACHED.get(name)
         if cached is None or getattr(listed, cached) in (None, listed.cache_read_mtok):
-            rates += _rates_of(getattr(listed, name), kind, tier)
+            rates += _rates_of_one_kind(getattr(listed, name), kind, tier)
     for name, kind in _CALLS.items():
         rates += [
             Rate(kind=kind, usd_per_mtok=rate.usd_per_mtok * _CALLS_PER_RATE, service_tier=tier)
-            for rate in _rates_of(getattr(listed, name), kind, tier)
+            for rate in _rates_of_one_kind(getattr(listed, name), kind, tier)
         ]
     return rates + list(_unlisted(provider, listed, tier))
 
@@ -203,18 +204,19 @@ def _unlisted(
     has.
     """
     if listed.input_image_mtok is None and listed.output_mtok is not None:
-        yield from _rates_of(
+        yield from _rates_of_one_kind(
             listed.input_mtok, TokenKind.IMAGE_INPUT, tier
         )  # images that a model reads cost plain input
     if provider.id == "openai":
         # OpenAI's shortest cache time for a prompt; its list price means this time. There is no
         # price for twelve hours.
-        yield from _rates_of(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
+        yield from _rates_of_one_kind(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
 
 
-def _rates_of(
+def _rates_of_one_kind(
     listed: Decimal | genai.TieredPrices | None, kind: TokenKind, tier: str | None
 ) -> Iterable[Rate]:
+    """Yield the rates of one token kind: the base rate, and one for each step of a tiered price."""
     if isinstance(listed, genai.TieredPrices):
         yield Rate(kind=kind, usd_per_mtok=listed.base, service_tier=tier)
         for step in listed.tiers:  # the list's applies above `start`, ours from a number on

@@ -20,7 +20,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from gateway.domain.logins import As, CreatedLogins
+from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.errors import BadUsage
 from gateway.storage.postgres.database import Database, parse_url
 
@@ -29,10 +29,10 @@ CONNECT_LIMIT_S = 5
 MOST_NAME_BYTES = 63
 
 
-ROLES: Mapping[As, str] = {
-    As.GATEWAY: "tollgate_gateway",
-    As.REPORTS: "tollgate_reader",
-    As.ADMIN: "tollgate_admin",
+ROLES: Mapping[LoginPurpose, str] = {
+    LoginPurpose.GATEWAY: "tollgate_gateway",
+    LoginPurpose.REPORTS: "tollgate_reader",
+    LoginPurpose.ADMIN: "tollgate_admin",
 }
 
 
@@ -48,10 +48,10 @@ class _StoredLogins(msgspec.Struct, kw_only=True):
     """The logins of one database, by purpose. `owner` created them."""
 
     owner: str
-    logins: dict[As, Login] = {}
+    logins: dict[LoginPurpose, Login] = {}
 
 
-def address_as(url: str, purpose: As, home: Path) -> str:
+def address_as(url: str, purpose: LoginPurpose, home: Path) -> str:
     """Return the owner's address with a narrower login, or unchanged if another login is given
     or none is ready.
     """
@@ -63,7 +63,7 @@ def address_as(url: str, purpose: As, home: Path) -> str:
     return url if login is None or not login.is_ready else _with_login(url, login)
 
 
-def renewed(url: str, purpose: As, home: Path) -> str:
+def renewed(url: str, purpose: LoginPurpose, home: Path) -> str:
     """Return an address with its login's current password: `db upgrade --new-passwords` may have
     changed it.
     """
@@ -74,7 +74,12 @@ def renewed(url: str, purpose: As, home: Path) -> str:
 
 
 def ensure(
-    database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False
+    database: Database,
+    url: str,
+    home: Path,
+    *,
+    given: Mapping[LoginPurpose, str],
+    renews: bool = False,
 ) -> CreatedLogins:
     """Create the missing logins, as the owner.
 
@@ -85,7 +90,7 @@ def ensure(
     owner = parse_url(url)
     kept = _read(home).get(_place(owner)) or _StoredLogins(owner=str(owner.get("user", "")))
     ready, statements, notes = [], [], []
-    for purpose in As:
+    for purpose in LoginPurpose:
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
@@ -126,10 +131,10 @@ def ensure(
 
 
 def _wanted(
-    purpose: As,
+    purpose: LoginPurpose,
     kept: _StoredLogins,
     owner: Mapping[str, Any],
-    given: Mapping[As, str],
+    given: Mapping[LoginPurpose, str],
     *,
     renews: bool,
 ) -> tuple[Login | None, bool]:
@@ -148,7 +153,7 @@ def _wanted(
     return Login(user=user, password=secrets.token_urlsafe(32)), renews
 
 
-def _name(database: str, purpose: As) -> str:
+def _name(database: str, purpose: LoginPurpose) -> str:
     """Return the login's name. Logins belong to a server and not to a database, so the name
     includes the database.
     """
@@ -159,7 +164,7 @@ def _name(database: str, purpose: As) -> str:
 
 
 def _missing(
-    connection: psycopg.Connection[Any], purpose: As, login: Login, *, sets_password: bool
+    connection: psycopg.Connection[Any], purpose: LoginPurpose, login: Login, *, sets_password: bool
 ) -> list[sql.Composed] | None:
     """Return the statements that complete a login; None if it exists and we do not set its
     password.

@@ -178,12 +178,12 @@ async def test_from_spending_to_the_receiver(
     receiver = receivers(port=port_of(stand))
     leader, other = stand.worker(), stand.worker()
     stand.spend(499)
-    assert await leader.look()
+    assert await leader.run_once()
     assert receiver.received == []
     stand.spend(400)
     for _ in range(3):
-        assert await leader.look()
-        assert not await other.look()
+        assert await leader.run_once()
+        assert not await other.run_once()
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8"]
     first = receiver.received[0]
     assert (first["limit_usd"], first["spent_usd"], first["granted_usd"]) == (
@@ -196,7 +196,7 @@ async def test_from_spending_to_the_receiver(
         "2026-12-01T00:00:00Z",
     )
     stand.spend(101)
-    await leader.look()
+    await leader.run_once()
     assert receiver.thresholds[2:] == ["payments/month 1"]
 
 
@@ -208,7 +208,7 @@ async def test_a_recovered_receiver_gets_the_missed_alert(
     """
     job = stand.worker()
     stand.spend(500)
-    await job.look()
+    await job.run_once()
     assert stand.rows() == [
         ("0.5", 1, "The webhook could not be reached: ConnectionRefusedError.", False)
     ]
@@ -216,7 +216,7 @@ async def test_a_recovered_receiver_gets_the_missed_alert(
     receiver.statuses = [503]
     for _ in range(4):
         stand.clock.advance(1)
-        await job.look()
+        await job.run_once()
     assert stand.rows() == [("0.5", 3, "The webhook answered 503.", True)]
     assert len(receiver.received) == 2
     assert len({alert["id"] for alert in receiver.received}) == 1
@@ -232,7 +232,7 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     monkeypatch.delenv("AN_ALERT_SECRET")
     job = stand.worker()
     stand.spend(500)
-    await job.look()
+    await job.run_once()
     ((_, tries, error, is_delivered),) = stand.rows()
     assert (tries, is_delivered, receiver.received) == (1, False, [])
     assert error is not None
@@ -241,7 +241,7 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     )
     monkeypatch.setenv("AN_ALERT_SECRET", "a secret of the tests")
     stand.clock.advance(1)
-    await job.look()
+    await job.run_once()
     assert receiver.thresholds == ["payments/month 0.5"]
 
 
@@ -256,15 +256,15 @@ async def test_a_new_leader_continues_after_the_first_was_cut_off(
     first, second = stand.worker(), stand.worker()
     stand.spend(900)
     with capture_logs() as logs:
-        await first.look()
+        await first.run_once()
         with psycopg.connect(stand.url, autocommit=True) as admin:
             admin.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> "
                 "pg_backend_pid() AND datname = current_database() AND usename = current_user"
             )
         stand.clock.advance(1)
-        assert await second.look()
-        assert not await first.look()
+        assert await second.run_once()
+        assert not await first.run_once()
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8", "payments/month 0.8"]
     assert len({alert["id"] for alert in receiver.received}) == 2
     assert len([line for line in logs if line["event"] == "budget_alert"]) == 2

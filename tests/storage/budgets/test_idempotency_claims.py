@@ -512,7 +512,7 @@ async def test_an_unconfirmed_claim_is_released(database: Database, database_url
         assert (proxy.lost, rows(database)) == (1, [(request_id(1), "running")])
         with pytest.raises(IdempotencyConflict):
             await other.claim("payments", "k", endpoint="/", body=b"", request_id=request_id(2))
-        assert await one.look()
+        assert await one.run_once()
         await other.claim("payments", "k", endpoint="/", body=b"", request_id=request_id(3))
         assert rows(database) == [(request_id(3), "running")]
     finally:
@@ -578,7 +578,7 @@ async def test_a_postgres_that_hangs_is_cut_off(own_server: str) -> None:
         os.kill(pid, signal.SIGCONT)
     made = await claims.claim("payments", "k", endpoint="/", body=b"", request_id=request_id(3))
     claims.finish(made, was_charged=True)
-    assert await claims.look()
+    assert await claims.run_once()
     assert rows(database) == [(request_id(1), "running"), (request_id(3), "finished")]
     await claims.close()
     gateway.close()
@@ -601,7 +601,7 @@ async def test_neither_key_nor_body_is_stored(
         )
         claims.finish(made, was_charged=True)
         if number == 1:
-            assert await claims.look()
+            assert await claims.run_once()
     stored = dict(dump(database_url))
     assert stored["tollgate.idempotency_claims"].count(b"payments") == 2
     for secret in (key, PROMPT):

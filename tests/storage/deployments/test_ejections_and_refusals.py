@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.residency.stated import Contradiction
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
@@ -22,7 +22,7 @@ from tests.factories import REQUEST_ID
 
 FOUND = Contradiction(deployment="gpt-eu", promised="eu", stated="us")
 HOUR = datetime(2026, 11, 22, 10, tzinfo=UTC)
-REFUSED = RefusalKind(
+REFUSED = RefusalCountKey(
     HOUR,
     "payments",
     "assistant",
@@ -54,12 +54,12 @@ def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Da
     """
     for attempt in (1, 2):
         EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=attempt)
-    assert EjectionStore(gateway).stated() == {"gpt-eu": "us"}
+    assert EjectionStore(gateway).stated_places() == {"gpt-eu": "us"}
     with pytest.raises(DatabaseUnavailable, match="permission"):
         EjectionStore(gateway).readmit("gpt-eu", by="the gateway", reason="it wants to")
     assert EjectionStore(admin).readmit("gpt-eu", by="ada", reason="a wrong header")
     assert not EjectionStore(admin).readmit("gpt-eu", by="ada", reason="again")
-    assert EjectionStore(gateway).stated() == {}
+    assert EjectionStore(gateway).stated_places() == {}
     now = datetime.now(UTC)
     (kept,) = EjectionStore(admin).between(now - timedelta(hours=1), now + timedelta(hours=1))
     assert (kept.attempt, kept.readmitted_by, kept.reason) == (1, "ada", "a wrong header")

@@ -359,7 +359,7 @@ async def test_each_alert_is_reported_once_lowest_first() -> None:
     world.store.reached = [alert("1", 3), alert("0.5", 1), alert("0.80", 2)]
     with capture_logs() as logs:
         for _ in range(3):
-            assert await world.job.look() is True
+            assert await world.job.run_once() is True
     assert sorted(lines(logs)) == [("error", "1"), ("warning", "0.5"), ("warning", "0.8")]
     assert [alert_id.int for alert_id in world.receiver.sent] == [1, 2, 3]
     assert [world.metric("total", threshold=share) for share in ("0.5", "0.8", "1")] == [1, 1, 1]
@@ -372,7 +372,7 @@ async def test_the_log_line_has_the_alerts_figures() -> None:
     world = World()
     world.store.reached = [alert(kind=BudgetKind.SOFT, threshold=Decimal(1))]
     with capture_logs() as logs:
-        await world.job.look()
+        await world.job.run_once()
     (line,) = [line for line in logs if line["event"] == "budget_alert"]
     assert line == {
         "event": "budget_alert",
@@ -400,7 +400,7 @@ async def test_without_a_receiver_alerts_are_logged_and_counted() -> None:
     world = World(alerts=None)
     world.store.reached = [alert()]
     with capture_logs() as logs:
-        await world.job.look()
+        await world.job.run_once()
     assert lines(logs) == [("warning", "0.8")]
     assert (
         world.receiver.sent,
@@ -415,14 +415,14 @@ async def test_a_later_declared_receiver_gets_the_last_days_alerts() -> None:
     """
     world = World(alerts=None)
     world.store.reached = [alert("0.5", 1)]
-    await world.job.look()
+    await world.job.run_once()
     world.clock.advance(GIVE_UP_AFTER.total_seconds() - 1)
     world.store.reached.append(alert("0.8", 2))
-    await world.job.look()
+    await world.job.run_once()
     world.clock.advance(1)
     world.alerts = TO
     with capture_logs() as logs:
-        await world.job.look()
+        await world.job.run_once()
     assert [alert_id.int for alert_id in world.receiver.sent] == [2]
     assert lines(logs, "budget_alert_given_up") == []  # it had no receiver, so no delivery failed
     assert (world.metric("undelivered"), world.metric("given_up_total")) == (0, 0)
@@ -439,7 +439,7 @@ async def test_an_undelivered_alert_is_retried_with_growing_pauses() -> None:
     world.receiver.during = lambda: tried_s.append((world.clock.now() - NOW).total_seconds())
     with capture_logs() as logs:
         for _ in range(16):
-            await world.job.look()
+            await world.job.run_once()
             world.clock.advance(1)
     assert tried_s == [0, 1, 3, 7, 15]
     assert world.metric("undelivered") == 1
@@ -448,7 +448,7 @@ async def test_an_undelivered_alert_is_retried_with_growing_pauses() -> None:
     assert {line["problem"] for line in failed} == {"The webhook answered 500."}
     world.receiver.failure = None
     world.clock.advance(16)
-    await world.job.look()
+    await world.job.run_once()
     assert len(set(world.receiver.sent)) == 1
     assert world.store.notes[-1] == Delivery(
         alert_id=UUID(int=1), tries=6, delivered_at=world.clock.now()
@@ -463,9 +463,9 @@ async def test_a_failure_ends_the_round() -> None:
     world = World()
     world.store.reached = [alert("0.5", 1), alert("0.5", 2, account_id="search/day")]
     world.receiver.failure = NotDelivered("The webhook could not be reached.")
-    await world.job.look()
+    await world.job.run_once()
     assert [alert_id.int for alert_id in world.receiver.sent] == [1]
-    await world.job.look()
+    await world.job.run_once()
     assert [alert_id.int for alert_id in world.receiver.sent] == [1, 2]
 
 
@@ -474,10 +474,10 @@ async def test_a_slow_receiver_does_not_keep_others_from_being_raised() -> None:
     world = World()
     world.store.reached = [alert("0.5", number) for number in range(1, 6)]
     world.receiver.during = lambda: world.clock.advance(3)
-    await world.job.look()
+    await world.job.run_once()
     assert (len(world.receiver.sent), world.metric("undelivered")) == (2, 3)
-    await world.job.look()
-    await world.job.look()
+    await world.job.run_once()
+    await world.job.run_once()
     assert (len(world.receiver.sent), world.metric("undelivered")) == (5, 0)
 
 
@@ -486,14 +486,14 @@ async def test_after_a_day_it_is_given_up_with_an_error() -> None:
     world = World()
     world.store.reached = [alert()]
     world.receiver.failure = NotDelivered("The webhook answered 404.")
-    await world.job.look()
+    await world.job.run_once()
     world.clock.advance(GIVE_UP_AFTER.total_seconds() - 1)
-    await world.job.look()
+    await world.job.run_once()
     assert len(world.receiver.sent) == 2
     world.clock.advance(700)
     with capture_logs() as logs:
-        await world.job.look()
-        await world.job.look()
+        await world.job.run_once()
+        await world.job.run_once()
     assert lines(logs, "budget_alert_given_up") == [("error", "0.8")]
     assert (
         len(world.receiver.sent),
@@ -512,11 +512,11 @@ async def test_only_the_leader_delivers_alerts() -> None:
     world = World()
     world.store.reached = [alert()]
     world.receiver.failure = NotDelivered("The webhook answered 500.")
-    await world.job.look()
+    await world.job.run_once()
     assert world.metric("undelivered") == 1
     world.leadership.leads = False
     world.clock.advance(60)
-    assert await world.job.look() is False
+    assert await world.job.run_once() is False
     assert (len(world.receiver.sent), world.metric("undelivered")) == (1, 0)
 
 
@@ -540,10 +540,10 @@ async def test_a_failed_step_neither_repeats_nor_loses_an_alert(
     else:
         world.store.refuses = step
     with capture_logs() as logs:
-        assert await world.job.look() is False
+        assert await world.job.run_once() is False
         for _ in range(3):
             world.clock.advance(TAKEN_FOR.total_seconds())
-            assert await world.job.look() is True
+            assert await world.job.run_once() is True
     assert lines(logs) == [("warning", "0.8")]
     assert (
         len(world.receiver.sent),
@@ -563,10 +563,10 @@ async def test_postgres_away_while_it_was_delivered_is_noted_when_it_is_back() -
     world.receiver.during = go_away
     with capture_logs() as logs:
         for _ in range(3):
-            assert await world.job.look() is False
+            assert await world.job.run_once() is False
             world.clock.advance(600)
         world.store.is_away = False
-        assert await world.job.look() is True
+        assert await world.job.run_once() is True
     assert (len(world.receiver.sent), world.metric("undelivered")) == (1, 0)
     assert [line["problem"] for line in logs if line["event"] == "budget_alerts_not_looked_at"] == [
         "Postgres is away."
@@ -586,14 +586,14 @@ async def test_a_leader_killed_between_send_and_note_leaves_one_repetition_under
 
     world.receiver.during = die
     with pytest.raises(asyncio.CancelledError):
-        await world.job.look()
+        await world.job.run_once()
     world.job = world.start()
     with capture_logs() as logs:
-        await world.job.look()
+        await world.job.run_once()
         assert len(world.receiver.sent) == 1, "who was killed a moment ago may still be at it"
         world.clock.advance(TAKEN_FOR.total_seconds())
-        await world.job.look()
-        await world.job.look()
+        await world.job.run_once()
+        await world.job.run_once()
     assert world.receiver.sent == [UUID(int=1)] * 2
     assert lines(logs) == []
 
@@ -604,10 +604,10 @@ async def test_no_fault_ends_the_job() -> None:
     world.store.reached = [alert()]
     world.receiver.failure = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
-        await world.job.look()
+        await world.job.run_once()
     world.receiver.failure = None
     world.clock.advance(TAKEN_FOR.total_seconds())
-    assert await world.job.look() is True
+    assert await world.job.run_once() is True
     assert world.metric("undelivered") == 0
 
 

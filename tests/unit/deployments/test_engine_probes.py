@@ -68,11 +68,11 @@ async def test_an_engine_that_is_back_is_found_by_one_token() -> None:
     """At its declared address, with a fixed body and without a charge: there is no attempt."""
     watch = Watch(FakeUpstreamAnswer([WHOLE]))
     watch.open()
-    watch.probes.look()
+    watch.probes.run_once()
     assert watch.transport.sent == []
     watch.clock.advance(5)
-    watch.probes.look()
-    watch.probes.look()
+    watch.probes.run_once()
+    watch.probes.run_once()
     await soon(lambda: watch.closed, "the breaker's closing")
     ((permit, call),) = watch.transport.sent
     assert (permit.attempt, permit.origin, call.url) == (
@@ -100,7 +100,7 @@ async def test_one_that_is_not_back_is_asked_again_later(
     watch = Watch(answer, FakeUpstreamAnswer([WHOLE]))
     standing = watch.open()
     watch.clock.advance(5)
-    watch.probes.look()
+    watch.probes.run_once()
     await soon(
         lambda: not standing.breaker.is_due(watch.clock.monotonic()) and watch.transport.sent,
         "the probe",
@@ -108,7 +108,7 @@ async def test_one_that_is_not_back_is_asked_again_later(
     assert watch.closed == []
     await soon(lambda: not watch.probes._under_way, "its end")
     watch.clock.advance(9.9)
-    watch.probes.look()
+    watch.probes.run_once()
     await soon(lambda: watch.closed, "the breaker's closing")
 
 
@@ -117,7 +117,7 @@ async def test_a_company_s_api_is_never_probed() -> None:
     watch = Watch()
     watch.health.open(HOSTED, "upstream_auth", now_s=watch.clock.monotonic())
     watch.clock.advance(60)
-    watch.probes.look()
+    watch.probes.run_once()
     assert watch.transport.sent == []
     assert not watch.health.is_open(watch.health.of(HOSTED), watch.clock.monotonic())
 
@@ -142,7 +142,7 @@ async def test_without_a_policy_nothing_is_probed() -> None:
     watch.open()
     watch.clock.advance(5)
     watch.version = None
-    watch.probes.look()
+    watch.probes.run_once()
     assert watch.transport.sent == []
 
 
@@ -172,7 +172,7 @@ async def test_the_tokens_of_a_probe_are_recorded(
     watch = Watch(answer)
     watch.open()
     watch.clock.advance(5)
-    watch.probes.look()
+    watch.probes.run_once()
     await soon(lambda: watch.notes.tokens and not watch.probes._under_way, "the probe's end")
     assert list(watch.notes.tokens.values()) == [made]
 
@@ -185,18 +185,18 @@ async def test_a_probe_that_cannot_be_noted_is_not_sent() -> None:
     watch.notes.is_away = True
     standing = watch.open()
     watch.clock.advance(5)
-    watch.probes.look()
+    watch.probes.run_once()
     assert watch.health.is_open(standing, watch.clock.monotonic())
     await soon(lambda: not watch.probes._under_way, "the note's failure")
     assert (watch.transport.sent, watch.health.is_open(standing, watch.clock.monotonic())) == (
         [],
         False,
     )
-    watch.probes.look()
+    watch.probes.run_once()
     assert not watch.probes._under_way
     watch.notes.is_away = False
     watch.clock.advance(NOTE_AGAIN_S)
-    watch.probes.look()
+    watch.probes.run_once()
     assert watch.health.is_open(standing, watch.clock.monotonic())
     await soon(lambda: watch.closed, "the breaker's closing")
 
@@ -210,7 +210,7 @@ async def hanging(is_alive: bool | None, *, silent_s: float) -> tuple[Stage, Wat
     answer = await on.answer(body(stream=True), ENGINE)
     assert answer.rest is not None
     on.clock.advance(silent_s)
-    watch.probes.look()
+    watch.probes.run_once()
     await answer.rest.aclose()
     await on.abandoned.close()
     return on, watch

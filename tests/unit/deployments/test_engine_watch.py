@@ -87,7 +87,7 @@ class World:
 async def test_a_round_looks_at_every_engine_of_ours_and_at_no_provider() -> None:
     """A provider has no GPU of ours, and a probe is traffic to it."""
     world = World()
-    await world.watch().look()
+    await world.watch().run_once()
     assert sorted(world.looked_at) == ["llama", "qwen"]
     assert world.store.rounds == [(["qwen", "llama"], factories.NOW)]
     assert world.after == [factories.NOW]
@@ -96,7 +96,7 @@ async def test_a_round_looks_at_every_engine_of_ours_and_at_no_provider() -> Non
 async def test_only_the_leader_looks() -> None:
     """Ten workers must not probe ten times; without a policy there is nothing to look at."""
     for world in (World(leadership=FakeLeadership(leads=False)), World(policy=None)):
-        await world.watch().look()
+        await world.watch().run_once()
         assert (world.looked_at, world.store.rounds, world.after) == ([], [], [])
 
 
@@ -107,16 +107,16 @@ async def test_no_fault_ends_the_watch() -> None:
     world = World()
     watch = world.watch()
     world.leadership.is_away = True
-    await watch.look()
+    await watch.run_once()
     world.leadership.is_away = False
     world.store.failure = DatabaseUnavailable("Postgres is away.")
-    await watch.look()
+    await watch.run_once()
     world.store.failure = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):  # the supervisor starts the loop again
-        await watch.look()
+        await watch.run_once()
     assert (world.store.rounds, world.after) == ([], [])
     world.store.failure = None
-    await watch.look()
+    await watch.run_once()
     assert len(world.store.rounds) == len(world.after) == 1
 
 
@@ -125,6 +125,6 @@ async def test_old_samples_are_dropped_now_and_then() -> None:
     world = World()
     watch = world.watch()
     for _ in range(13):
-        await watch.look()
+        await watch.run_once()
         world.clock.advance(3600)
     assert len(world.store.forgot) == 3

@@ -23,9 +23,9 @@ from gateway.domain.ledger.health import LedgerHealth, health_checks
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable
 from gateway.reports import Receipt, receipt_of_events
-from gateway.services.budgets.limiter import Limiter, LimitGrant
-from gateway.services.budgets.own_reads import OwnReads
 from gateway.services.deployments.estimates import Estimates
+from gateway.services.limits.limiter import Limiter, LimitGrant
+from gateway.services.limits.own_reads import OwnReads
 from gateway.services.snapshot.snapshot import problems
 from tests import factories
 from tests.fakes import FakeClock

@@ -117,9 +117,9 @@ async def test_the_watch_reports_its_last_check_or_its_failure() -> None:
 
     watch = LedgerWatch(read, on_state=metrics.note_state)
     assert [check.status for check in watch.checks()] == [Status.UNKNOWN]
-    await watch.look()
+    await watch.run_once()
     assert Status.WARN in [check.status for check in watch.checks()]
-    await watch.look()
+    await watch.run_once()
     assert [(check.status, check.finding) for check in watch.checks()] == [
         (Status.UNKNOWN, "It is away.")
     ]

@@ -42,7 +42,7 @@ from gateway.domain.routing.replay import (
     cost_after_nusd,
     fate_of,
     hold_nusd,
-    ordering_of,
+    orderer_of,
 )
 from tests import factories
 
@@ -357,7 +357,7 @@ def ordered(
     asked = Route(**{"name": "assistant", "deployments": own, "objective": "cheapest"} | route)
     policy = factories.policy(*known, routes={"assistant": asked} | (routes or {}))
     found = {one.name: (prices or {}).get(one.name, OLD) for one in known}
-    return ordering_of(
+    return orderer_of(
         of or alike(), factories.version(policy), prices=found, place=PLACE, paces=paces
     )
 

@@ -31,7 +31,7 @@ async def test_it_sums_up_before_it_lets_holds_go() -> None:
         return 2
 
     with capture_logs() as logs:
-        assert await RollupKeeper(refresh, expire, lambda: 1, FakeClock()).look() is True
+        assert await RollupKeeper(refresh, expire, lambda: 1, FakeClock()).run_once() is True
     assert done == ["refresh", "expire"]
     assert [
         (line["event"], line.get("attempts")) for line in logs if line["log_level"] == "warning"
@@ -43,5 +43,5 @@ async def test_it_sums_up_before_it_lets_holds_go() -> None:
 
 async def test_a_database_that_is_away_does_not_end_it() -> None:
     """Reports are right without it; it must be there again when Postgres is."""
-    assert await RollupKeeper(away, lambda: 0, lambda: 0, FakeClock()).look() is False
-    assert await RollupKeeper(lambda: 0, away, lambda: 0, FakeClock()).look() is False
+    assert await RollupKeeper(away, lambda: 0, lambda: 0, FakeClock()).run_once() is False
+    assert await RollupKeeper(lambda: 0, away, lambda: 0, FakeClock()).run_once() is False

@@ -186,7 +186,7 @@ async def test_a_repeat_of_a_running_request_must_retry_later(on: Stage) -> None
 async def test_a_repeat_of_a_charged_request_gets_its_receipt_address(on: Stage) -> None:
     """It is never sent again, so trying again does not help."""
     on.claims.finish(await on.claim(1), was_charged=True)
-    await on.claims.look()
+    await on.claims.run_once()
     with pytest.raises(
         IdempotencyConflict, match=f"receipt is at GET /v1/requests/{UUID(int=1)}"
     ) as refused:
@@ -197,7 +197,7 @@ async def test_a_repeat_of_a_charged_request_gets_its_receipt_address(on: Stage)
 async def test_a_request_that_cost_nothing_may_be_repeated(on: Stage) -> None:
     """An SDK repeats a 429 by itself, with the same key: that must be a new try."""
     on.claims.finish(await on.claim(1), was_charged=False)
-    await on.claims.look()
+    await on.claims.run_once()
     assert (await on.claim(2)).request_id == UUID(int=2)
 
 
@@ -210,7 +210,7 @@ async def test_another_request_under_the_same_key_is_refused(
     first = await on.claim(1)
     if is_finished:
         on.claims.finish(first, was_charged=True)
-        await on.claims.look()
+        await on.claims.run_once()
     with pytest.raises(
         IdempotencyMismatch, match=f"{UUID(int=1)} had another body or endpoint"
     ) as refused:
@@ -256,7 +256,7 @@ async def test_a_late_end_does_not_touch_a_later_claim() -> None:
     on = Stage()
     on.claims.finish(await on.claim(1), was_charged=False)
     second = await on.claim(2)
-    assert await on.claims.look()
+    assert await on.claims.run_once()
     assert [row[0] for row in on.store.rows.values()] == [second.request_id]
     with pytest.raises(IdempotencyConflict, match="under way"):
         await on.claim(3)
@@ -270,10 +270,10 @@ async def test_ends_are_kept_until_postgres_is_back() -> None:
     on.store.is_away = True
     for number, claim in enumerate(made):
         on.claims.finish(claim, was_charged=number % 2 == 0)
-    assert await on.claims.look() is False
+    assert await on.claims.run_once() is False
     assert on.claims.waiting == len(made)
     on.store.is_away = False
-    assert await on.claims.look() is True
+    assert await on.claims.run_once() is True
     assert (on.claims.waiting, on.store.batches) == (0, [BATCH, 2])
     assert sorted(row[0].int for row in on.store.rows.values()) == list(range(1, BATCH + 3, 2))
     await on.claims.close()
@@ -299,9 +299,9 @@ async def test_an_unexpected_error_loses_no_end(on: Stage) -> None:
     on.claims.finish(await on.claim(1), was_charged=True)
     on.store.fails = RuntimeError("a bug")
     with pytest.raises(RuntimeError):
-        await on.claims.look()
+        await on.claims.run_once()
     on.store.fails = None
-    assert await on.claims.look() is True
+    assert await on.claims.run_once() is True
     assert on.claims.waiting == 0
 
 
@@ -339,7 +339,7 @@ async def test_a_claim_that_hangs_is_cut_off_and_undone() -> None:
     assert on.store.admission is not None
     on.store.admission.set()
     await soon(lambda: on.claims.waiting, "the claim among those to be released")
-    await on.claims.look()
+    await on.claims.run_once()
     assert on.store.rows == {}
     await on.claims.close()
 
@@ -355,7 +355,7 @@ async def test_a_caller_that_leaves_while_claiming_leaves_no_claim() -> None:
         await asking
     on.store.admission.set()
     await soon(lambda: on.claims.waiting, "the claim among those to be released")
-    await on.claims.look()
+    await on.claims.run_once()
     assert on.store.rows == {}
     await on.claims.close()
 
@@ -412,7 +412,7 @@ async def test_claims_of_unknown_fate_are_bounded() -> None:
         await asyncio.sleep(0)
     assert (on.claims.waiting, on.store.asked) == (5, 5)
     on.store.is_away = False
-    assert await on.claims.look() is True
+    assert await on.claims.run_once() is True
     assert (await on.claim(99)).request_id == UUID(int=99)
     await on.claims.close()
 

@@ -11,13 +11,13 @@ from uuid import uuid4
 
 from gateway.domain.policy.policy import DataClass, ResidencyRule
 from gateway.domain.routing.decide import Decision, decide
-from gateway.domain.routing.refusal_kind import RefusalKind
+from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.services.request.refusals import Refusals
 from tests import factories
 from tests.fakes import FakeClock, FakeRefusals
 
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
-REFUSED = RefusalKind(
+REFUSED = RefusalCountKey(
     HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",)
 )
 

@@ -31,10 +31,10 @@ from gateway.errors import (
 )
 from gateway.providers.registry import build_providers
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.budgets.limiter import Limiter
 from gateway.services.deployments.ejections import FORGOTTEN_AFTER_S, Ejections
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import Health
+from gateway.services.limits.limiter import Limiter
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.services.request.admission import Admission
 from gateway.services.request.attempt import Attempts

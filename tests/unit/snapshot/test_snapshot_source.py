@@ -42,7 +42,7 @@ class Stores:
     ejected: dict[str, str] = field(default_factory=dict)
     ensured: int = 0
 
-    def stated(self) -> dict[str, str]:
+    def stated_places(self) -> dict[str, str]:
         return self.ejected
 
     def current(self) -> Stored | None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from gateway.storage.postgres.schema import (
     audit,
-    book_views,
     budgets,
     deployments,
     ledger,
     limits,
+    other_views,
     policy,
     rollups,
     usage_views,
@@ -20,13 +20,13 @@ from gateway.storage.postgres.schema.base import finance, metadata
 
 __all__ = [
     "audit",
-    "book_views",
     "budgets",
     "deployments",
     "finance",
     "ledger",
     "limits",
     "metadata",
+    "other_views",
     "policy",
     "rollups",
     "usage_views",

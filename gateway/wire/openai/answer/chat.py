@@ -134,16 +134,17 @@ class ChatStream:
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in `data`, rewritten. Raises `EventTooLarge`."""
-        return [self._event(event) for event in self._splitter.feed(data)]
+        return [self._rewritten_event(event) for event in self._splitter.feed(data)]
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last event of a body that has ended, if only the event's blank line is
         missing.
         """
         event = last_event(self._splitter.end(), self.observed)
-        return [self._event(event)] if event else []
+        return [self._rewritten_event(event)] if event else []
 
-    def _event(self, event: bytes) -> AnswerPart:
+    def _rewritten_event(self, event: bytes) -> AnswerPart:
+        """Return a stream event for the caller, with the caller's model name; note its usage."""
         repetition = self._repeated.match(event)
         if repetition is not None:
             return self._repeat(repetition)
@@ -158,7 +159,7 @@ class ChatStream:
         except UNREADABLE:
             shown = hidden(event)
             if shown is not None:
-                return changed(self._event(shown.text), shown.restored)
+                return changed(self._rewritten_event(shown.text), shown.restored)
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)

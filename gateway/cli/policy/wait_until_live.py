@@ -1,4 +1,4 @@
-"""Waits until a policy version is in force everywhere, and reports it."""
+"""Waits until every gateway serves a policy version, and reports those that do not."""
 
 from __future__ import annotations
 

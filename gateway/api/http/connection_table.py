@@ -1,4 +1,4 @@
-"""All connections of one process, and the choice of the one to close for a new one."""
+"""The table of a process's open connections: it chooses the one to close for a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds by which refused requests are counted: a refusal leaves no attempt and no event.
+"""The key by which refused requests are counted: a refusal leaves no attempt and no event.
 
 `services/request/refusals.py` counts them.
 """
@@ -11,8 +11,8 @@ from typing import NamedTuple
 SHADOW = "shadow:"  # before the code of a request that passed because the limit is in shadow mode
 
 
-class RefusalKind(NamedTuple):
-    """One kind of refusal in one hour (UTC).
+class RefusalCountKey(NamedTuple):
+    """The key of one count: refusals of one kind in one hour (UTC).
 
     `rules` are those that excluded deployments, or the name of a limit.
     """

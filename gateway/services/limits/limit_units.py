@@ -1,4 +1,4 @@
-"""The units of shared windows and slots that one worker holds.
+"""The units of rate and concurrency limits that one worker holds.
 
 Decides how much to take ahead and when to give it back. `limiter` asks Postgres and manages the
 waiting requests.
@@ -303,7 +303,7 @@ class LimitSlots(UnitsInHand):
     def take(self, units: int, now_s: float) -> int:
         """Take a held slot."""
         self.free -= units
-        self._use(units)
+        self._count_in_use(units)
         return 0
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
@@ -312,7 +312,7 @@ class LimitSlots(UnitsInHand):
 
     def take_share(self, units: int, *, now_s: float, tick: int) -> int:
         """Take a slot that is reported to Postgres later."""
-        self._use(units)
+        self._count_in_use(units)
         self._count_free(now_s)
         return tick
 
@@ -379,7 +379,8 @@ class LimitSlots(UnitsInHand):
             return max(self._peak_s + PEAK_LASTS_S, now_s + GIVE_BACK_AFTER_S)
         return self._renewed_s + RENEW_EVERY_S if self.held or self.in_use else None
 
-    def _use(self, units: int) -> None:
+    def _count_in_use(self, units: int) -> None:
+        """Count slots that requests now use, and the highest number so far."""
         self.in_use += units
         self._peak = max(self._peak, self.in_use)
 

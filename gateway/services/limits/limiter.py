@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from gateway.domain.budgets.limits import LimitAnswer, LimitAsk, LimitedBy, Limits, LimitUnit
 from gateway.errors import RequestError
-from gateway.services.budgets.limit_refusals import never_fits, refusal
-from gateway.services.budgets.limit_windows import (
+from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.limits.limit_refusals import never_fits, refusal
+from gateway.services.limits.limit_units import (
     GIVE_BACK_AFTER_S,
     Limited,
     LimitWindow,
@@ -26,7 +27,6 @@ from gateway.services.budgets.limit_windows import (
     grouped,
     tick_at,
 )
-from gateway.services.exchange import DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""One request to any other path: uvicorn's own cycle, on which FastAPI runs."""
+"""One request that FastAPI answers, by uvicorn's own cycle: every path except forwarding ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _LOG = logging.getLogger("uvicorn.error")
 
 
-class PlainExchange:
-    """A request of another path, with the interface of `CallerExchange` for its connection."""
+class AppExchange:
+    """A request for the FastAPI application, with the interface of `CallerExchange`."""
 
     __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
 
@@ -57,7 +57,7 @@ class PlainExchange:
             message_event=asyncio.Event(),
             expect_100_continue=head.awaits_continue,
             keep_alive=head.keeps_alive,
-            on_response=self._answered,
+            on_response=self._tell_connection,
         )
 
     @property
@@ -118,7 +118,8 @@ class PlainExchange:
         )
         self._cycle.message_event.set()
 
-    def _answered(self) -> None:
+    def _tell_connection(self) -> None:
+        """Tell the connection that the answer is complete, so that it begins the next request."""
         self._connection.answered(self)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.errors import Unavailable
-from gateway.services.budgets.limiter import LimitGrant
+from gateway.services.limits.limiter import LimitGrant
 
 T = TypeVar("T")
 Admit = Callable[[Sequence[LimitedBy]], Awaitable[LimitGrant]]

@@ -26,7 +26,7 @@ from gateway.domain.budgets.limits import (
     LimitUnit,
 )
 from gateway.errors import ConcurrencyLimited, DatabaseUnavailable, RateLimited
-from gateway.services.budgets.limiter import Limiter, LimitGrant, LimitStatus, LimitUsage
+from gateway.services.limits.limiter import Limiter, LimitGrant, LimitStatus, LimitUsage
 from tests.fakes import FakeClock
 
 Name = tuple[str, LimitUnit]

@@ -1,4 +1,5 @@
-"""The other views of schema `finance`: budgets, prices, GPU hours, journals and the audit log.
+"""Names and columns of the views of `finance` that are not over usage events: budgets, prices, GPU
+cost, journals, months, refusals, adjustments and the audit log.
 
 Declared to be compared with the migrations, which create them.
 """

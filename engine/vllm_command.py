@@ -1,4 +1,4 @@
-"""Turns the caller's options into one vLLM command line and its environment.
+"""Builds one vLLM command line and its environment from the caller's options.
 
 Owns vLLM's flags and their reasons; the supervisor runs the command.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.limit_headers import duration, limit_headers
-from gateway.services.budgets.limiter import LimitStatus, LimitUsage
+from gateway.services.limits.limiter import LimitStatus, LimitUsage
 
 
 def test_the_headers_show_the_tightest_limit() -> None:

@@ -1,0 +1,1 @@
+"""Rate and concurrency limits as one worker applies them: its limiter and its held units."""
