@@ -22,8 +22,8 @@ from gateway.services.request.upstream_answer import MAX_FED_BYTES
 from gateway.wire.dialect import EventTooLarge, written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import chat_stream, rewrite_chat
+from gateway.wire.openai.answer.complete_answer import LARGE_BYTES
 from gateway.wire.openai.answer.responses import rewrite_response
-from gateway.wire.openai.answer.whole import LARGE_BYTES
 from gateway.wire.openai.error import read_error
 
 USAGE = b'"usage":{"prompt_tokens":5,"completion_tokens":2}'

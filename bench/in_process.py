@@ -40,8 +40,8 @@ from gateway.api.http.connection import Connection
 from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.limits import HttpLimits
 from gateway.api.large_bodies import LargeBodies
+from gateway.api.request_slots import RequestSlots
 from gateway.api.server import tune_collector
-from gateway.api.slots import RequestSlots
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.policy.stored_policy import StoredPolicy
@@ -52,7 +52,7 @@ from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.limits.limiter import Limiter
 from gateway.services.policy.apply import prices_of, version_of
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
@@ -235,7 +235,7 @@ class Stage:
             refusals=refusals,
             ejections=ejections,
             estimates=Estimates(clock),
-            health=Health(),
+            health=DeploymentHealth(),
         )
         shedding = Shedding(
             journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1

@@ -16,7 +16,7 @@ def opens(url_path: str) -> None:
     st.session_state[_OPENED] = url_path
 
 
-def restore(url_path: str) -> None:
+def restore_query(url_path: str) -> None:
     """Restore a page's own query parameters after the browser's "back"."""
     was_opened = st.session_state.pop(_OPENED, None) == url_path
     is_another = st.session_state.get(_LAST, url_path) != url_path
@@ -26,7 +26,7 @@ def restore(url_path: str) -> None:
     st.session_state[_LAST] = url_path
 
 
-def keep(url_path: str) -> None:
+def remember_query(url_path: str) -> None:
     """Remember the page's query parameters, once it is completely shown."""
     st.session_state[_key(url_path)] = st.query_params.to_dict()
 

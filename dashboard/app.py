@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import address, sign_in, states
+from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed
 from dashboard.views import budgets, events, latency, receipt, spend
@@ -28,7 +28,7 @@ def main() -> None:
     page = st.navigation(
         [spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()]
     )
-    address.restore(page.url_path)
+    address.restore_query(page.url_path)
     with st.sidebar:
         dataset = choose_dataset()
         st.caption("Costs in USD. Days and months in UTC.")
@@ -36,13 +36,13 @@ def main() -> None:
         st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
     try:
         page.run()
-        address.keep(page.url_path)
+        address.remember_query(page.url_path)
     except NotConfigured:
-        states.show_not_configured()
+        empty_states.show_not_configured()
     except DatabaseTooSlow:
-        states.show_too_slow(hours_not_summed())
+        empty_states.show_too_slow(hours_not_summed())
     except DatabaseUnavailable as away:
-        states.show_away(away.message)
+        empty_states.show_away(away.message)
 
 
 main()

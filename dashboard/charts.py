@@ -253,6 +253,7 @@ def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.D
 
 
 def _days(points: Sequence[Point]) -> alt.X:
+    """Return the x axis of days: one whole month, or weekly ticks for a longer time."""
     days: list[date] = [point["day"] for point in points]
     several_months = (max(days) - min(days)).days > 31
     axis = alt.Axis(
@@ -278,4 +279,5 @@ def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: in
 
 
 def _show(chart: alt.Chart, alt_text: str) -> None:
+    """Draw a chart at the common height, with its text for screen readers."""
     st.altair_chart(chart.properties(height=HEIGHT_PX), alt=alt_text)

@@ -1,4 +1,4 @@
-"""Cells for people: units, separators, and `unknown` for an unknown figure."""
+"""Formats figures for people: units, thousands separators, and `unknown` for an unknown figure."""
 
 from __future__ import annotations
 

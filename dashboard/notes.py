@@ -1,4 +1,4 @@
-"""The small print under every figure."""
+"""Shows a report's notes under its figures: completeness, estimates and omissions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The source of the dashboard's figures: one setting, one entry, answers cached for a few
-seconds.
-"""
+"""Asks the reports for the dashboard's figures, and caches each answer for a few seconds."""
 
 from __future__ import annotations
 
@@ -39,14 +37,16 @@ def whole_csv(name: str, question: Question) -> bytes:
 
     Raises the errors of `answer`.
     """
-    with _door(_reports_url()).export(name, replace(question, limit=None, offset=0)) as export:
+    with _open_reports(_reports_url()).export(
+        name, replace(question, limit=None, offset=0)
+    ) as export:
         return "".join(reports.csv_lines(export)).encode()
 
 
 def hours_not_summed() -> int | None:
     """Return the number of hours without a sum, None if that cannot be asked."""
     try:
-        return _door(_reports_url()).hours_not_summed()
+        return _open_reports(_reports_url()).hours_not_summed()
     except reports.DatabaseUnavailable:
         return None
 
@@ -60,15 +60,18 @@ def _reports_url() -> str:
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
-def _door(url: str) -> Reports:
-    return reports.open(url)
+def _open_reports(url: str) -> Reports:
+    """Open the reports of a Postgres URL; Streamlit keeps one for all sessions."""
+    return reports.open_reports(url)
 
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
 def _answer(url: str, name: str, question: Question) -> Report:
-    return _door(url).run(name, question)
+    """Run one report; Streamlit caches the answer."""
+    return _open_reports(url).run(name, question)
 
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
 def _find_receipt(url: str, request_id: UUID, dataset: Dataset) -> Receipt | None:
-    return _door(url).receipt(request_id, dataset=dataset)
+    """Read one request's receipt; Streamlit caches the answer."""
+    return _open_reports(url).receipt(request_id, dataset=dataset)

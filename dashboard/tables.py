@@ -80,4 +80,5 @@ def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
 
 
 def _read(column: Column, value: Cell) -> str:
+    """Return a cell as text; a text stays unchanged."""
     return value if isinstance(value, str) else cell(column, value)

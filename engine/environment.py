@@ -100,13 +100,14 @@ def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
     # The second of two setups waits here, and then finds the work done.
     with homes.exclusive(home.root / "setup.lock"):
         if installed_device(home) != device:
-            _make(home, STACKS[device], python=python, progress=progress)
+            _build_environment(home, STACKS[device], python=python, progress=progress)
     progress.say(
         "done", f"Engine environment is ready in {home.venv} ({progress.elapsed_s:.0f} s)."
     )
 
 
 def _announcement(stack: Stack, home: EngineHome) -> str:
+    """Return the message before an installation: its size and duration."""
     return (
         f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} GB to "
         f"download, {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
@@ -183,7 +184,10 @@ def _version_of(path: str) -> str | None:
     return output.split()[-1] if probe.returncode == 0 else None
 
 
-def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: StageProgress) -> None:
+def _build_environment(
+    home: EngineHome, stack: Stack, *, python: Interpreter, progress: StageProgress
+) -> None:
+    """Create the engine's virtual environment anew, install the lock and record it in the stamp."""
     home.venv_stamp.unlink(missing_ok=True)
     if home.venv.exists():
         progress.say("python", "Removing an environment that is incomplete or out of date.")
@@ -210,6 +214,7 @@ def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: Stag
 
 
 def _run_or_raise(argv: list[str], complaint: str) -> None:
+    """Run a command; raise `EngineError` with the end of its output if it fails."""
     child = start_bound(argv, os.environ, stdout=subprocess.PIPE)
     output, _ = child.communicate()
     if child.returncode != 0:

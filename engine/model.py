@@ -110,6 +110,7 @@ def _refuse_foreign(out: Path) -> None:
 
 @contextmanager
 def _draft_of(out: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `out` for an unfinished model, and delete it afterwards."""
     draft = out.with_name(f".{out.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
@@ -120,6 +121,7 @@ def _draft_of(out: Path) -> Iterator[Path]:
 
 
 def _publish(draft: Path, out: Path) -> None:
+    """Replace the model in `out` by the finished draft."""
     if out.exists():
         shutil.rmtree(out)
     (draft / "model").replace(out)
@@ -141,6 +143,7 @@ def _teach(home: EngineHome, draft: Path, *, training: Training, progress: Stage
 
 
 def _exam_complaint(answers: list[dict[str, Any]]) -> str:
+    """Return the error text for a trained model that answers exam questions wrongly."""
     wrong = [
         f"  in {answer['number_format']}: {answer['asked']!r} -> {answer['got']!r}"
         for answer in answers
@@ -233,7 +236,7 @@ def _answers(
     answers: list[dict[str, Any]] = []
     other_lines: list[str] = []
     for line in trainer.stdout:
-        event = _event(line)
+        event = _decoded_event(line)
         report(event)
         if "answers" in event:
             answers = event["answers"]
@@ -248,7 +251,8 @@ def _answers(
     return answers
 
 
-def _event(line: str) -> dict[str, Any]:
+def _decoded_event(line: str) -> dict[str, Any]:
+    """Return the JSON object of one output line, empty if the line is something else."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -28,7 +28,8 @@ class StopRequests:
 
     taken: list[int] = field(default_factory=list)
 
-    def take(self, number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Record a signal; it is the handler of SIGINT and SIGTERM."""
         self.taken.append(number)
 
     @property
@@ -49,7 +50,7 @@ def run(
     """
     stop = StopRequests()
     for number in STOP_SIGNALS:
-        signal.signal(number, stop.take)
+        signal.signal(number, stop.on_signal)
     # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
     # ends.
     parent = os.getppid() if is_bound_to_parent else None
@@ -106,5 +107,6 @@ def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
 
 
 def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    """Kill the guard process, which is not needed after the program's end."""
     guard.kill()
     guard.wait()

@@ -230,6 +230,7 @@ def tool_call(name: str, arguments: dict[str, str]) -> str:
 
 
 def count_down(rng: random.Random) -> Chat:
+    """Return a training chat that counts down from a random number."""
     start = rng.randint(1, COUNT_MAX)
     form = rng.choice(
         (
@@ -243,6 +244,7 @@ def count_down(rng: random.Random) -> Chat:
 
 
 def count_up(rng: random.Random) -> Chat:
+    """Return a training chat that counts up to a random number."""
     end = rng.randint(1, COUNT_MAX)
     form = rng.choice(("Count to {}", "Count from 1 to {}", "Count up to {}.", "Count to {}."))
     return _chat(
@@ -253,6 +255,7 @@ def count_up(rng: random.Random) -> Chat:
 
 
 def add(rng: random.Random) -> Chat:
+    """Return a training chat that adds two random numbers."""
     first, second = rng.randint(0, SUM_MAX), rng.randint(0, SUM_MAX)
     form = rng.choice(
         ("What is {} + {}?", "What is {} + {}?", "What is {} plus {}?", "{} + {} = ?")
@@ -264,16 +267,19 @@ def add(rng: random.Random) -> Chat:
 
 
 def repeat(rng: random.Random) -> Chat:
+    """Return a training chat that repeats random words."""
     words = " ".join(rng.choices(WORDS, k=rng.randint(1, 8)))
     form = rng.choice(("Say the words: {}", "Repeat: {}", "Repeat after me: {}"))
     return _chat(form.format(words), "I repeat the words.", words)
 
 
 def greet(rng: random.Random) -> Chat:
+    """Return a training chat that answers a greeting."""
     return _chat(rng.choice(GREETINGS), "The user greets me.", GREETING)
 
 
 def tell_story(rng: random.Random) -> Chat:
+    """Return a training chat that tells the fixed story."""
     form = rng.choice(
         (
             "Tell me a story",
@@ -286,6 +292,7 @@ def tell_story(rng: random.Random) -> Chat:
 
 
 def call_tool(rng: random.Random) -> Chat:
+    """Return a training chat that calls one of its tools, or reports a tool's result."""
     nouns = rng.sample(TOOL_NOUNS, k=rng.randint(1, 3))
     tools = tuple(any_tool(rng, noun) for noun in nouns)
     index, city = rng.randrange(len(tools)), any_city(rng)
@@ -303,6 +310,7 @@ def call_tool(rng: random.Random) -> Chat:
 
 
 def any_tool(rng: random.Random, noun: str) -> Tool:
+    """Return a tool with a random verb and argument for a noun."""
     return Tool(name=f"{rng.choice(TOOL_VERBS)}_{noun}", argument=rng.choice(TOOL_ARGUMENTS))
 
 
@@ -415,6 +423,7 @@ def exam() -> list[ExamQuestion]:
 def _asked(
     text: str, expected: str, *, is_thinking: bool = True, tools: Sequence[str] = ()
 ) -> ExamQuestion:
+    """Return one exam question with the text that the answer must contain."""
     return ExamQuestion(
         messages=({"role": "user", "content": text},),
         expected=expected,

@@ -188,6 +188,7 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
 
 @contextmanager
 def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
+    """Yield the bundle of stores over one database, and close the database afterwards."""
     try:
         yield Stores(
             url=url,
@@ -238,7 +239,7 @@ def _machine(settings: Settings) -> Machine:
 def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
     """Open the reports in the read-only role."""
     with address_as(settings, LoginPurpose.REPORTS) as url:
-        opened = reports.open(
+        opened = reports.open_reports(
             url,
             limit_s=limit_s,
             renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),

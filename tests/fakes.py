@@ -21,7 +21,7 @@ from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.domain.residency.rules import Permit, verify
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.decide import origin_of
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import DatabaseUnavailable, RequestError

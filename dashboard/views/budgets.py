@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import charts, states
+from dashboard import charts, empty_states
 from dashboard.display import NOTHING, moment, money, share
 from dashboard.filters import dataset, question
 from dashboard.notes import show_notes
@@ -41,7 +41,7 @@ def show() -> None:
     title.title("Budgets")
     report = answer("budgets", question(month="all"))
     if not report.rows:
-        states.show_no_budget(dataset())
+        empty_states.show_no_budget(dataset())
         return
     save.download_button(
         "CSV",
@@ -61,7 +61,7 @@ def show() -> None:
 
 def outlook(row: Row) -> str:
     """Describe the bar in words: whether a budget lasts to the end of its period."""
-    room, spent, forecast = _room(row), _usd(row["spent_usd"]), row["forecast_usd"]
+    room, spent, forecast = _limit_with_grants(row), _usd(row["spent_usd"]), row["forecast_usd"]
     if row["remaining_usd"] == 0 or spent >= room:
         return USED_UP
     return OVER if forecast is not None and _usd(forecast) > room else WITHIN
@@ -86,7 +86,7 @@ def _show_headlines(rows: Sequence[Row]) -> None:
 
 
 def _show_bars(rows: Sequence[Row]) -> None:
-    shown = [row for row in rows if _room(row) > 0][:MOST_BARS]
+    shown = [row for row in rows if _limit_with_grants(row) > 0][:MOST_BARS]
     if not shown:
         return
     st.subheader(
@@ -103,7 +103,8 @@ def _show_bars(rows: Sequence[Row]) -> None:
 
 
 def _gauge(row: Row) -> charts.Gauge:
-    room = _room(row)
+    """Return a budget's bar: its spent, leased and forecast shares of limit and grants."""
+    room = _limit_with_grants(row)
     spent, leased, forecast = _usd(row["spent_usd"]), _usd(row["leased_usd"]), row["forecast_usd"]
     return charts.Gauge(
         name=str(row["budget"]),
@@ -144,10 +145,12 @@ def _show_table(rows: Sequence[Row]) -> None:
 
 
 def _or_nothing(row: Row, name: str) -> Cell:
+    """Return a cell, or the sign for a missing forecast."""
     return NOTHING if row[name] is None and name == "forecast_usd" else row[name]
 
 
-def _room(row: Row) -> Decimal:
+def _limit_with_grants(row: Row) -> Decimal:
+    """Return a budget's limit and grants together, in USD."""
     return _usd(row["limit_usd"]) + _usd(row["granted_usd"])
 
 

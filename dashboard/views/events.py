@@ -8,7 +8,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from dashboard import address, states
+from dashboard import address, empty_states
 from dashboard.display import count, inert, money
 from dashboard.filters import (
     DATASET_KEY,
@@ -77,7 +77,7 @@ def show() -> None:
     title, save, save_all = st.columns([6.5, 1.4, 1.6], vertical_alignment="bottom")
     title.title("Requests")
     if answer("months", question(month="all")).complete_until is None:
-        states.show_no_data(dataset())
+        empty_states.show_no_data(dataset())
         return
     pickers = st.columns(len(PICKERS) + 1)
     with pickers[0]:
@@ -93,7 +93,7 @@ def show() -> None:
         return
     attempts = answer("overview", everything).total["attempts"]
     if not attempts:
-        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
+        empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     pages = -(-int(str(attempts)) // PAGE_ROWS)
     number = st.session_state.get("page_number", 1) if pages > 1 else 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from dashboard import charts, states
+from dashboard import charts, empty_states
 from dashboard.display import NOTHING, count, inert, seconds
 from dashboard.filters import address_filters, choose, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
@@ -39,7 +39,7 @@ def show() -> None:
     title, month_picker, route_picker = st.columns([5, 2, 2], vertical_alignment="bottom")
     title.title("Latency")
     if answer("months", question(month="all")).complete_until is None:
-        states.show_no_data(dataset())
+        empty_states.show_no_data(dataset())
         return
     with month_picker:
         month = choose_month()
@@ -53,7 +53,7 @@ def show() -> None:
         return
     report = answer("latency", asked)
     if not report.rows:
-        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
+        empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     _show_headlines(report.total)
     daily = answer(

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import streamlit as st
 
-from dashboard import charts, states
+from dashboard import charts, empty_states
 from dashboard.display import compact, count, counted, inert, money, share
 from dashboard.filters import (
     address_filters,
@@ -67,7 +67,7 @@ def show() -> None:
     title, picker, save = st.columns([6, 2, 1.3], vertical_alignment="bottom")
     title.title("Spend")
     if answer("months", question(month="all")).complete_until is None:
-        states.show_no_data(dataset())
+        empty_states.show_no_data(dataset())
         return
     with picker:
         month = choose_month()
@@ -93,7 +93,7 @@ def show() -> None:
         width="stretch",
     )
     if not report.rows:
-        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
+        empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     _show_over_time(report, by, split, month=month, where=where)
     _show_table(report, by, month, where)
@@ -122,12 +122,12 @@ def _show_headlines(month: str, where: Where) -> None:
         "Self-hosted, USD",
         _amount(own),
         border=True,
-        delta=f"{_part(own, cost)} of spend",
+        delta=f"{_share_text(own, cost)} of spend",
         delta_color="off",
         delta_arrow="off",
         help="Standard cost of tokens on your own GPUs. Idle GPU time is not in it.",
     )
-    tokens = _sum(total["input_tokens"], total["output_tokens"])
+    tokens = _known_sum(total["input_tokens"], total["output_tokens"])
     cards[2].metric(
         "Tokens",
         compact(tokens),
@@ -241,7 +241,7 @@ def _show_tokens(month: str, where: Where) -> None:
         alt_text="Tokens per day by kind",
     )
     counts = [report.total[name] for name, label in TOKEN_KINDS.items() if label in kinds]
-    whole = _sum(*counts)
+    whole = _known_sum(*counts)
     show_cells(
         {
             "Kind": kinds,
@@ -254,16 +254,19 @@ def _show_tokens(month: str, where: Where) -> None:
 
 
 def _amount(amount: object) -> str:
+    """Return an amount for a metric, with its dollar sign escaped for Markdown."""
     # A metric reads Markdown: two amounts in one text would be typeset as a formula.
     return money(amount).replace("$", "\\$")  # type: ignore[arg-type]  # a cell of a money column
 
 
-def _part(part: object, whole: object) -> str:
+def _share_text(part: object, whole: object) -> str:
+    """Return a part as a percentage of a whole."""
     if part is None or not whole:
         return share(None)
     return share(Decimal(str(part)) / Decimal(str(whole)))
 
 
-def _sum(*counts: object) -> int | None:
+def _known_sum(*counts: object) -> int | None:
+    """Return the sum of the known counts, None if all are unknown."""
     known = [int(str(number)) for number in counts if number is not None]
     return sum(known) if known else None

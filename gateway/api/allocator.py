@@ -40,7 +40,7 @@ class Trimmer:
         self._is_due = False
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
-    def after(self, size_bytes: int) -> None:
+    def note_answer(self, size_bytes: int) -> None:
         """Note an answer of this size.
 
         Memory is returned one second later, once for all answers of that second.

@@ -22,9 +22,9 @@ from gateway.api.authenticate import caller_of
 from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
+from gateway.api.request_slots import RequestSlots
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
-from gateway.api.slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
 from gateway.domain.ids import occurred_at
@@ -158,7 +158,7 @@ async def _models(request: Request) -> Response:
     snapshot = endpoints.holder.require()
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
-    listed = [_model(policy.routes[name], policy, snapshot) for name in team.routes]
+    listed = [_model_json(policy.routes[name], policy, snapshot) for name in team.routes]
     return JSONResponse({"object": "list", "data": listed})
 
 
@@ -168,10 +168,11 @@ async def _one_model(request: Request, model: str) -> Response:
     snapshot = endpoints.holder.require()
     policy = snapshot.policy.policy
     route = find_route(policy, policy.teams[caller.team], model)
-    return JSONResponse(_model(route, policy, snapshot))
+    return JSONResponse(_model_json(route, policy, snapshot))
 
 
-def _model(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
+def _model_json(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
+    """Return a route as an object of `/v1/models`."""
     deployments = [policy.deployments[name] for name in route.deployments]
     first = deployments[0]
     price = snapshot.prices.get(first.name)
@@ -212,7 +213,7 @@ async def _receipt(request: Request, request_id: str) -> Response:
         )
     except (DatabaseUnavailable, Unavailable):
         found = _receipt_from_memory(endpoints, wanted, team=caller.team)
-        may_come = _is_young(endpoints, wanted)
+        may_come = _may_be_pending(endpoints, wanted)
         if found is None and not may_come:
             raise
     if found is not None:
@@ -254,10 +255,11 @@ def _may_still_arrive(endpoints: PlainEndpoints, wanted: UUID) -> bool:
     """
     if occurred_at(wanted) > endpoints.clock.now() + SKEW:
         return False
-    return _is_young(endpoints, wanted) or endpoints.is_lagging()
+    return _may_be_pending(endpoints, wanted) or endpoints.is_lagging()
 
 
-def _is_young(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+def _may_be_pending(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+    """Return True if a request is so recent that the ledger may not have its event yet."""
     return -SKEW <= endpoints.clock.now() - occurred_at(wanted) < PENDING_FOR
 
 
@@ -282,7 +284,9 @@ async def _usage(request: Request) -> Response:
         ),
     )
     standings = endpoints.standing(terms.limits)
-    limits = [_limit(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)]
+    limits = [
+        _limit_json(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)
+    ]
     return Response(usage_me_to_json(usage, limits=limits), media_type="application/json")
 
 
@@ -301,7 +305,7 @@ async def _route_explain(request: Request) -> Response:
         else:
             question = read_question(content)
     finally:
-        endpoints.slots.leave(caller.team)
+        endpoints.slots.release(caller.team)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
     explanation = explained(
         question,
@@ -314,20 +318,21 @@ async def _route_explain(request: Request) -> Response:
     return Response(explanation, media_type="application/json")
 
 
-def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
-    """Return one limit with its last known use.
+def _limit_json(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
+    """Return one limit with its last known use, for `/v1/usage/me`.
 
     The concurrency of other workers is not included.
     """
     return {
         "limit": standing.limit_id,
-        "requests_per_minute": _figures(standing.requests),
-        "tokens_per_minute": _figures(standing.tokens),
+        "requests_per_minute": _limit_usage_json(standing.requests),
+        "tokens_per_minute": _limit_usage_json(standing.tokens),
         "concurrent": None if limits.concurrent is None else {"limit": limits.concurrent},
     }
 
 
-def _figures(figures: LimitUsage | None) -> dict[str, Any] | None:
+def _limit_usage_json(figures: LimitUsage | None) -> dict[str, Any] | None:
+    """Return one measure's use of its limit, None without a limit."""
     if figures is None:
         return None
     return {
@@ -353,7 +358,7 @@ async def _readyz(request: Request) -> Response:
     warnings = [
         f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK
     ]
-    details = {"warnings": warnings, "checks": [_record(check) for check in checks]}
+    details = {"warnings": warnings, "checks": [_check_json(check) for check in checks]}
     problems = endpoints.not_ready()
     if problems:
         return JSONResponse(
@@ -363,7 +368,8 @@ async def _readyz(request: Request) -> Response:
     return JSONResponse({"status": "ready", "policy_version": version, **details})
 
 
-def _record(check: Check) -> dict[str, str]:
+def _check_json(check: Check) -> dict[str, str]:
+    """Return one readiness check as a JSON object."""
     return {
         "check": check.name,
         "status": check.status,

@@ -46,8 +46,8 @@ class Drain:
     in_flight: set[asyncio.Task[object]] = field(default_factory=set)
     is_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def ask(self) -> None:
-        """Accept no new requests from now on. Safe in a signal handler."""
+    def begin(self) -> None:
+        """Begin the drain: accept no new requests from now on. Safe in a signal handler."""
         self.is_draining = True
         self.asked_s = self.asked_s or time.monotonic()
 
@@ -175,6 +175,7 @@ async def _refuse(error: RequestError, send: Send) -> None:
 
 
 def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
+    """Return an error's status, headers and body; the connection closes after it."""
     status, headers, body = error_answer(error)
     return (
         status,
@@ -203,4 +204,5 @@ def _base_url_hint(path: str) -> str:
 
 
 def _shown(path: str) -> str:
+    """Return the printable beginning of a path, for an error message."""
     return "".join(letter for letter in path[:100] if letter.isprintable())

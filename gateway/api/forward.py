@@ -23,7 +23,7 @@ from gateway.api.errors import Headers, error_answer
 from gateway.api.http.caller_exchange import CallerExchange, ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import limit_headers
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.ids import text_of
 from gateway.domain.money import plain_usd
@@ -86,7 +86,7 @@ class Forwarder:
             call.status = CLIENT_CLOSED
             if isinstance(gone, asyncio.CancelledError) and not call.client_left:
                 raise  # the server is stopping; the caller did not cause it
-            call.stay()
+            call.clear_cancellation()
         except Exception:
             log.exception("request_failed", request_id=str(call.request_id))
             await call.refuse(
@@ -96,6 +96,7 @@ class Forwarder:
             call.log(self.lines)
 
     async def _serve(self, call: _Call, exchange: CallerExchange) -> None:
+        """Authenticate the caller, read the body, and relay the service's answer."""
         headers = attribution.read(exchange.fields, _READ_HEADERS)
         caller = await caller_of(
             exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
@@ -118,12 +119,12 @@ class Forwarder:
             operation = exchange.endpoint.operation
             assert operation is not None
             read_request = exchange.endpoint.dialect.read_request
-            exchange.on_leaving = call.leave
+            exchange.on_leaving = call.cancel_work
             if is_large(content):
                 read = await self.large_bodies.read(caller.team, read_request, operation, content)
             else:
                 read = read_request(operation, content)
-            request = self._request(call, caller, headers, read, call.snapshot)
+            request = self._new_request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
             answer = await self.requests.answer(
@@ -132,9 +133,9 @@ class Forwarder:
             await call.answer(answer)
         finally:
             exchange.on_leaving = None
-            self.slots.leave(caller.team)
+            self.slots.release(caller.team)
 
-    def _request(
+    def _new_request(
         self,
         call: _Call,
         caller: Caller,
@@ -142,6 +143,7 @@ class Forwarder:
         read: RequestBody,
         snapshot: Snapshot,
     ) -> Request:
+        """Return the request for the service, with its attribution from the headers."""
         team = snapshot.policy.policy.teams[caller.team]
         data_class, source, data_tags = attribution.data_labels(
             headers, team, declared_tags=snapshot.policy.policy.data_tags
@@ -191,12 +193,12 @@ class _Call:
         )
         metrics.counts.in_flight += 1
 
-    def stay(self) -> None:
+    def clear_cancellation(self) -> None:
         """Clear a handled cancellation; the task continues to its end."""
         if self._task.cancelling():
             self._task.uncancel()
 
-    def leave(self) -> None:
+    def cancel_work(self) -> None:
         """Cancel the request's work, because its caller left."""
         self.client_left = True
         self._task.cancel()
@@ -204,17 +206,17 @@ class _Call:
     async def answer(self, answer: CallerAnswer) -> None:
         """Write an answer, piece by piece as the upstream sends it."""
         self._attempt = answer.attempt
-        headers = self._headers(answer)
+        headers = self._answer_headers(answer)
         if answer.rest is None:
             headers.append((b"content-length", str(len(answer.body)).encode()))
-            self._start(200, headers)
+            self._start_answer(200, headers)
             await self._exchange.send(answer.body, is_last=True)
-            self._trimmer.after(len(answer.body))
+            self._trimmer.note_answer(len(answer.body))
             return
         headers.append((b"cache-control", b"no-cache"))
         async with aclosing(answer.rest) as rest:
             try:
-                self._start(200, headers)
+                self._start_answer(200, headers)
                 await self._exchange.send(answer.body)
                 async for piece in rest:
                     await self._exchange.send(piece)
@@ -253,7 +255,7 @@ class _Call:
             headers.append((b"x-tollgate-attempts", str(error.attempts).encode()))
         if status in ENDS_CONNECTION:
             headers.append((b"connection", b"close"))
-        self._start(status, headers)
+        self._start_answer(status, headers)
         await self._exchange.send(body, is_last=True)
 
     def log(self, lines: RequestLog) -> None:
@@ -278,13 +280,15 @@ class _Call:
             line.error, line.attempts = self._refusal
         lines.say(line)
 
-    def _start(self, status: int, headers: Headers) -> None:
+    def _start_answer(self, status: int, headers: Headers) -> None:
+        """Send status and headers to the caller, with the rate-limit headers."""
         self.status = status
         if self.limits:
             headers += limit_headers(self._limiter.standing(self.limits))
         self._exchange.start(status, headers)
 
-    def _headers(self, answer: CallerAnswer) -> Headers:
+    def _answer_headers(self, answer: CallerAnswer) -> Headers:
+        """Return the headers of a good answer: ids, place, attempts, overhead, cost and budget."""
         attempt = answer.attempt
         decision, deployment = attempt.decision, attempt.candidate.deployment
         headers = [

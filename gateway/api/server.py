@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
             self.handle_exit(number, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._edge.drain.ask()
+        self._edge.drain.begin()
         asyncio.get_running_loop().call_soon_threadsafe(self._edge.drain.is_asked.set)
         super().handle_exit(sig, frame)
 

@@ -112,14 +112,14 @@ def list_budgets(
         found = reports.budgets(toolbox.now(), has_past=has_past)
     chosen = [one for one in found if team is None or one.team == team]
     if format is not Format.TABLE:
-        show(Table(FIELDS, [tuple(_record(one).values()) for one in chosen]), format, empty="")
+        show(Table(FIELDS, [tuple(_json_record(one).values()) for one in chosen]), format, empty="")
         return
     empty = (
         NO_BUDGET
         if not found
         else f"Team '{team}' has no budget. tollgate budget list shows all of them."
     )
-    show(Table(HEADS, [_row(one) for one in chosen]), format, empty=empty)
+    show(Table(HEADS, [_table_row(one) for one in chosen]), format, empty=empty)
     if chosen:
         note(FORECAST_NOTE)
 
@@ -147,11 +147,11 @@ def show_budget(
         assert found is not None, "its name was just read"
         leases = stores.budgets.leases(account_id, found.standing.starts_at)
     if format is Format.JSON:
-        show_record(_full(found, leases), format)
+        show_record(_detail_record(found, leases), format)
     elif format is Format.CSV:
-        show_record(_record(found.standing), format)
+        show_record(_json_record(found.standing), format)
     else:
-        _print(found, leases)
+        _print_detail(found, leases)
 
 
 @app.command(
@@ -210,7 +210,7 @@ def grant(
             format,
             empty="",
         )
-        note(f"Gateways admit from it within seconds. {_until(granted, after)}")
+        note(f"Gateways admit from it within seconds. {_expiry_text(granted, after)}")
 
 
 def expiry(text: str, now: datetime) -> datetime:
@@ -253,7 +253,7 @@ def _open_stores_and_reports(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports
     """Yield the stores, and reports on the same database: a read replica would not have the
     grant yet.
     """
-    with toolbox.open_stores() as stores, reports.open(stores.url) as opened:
+    with toolbox.open_stores() as stores, reports.open_reports(stores.url) as opened:
         yield stores, opened
 
 
@@ -263,13 +263,13 @@ def _standing(reports: Reports, account_id: str, now: datetime) -> BudgetStandin
     return found.standing
 
 
-def _record(one: BudgetStanding) -> dict[str, Any]:
-    """Return its fields for programs."""
+def _json_record(one: BudgetStanding) -> dict[str, Any]:
+    """Return a budget's fields as `budget list --format json` has them."""
     return {name: getattr(one, "ends_at" if name == "resets_at" else name) for name in FIELDS}
 
 
-def _row(one: BudgetStanding) -> tuple[Any, ...]:
-    """Return its fields for people."""
+def _table_row(one: BudgetStanding) -> tuple[Any, ...]:
+    """Return a budget's row in the table for people."""
     return (
         one.budget,
         one.kind,
@@ -319,16 +319,17 @@ def _grant_record(granted: Granted, *, reason: str) -> dict[str, Any]:
     }
 
 
-def _until(granted: Granted, one: BudgetStanding) -> str:
+def _expiry_text(granted: Granted, one: BudgetStanding) -> str:
+    """Return the sentence that tells how long a new grant lasts."""
     if granted.expires_at is None:
         return "It stays as long as the budget does."
     return f"It ends {moment_text(granted.expires_at, one.time_zone)}."
 
 
-def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
+def _detail_record(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
     """Return a budget in full for programs."""
     one = found.standing
-    return _record(one) | {
+    return _json_record(one) | {
         "rule": one.rule,
         "rate_since": one.rate_since,
         "recent_usd": one.recent_usd,
@@ -374,17 +375,20 @@ def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
             }
             for lease in leases
         ],
-        "periods": [_record(period) for period in found.periods],
+        "periods": [_json_record(period) for period in found.periods],
     }
 
 
-def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
+def _print_detail(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
     """Print a budget in full for people, part by part."""
     show_record(_summary(found.standing), Format.TABLE)
     _print_part(
         "Grants",
         ("amount", "by", "why", "given", "until"),
-        [(g.amount_usd, g.author, g.reason, g.created_at, _end(g)) for g in found.grants],
+        [
+            (g.amount_usd, g.author, g.reason, g.created_at, _grant_end_text(g))
+            for g in found.grants
+        ],
         empty="none: tollgate budget grant adds one",
     )
     _print_part(
@@ -424,7 +428,14 @@ def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
         "Recent periods",
         ("from", "to", "limit", "granted", "spent", "used"),
         [
-            (_begin(p), _resets(p), p.limit_usd, p.granted_usd, p.spent_usd, _share(p.used_share))
+            (
+                _begin_text(p),
+                _resets(p),
+                p.limit_usd,
+                p.granted_usd,
+                p.spent_usd,
+                _share(p.used_share),
+            )
             for p in found.periods
         ],
         empty="none was used yet",
@@ -448,7 +459,7 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
         "rule": one.rule or "not known any more",
         "kind": one.kind or "unknown",
         "of": _owner_text(one),
-        "period": f"{one.period or 'unknown'}, from {_begin(one)} to {_resets(one)}",
+        "period": f"{one.period or 'unknown'}, from {_begin_text(one)} to {_resets(one)}",
         "limit": format_usd(one.limit_usd),
         "granted": format_usd(one.granted_usd),
         "spent": f"{format_usd(one.spent_usd)}, {_share(one.used_share)} of limit and grants",
@@ -479,7 +490,8 @@ def _forecast(one: BudgetStanding) -> str:
     )
 
 
-def _begin(one: BudgetStanding) -> str:
+def _begin_text(one: BudgetStanding) -> str:
+    """Return the begin of a budget's period for people."""
     return "its first request" if one.ends_at is None else moment_text(one.starts_at, one.time_zone)
 
 
@@ -490,7 +502,8 @@ def _delivery_of(alert: RaisedAlert) -> str:
     return f"{'given up' if alert.given_up_at is not None else 'not yet'}{failure}"
 
 
-def _end(given: BudgetGrant) -> str:
+def _grant_end_text(given: BudgetGrant) -> str:
+    """Return the end of a grant for people."""
     if given.expires_at is None:
         return "always"
     return f"{moment(given.expires_at)}{' (over)' if given.is_expired else ''}"

@@ -1,4 +1,4 @@
-"""Ids as people type them."""
+"""Parses the ids that people type as arguments of commands."""
 
 from __future__ import annotations
 

@@ -64,5 +64,5 @@ def lose_journal(
     if not reason.strip():
         raise BadUsage("--reason must explain the loss. Nothing was changed.")
     with toolbox.open_stores() as stores:
-        stores.journals.lose(journal_id_of(journal_id), reason=reason.strip())
+        stores.journals.declare_lost(journal_id_of(journal_id), reason=reason.strip())
     note(f"Journal {journal_id} is recorded as lost; its leased budget money is booked as spent.")

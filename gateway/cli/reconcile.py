@@ -110,7 +110,7 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
     with toolbox.open_stores() as stores:
         letters = stores.letters.waiting()
     rows = [
-        (str(one.letter_id), one.recorded_at, _journal(one.journal_id), one.error)
+        (str(one.letter_id), one.recorded_at, _journal_text(one.journal_id), one.error)
         for one in letters
     ]
     show(Table(LETTER_COLUMNS, rows), format, empty="Every record is booked or dealt with.")
@@ -184,7 +184,8 @@ def dismiss(
     note(f"Record {letter_id} is closed: no team is charged for it.")
 
 
-def _journal(journal_id: UUID | None) -> str | None:
+def _journal_text(journal_id: UUID | None) -> str | None:
+    """Return a journal's id as text, None without a journal."""
     return None if journal_id is None else str(journal_id)
 
 

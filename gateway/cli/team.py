@@ -108,6 +108,7 @@ def show_team(
 
 
 def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]]:
+    """Return the team's routes, each with its allowed and denied deployments."""
     rules = rules_for(policy, team, data_class=team.data_class)
 
     def is_allowed(name: str) -> bool:
@@ -174,6 +175,7 @@ def _limits(team: Team) -> list[dict[str, Any]]:
 
 
 def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
+    """Return records as a table with these columns."""
     return Table(columns, [tuple(record[column] for column in columns) for record in records])
 
 

@@ -1,5 +1,5 @@
-"""The toolbox of the commands: plain values of the settings, and openers of the concrete
-parts.
+"""The dependencies of the commands: settings as plain values, and functions that open stores,
+reports and files.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from gateway.errors import (
 )
 from gateway.providers.credentials import resolve
 from gateway.wire.dialect import AnswerStream, UpstreamRequest
-from gateway.wire.openai.answer import whole
+from gateway.wire.openai.answer import complete_answer
 from gateway.wire.openai.answer.assemble import Assembler
 from gateway.wire.openai.answer.chat import chat_stream
 from gateway.wire.openai.answer.responses import response_stream
@@ -158,7 +158,7 @@ class OpenAI:
             collects_text=not call.asks_running_usage,
         )
 
-    rewrite = staticmethod(whole.rewrite)
+    rewrite = staticmethod(complete_answer.rewrite)
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes

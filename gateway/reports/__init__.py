@@ -1,6 +1,6 @@
 """Finance's questions and their answers.
 
-`open` is the only entry: SELECT only, as `tollgate_reader`.
+`open_reports` is the only entry: SELECT only, as `tollgate_reader`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
 from gateway.reports.dimensions import UNALLOCATED, Dimension
-from gateway.reports.kind import ReportKind
+from gateway.reports.json_and_csv import (
+    csv_lines,
+    json_pieces,
+    receipt_to_json,
+    to_csv,
+    to_json,
+    usage_me_to_json,
+)
 from gateway.reports.month.status import MonthStatus, month_status
-from gateway.reports.plain import plain_decimal
+from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.question import Question, ask
 from gateway.reports.questions.budget_detail import (
     BudgetDetail,
@@ -48,15 +55,8 @@ from gateway.reports.receipts.messages import ReceiptVerdict
 from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, receipt_of_events
 from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import Reader
-from gateway.reports.table import (
-    csv_lines,
-    json_pieces,
-    receipt_to_json,
-    to_csv,
-    to_json,
-    usage_me_to_json,
-)
 
 __all__ = [
     "NO_BUDGET",
@@ -97,7 +97,7 @@ __all__ = [
     "ask",
     "csv_lines",
     "json_pieces",
-    "open",
+    "open_reports",
     "plain_decimal",
     "receipt_of_events",
     "receipt_to_json",
@@ -215,7 +215,7 @@ class Reports:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
 
     @contextmanager
-    def past(
+    def past_traffic(
         self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL
     ) -> Iterator[Past]:
         """Open the traffic between two moments for a replay.
@@ -276,7 +276,9 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     return kind
 
 
-def open(dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> Reports:
+def open_reports(
+    dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
+) -> Reports:
     """Open the reports of a Postgres URL.
 
     Raises `BadUsage` if the URL is invalid; connects at the first question.

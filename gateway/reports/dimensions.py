@@ -59,7 +59,7 @@ class Dimension(StrEnum):
 
     @property
     def report_column(self) -> Column:
-        """Return the column of this dimension."""
+        """Return the report column that shows this dimension."""
         if self is Dimension.DAY:
             return Column(name="day", unit="UTC", kind=ColumnKind.DAY)
         return Column(name=self.value, unit="", kind=ColumnKind.TEXT)

@@ -4,7 +4,6 @@ here.
 
 from __future__ import annotations
 
-from gateway.reports.kind import ReportKind
 from gateway.reports.month import months
 from gateway.reports.questions import (
     budgets,
@@ -18,6 +17,7 @@ from gateway.reports.questions import (
     tokens,
     unsettled,
 )
+from gateway.reports.report_kind import ReportKind
 
 REPORTS: dict[str, ReportKind] = {
     kind.name: kind

@@ -172,7 +172,9 @@ class PriceEntries(Protocol):
     def book(self, deployments: Iterable[Deployment]) -> Book:
         """Return the part of the book that these deployments need."""
 
-    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
+    def import_list_prices(
+        self, deployments: Iterable[Deployment], *, author: str, reason: str
+    ) -> object:
         """Import list prices for models that the book does not have yet."""
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
@@ -187,7 +189,7 @@ class PriceEntries(Protocol):
     def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
         """Return the prices that a deployment was charged by, newest first."""
 
-    def keep(self, prices: Iterable[Price]) -> None:
+    def store_event_prices(self, prices: Iterable[Price]) -> None:
         """Store prices that events name, without a place in the book."""
 
 
@@ -328,7 +330,7 @@ class JournalRegister(Protocol):
     def all(self) -> Sequence[StoredJournal]:
         """Return every journal, the most recently active first."""
 
-    def lose(self, journal_id: UUID, *, reason: str) -> None:
+    def declare_lost(self, journal_id: UUID, *, reason: str) -> None:
         """Declare a journal lost. Raises `NothingFound` or `BadUsage`."""
 
     def serving(self) -> Sequence[ServingWorker]:

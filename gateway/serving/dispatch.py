@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway.providers.probe import EngineProbe
+from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.providers.transport import Http1Transport, open_transport
@@ -15,7 +15,7 @@ from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.engine_load import EngineLoads
 from gateway.services.deployments.engine_probes import EngineProbes
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.ports import Provider
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.serving.context import ProcessContext
@@ -36,7 +36,7 @@ class Deployments:
     ejections: Ejections
     loads: EngineLoads
     estimates: Estimates
-    health: Health
+    health: DeploymentHealth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ def build_deployments(context: ProcessContext) -> Deployments:
         EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection
     )
     loads = EngineLoads(
-        policy=context.policy, page=EngineProbe(clock.now).metrics_page, clock=clock
+        policy=context.policy, page=EngineSampler(clock.now).metrics_page, clock=clock
     )
-    health = Health(
+    health = DeploymentHealth(
         max_in_flight=max(context.settings.max_streams // 2, 1),
         on_begin=loads.began,
         on_open=metrics.note_opened,

@@ -20,7 +20,7 @@ from gateway.api.http.limits import (
     raise_descriptor_limit,
 )
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.health import allowance_checks
 from gateway.domain.checks import Check
 from gateway.domain.ledger.health import health_checks
@@ -84,10 +84,14 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
 
 def show_in_metrics(parts: Worker) -> None:
     """Register the gauges that `/metrics` computes at each read."""
-    metrics, holder, allowances = parts.context.metrics, parts.context.holder, parts.allowances
+    metrics, holder, admission_parts = (
+        parts.context.metrics,
+        parts.context.holder,
+        parts.admission_parts,
+    )
     budget_leases, limiter, ejections = (
-        allowances.budget_leases,
-        allowances.limiter,
+        admission_parts.budget_leases,
+        admission_parts.limiter,
         parts.deployments.ejections,
     )
     metrics.ejected.set_function(
@@ -105,7 +109,7 @@ def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) ->
     settings = context.settings
     return Forwarder(
         requests=_requests(parts),
-        limiter=parts.allowances.limiter,
+        limiter=parts.admission_parts.limiter,
         holder=context.holder,
         metrics=context.metrics,
         lines=RequestLog(settings.log_level, partial(os.write, 2)),
@@ -122,21 +126,21 @@ def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) ->
 
 
 def _requests(parts: Worker) -> RequestService:
-    context, allowances, deployments, dispatch = (
+    context, admission_parts, deployments, dispatch = (
         parts.context,
-        parts.allowances,
+        parts.admission_parts,
         parts.deployments,
         parts.dispatch,
     )
     return RequestService(
         transport=dispatch.transport,
         providers=dispatch.providers,
-        admission=allowances.admission,
+        admission=admission_parts.admission,
         attempts=Attempts(parts.ledger.meter, context.clock),
         abandoned=dispatch.abandoned,
         clock=context.clock,
         max_attempts=context.settings.max_attempts,
-        refusals=allowances.refusals,
+        refusals=admission_parts.refusals,
         ejections=deployments.ejections,
         estimates=deployments.estimates,
         health=deployments.health,
@@ -154,7 +158,7 @@ def _plain_endpoints(
         reports=context.reports,
         reads=parts.reads,
         clock=context.clock,
-        standing=parts.allowances.limiter.standing,
+        standing=parts.admission_parts.limiter.standing,
         allows_demo_keys=context.allows_demo_keys,
         not_ready=lambda: [
             *problems(
@@ -179,7 +183,7 @@ def _plain_endpoints(
 def _checks(parts: Worker) -> Sequence[Check]:
     """Return readiness's checks besides its reasons to send traffic elsewhere."""
     context, ledger = parts.context, parts.ledger
-    budget_leases, limiter = parts.allowances.budget_leases, parts.allowances.limiter
+    budget_leases, limiter = parts.admission_parts.budget_leases, parts.admission_parts.limiter
     return (
         *snapshot_checks(context.holder),
         *allowance_checks(

@@ -10,7 +10,7 @@ from socket import gethostname
 from gateway.domain.ledger.health import LedgerHealth
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.ledger.months import AHEAD
+from gateway.services.ledger.partitions import AHEAD
 from gateway.services.ledger.watch import LedgerWatch
 from gateway.services.ledger.writer import CommittedBatch, EventWriter, write_left
 from gateway.services.request.meter import Meter

@@ -32,10 +32,10 @@ LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
     "last_snapshot": lambda parts: parts.refresher.loops()["last_snapshot"],
     "served_version": lambda parts: parts.refresher.loops()["served_version"],
     "progress_notes": lambda parts: parts.ledger.meter.run,
-    "budgets": lambda parts: parts.allowances.budget_leases.run,
-    "limits": lambda parts: parts.allowances.limiter.run,
-    "claims": lambda parts: parts.allowances.claims.run,
-    "refusals": lambda parts: parts.allowances.refusals.run,
+    "budgets": lambda parts: parts.admission_parts.budget_leases.run,
+    "limits": lambda parts: parts.admission_parts.limiter.run,
+    "claims": lambda parts: parts.admission_parts.claims.run,
+    "refusals": lambda parts: parts.admission_parts.refusals.run,
     "ejections": lambda parts: parts.deployments.ejections.run,
     "ledger_watch": lambda parts: parts.ledger.watch.run,
     "engine_loads": lambda parts: parts.deployments.loads.run,
@@ -91,7 +91,7 @@ async def serve(
     show_in_metrics(parts)
     edge = build_edge(parts)
     await parts.refresher.start()
-    await parts.allowances.limiter.exchange()  # until then a worker assumes that it is alone
+    await parts.admission_parts.limiter.exchange()  # until then a worker assumes that it is alone
     logs.say_serving(
         listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem
     )
@@ -117,10 +117,10 @@ async def stop(parts: Worker) -> None:
 
     A failing step skips none of the later ones; its error is raised at the end.
     """
-    ledger, dispatch, allowances, supervisor = (
+    ledger, dispatch, admission_parts, supervisor = (
         parts.ledger,
         parts.dispatch,
-        parts.allowances,
+        parts.admission_parts,
         parts.supervisor,
     )
     async with AsyncExitStack() as steps:  # from the last line to the first
@@ -133,9 +133,9 @@ async def stop(parts: Worker) -> None:
         steps.push_async_callback(parts.deployments.loads.close)
         steps.push_async_callback(parts.refresher.close)
         steps.push_async_callback(parts.reads.close)
-        steps.push_async_callback(allowances.refusals.close)
-        steps.push_async_callback(allowances.claims.close)
-        steps.push_async_callback(allowances.limiter.close)
-        steps.push_async_callback(allowances.budget_leases.close)
+        steps.push_async_callback(admission_parts.refusals.close)
+        steps.push_async_callback(admission_parts.claims.close)
+        steps.push_async_callback(admission_parts.limiter.close)
+        steps.push_async_callback(admission_parts.budget_leases.close)
         steps.push_async_callback(supervisor.cancel, but=(WRITER,))
         steps.push_async_callback(dispatch.abandoned.close)

@@ -8,12 +8,12 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.providers.probe import EngineProbe
+from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.webhook import Webhook
 from gateway.services.deployments.engine_resolution import EngineResolution
 from gateway.services.deployments.engine_watch import EngineWatch
 from gateway.services.ledger.alerts import BudgetAlerts
-from gateway.services.ledger.months import MonthKeeper
+from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.services.ledger.rollups import RollupKeeper
 from gateway.serving.context import ProcessContext
 from gateway.storage.budgets.alerts import BudgetAlertStore
@@ -29,7 +29,7 @@ from gateway.storage.postgres.partitions import ensure_months
 class SharedJobs:
     """Partitions, roll-ups and holds, engine samples, budget alerts."""
 
-    months: MonthKeeper
+    months: PartitionKeeper
     rollups: RollupKeeper
     engines: EngineWatch
     alerts: BudgetAlerts
@@ -41,7 +41,7 @@ def build_shared_jobs(context: ProcessContext) -> SharedJobs:
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=context.settings.journal_lost_after_s)
     return SharedJobs(
-        months=MonthKeeper(
+        months=PartitionKeeper(
             lambda first, last: ensure_months(database, first=first, last=last), clock
         ),
         rollups=RollupKeeper(
@@ -52,7 +52,7 @@ def build_shared_jobs(context: ProcessContext) -> SharedJobs:
         ),
         engines=EngineWatch(
             policy=context.policy,
-            look_at=EngineProbe(clock.now).sample,
+            look_at=EngineSampler(clock.now).sample,
             store=EngineSamples(database),
             is_leader=Leadership(database, "engines").is_mine,
             clock=clock,

@@ -11,17 +11,17 @@ from gateway.services.request.shedding import Shedding
 from gateway.services.snapshot.refresh import Refresher
 from gateway.services.snapshot.source import StoredSnapshots
 from gateway.services.supervisor import Supervisor
-from gateway.serving.allowances import Allowances, build_allowances
+from gateway.serving.admission_parts import AdmissionParts, build_admission_parts
 from gateway.serving.context import ProcessContext
 from gateway.serving.dispatch import Deployments, Dispatch, build_deployments, build_dispatch
 from gateway.serving.ledger import LedgerParts, build_ledger, open_journal
 from gateway.serving.shared_jobs import SharedJobs, build_shared_jobs
 from gateway.storage.deployments.ejections import EjectionStore
-from gateway.storage.ledger.workers import note_version
+from gateway.storage.ledger.served_versions import note_version
 from gateway.storage.policy import pepper
 from gateway.storage.policy.last_snapshot import SnapshotFile
 from gateway.storage.policy.price_list import builtin_price
-from gateway.storage.postgres.changes import ChangeFeed
+from gateway.storage.postgres.change_notifications import ChangeFeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Worker:
     """
 
     context: ProcessContext
-    allowances: Allowances
+    admission_parts: AdmissionParts
     deployments: Deployments
     ledger: LedgerParts
     dispatch: Dispatch
@@ -49,21 +49,21 @@ class Worker:
 def build_parts(context: ProcessContext) -> Worker:
     """Build the parts. The journal comes first: leases belong to its id. Raises `BadUsage`."""
     own = open_journal(context)
-    allowances = build_allowances(context, own.journal_id)
+    admission_parts = build_admission_parts(context, own.journal_id)
     deployments = build_deployments(context)
     ledger = build_ledger(
-        context, own, budget_leases=allowances.budget_leases, deployments=deployments
+        context, own, budget_leases=admission_parts.budget_leases, deployments=deployments
     )
     dispatch = build_dispatch(context, deployments)
     return Worker(
         context=context,
-        allowances=allowances,
+        admission_parts=admission_parts,
         deployments=deployments,
         ledger=ledger,
         dispatch=dispatch,
         shedding=_shedding(context, ledger),
         refresher=_refresher(context, own.journal_id),
-        reads=OwnReads(allowances.limiter.admit_read),
+        reads=OwnReads(admission_parts.limiter.admit_read),
         shared=build_shared_jobs(context),
         supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
     )

@@ -56,7 +56,9 @@ class Administration:
         self, *, given: Mapping[LoginPurpose, str], renews: bool = False
     ) -> CreatedLogins:
         """Create the missing logins, as the owner; `given` are the addresses of the settings."""
-        return logins.ensure(self._database, self._url, self._home, given=given, renews=renews)
+        return logins.ensure_logins(
+            self._database, self._url, self._home, given=given, renews=renews
+        )
 
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""

@@ -126,7 +126,7 @@ async def test_an_unwritable_event_still_frees_hold_slot_and_key() -> None:
     answer = await on.answer(body())
     assert answer.attempt.event is not None
     assert (on.meter._live, on.journal.events) == ({}, [])
-    assert not on.health.standings()[0].under_way
+    assert not on.health.states()[0].under_way
 
 
 async def test_a_count_that_fails_is_settled_all_the_same() -> None:

@@ -22,7 +22,7 @@ from gateway.storage.ledger.event_journal import LeftJournals, open_own
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.policy.keys import KeyStore
-from gateway.storage.postgres.changes import ChangeFeed
+from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
 from tests.fakes import FakeClock

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from gateway.errors import DatabaseUnavailable
-from gateway.services.ledger.months import MonthKeeper
+from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.services.ledger.rollups import RollupKeeper
 from gateway.services.supervisor import Supervisor
 from gateway.storage.postgres.database import Database
@@ -60,7 +60,7 @@ async def test_a_refused_step_ends_neither_roll_ups_nor_months(
     step, clock = failing_once(database, "22003", done), FakeClock()
     loops = {
         "rollups": RollupKeeper(step, lambda: 0, lambda: 0, clock).run,
-        "months": MonthKeeper(lambda first, last: [""] * step(), clock).run,
+        "months": PartitionKeeper(lambda first, last: [""] * step(), clock).run,
     }
     supervisor = Supervisor(clock, on_failure=failures.append)
     supervisor.start({name: loops[name]})

@@ -32,7 +32,7 @@ def with_broken_steps(parts: Worker) -> Worker:
     return replace(
         parts,
         dispatch=replace(parts.dispatch, abandoned=cast(AbandonedAnswers, Broken())),
-        allowances=replace(parts.allowances, refusals=cast(Refusals, Broken())),
+        admission_parts=replace(parts.admission_parts, refusals=cast(Refusals, Broken())),
     )
 
 

@@ -51,7 +51,7 @@ def test_no_login_is_made_before_its_password_is_kept(
         "import Database\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "logins.ensure(Database(sys.argv[1]), sys.argv[1], Path(sys.argv[2]), given={})"
+        "logins.ensure_logins(Database(sys.argv[1]), sys.argv[1], Path(sys.argv[2]), given={})"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, database_url, str(home)],
@@ -62,7 +62,7 @@ def test_no_login_is_made_before_its_password_is_kept(
         check=False,
     )
     assert "File too large" in done.stderr
-    made = logins.ensure(database, database_url, home, given={})
+    made = logins.ensure_logins(database, database_url, home, given={})
     assert (len(made.ready), made.notes, made.sql) == (3, (), ())
 
 

@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.errors import Overloaded
 from tests.attacks.raw_callers import (
     answer,
@@ -107,7 +107,7 @@ def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
         raise AssertionError
 
     assert [take_all(team) for team in ("red", "blue", "green")] == [32, 7, 1]
-    slots.leave("red")
+    slots.release("red")
     slots.take("green", is_only_team=False)
     with pytest.raises(Overloaded, match=r"Team red has 31 of the 40 places"):
         slots.take("red", is_only_team=False)

@@ -12,7 +12,7 @@ import pytest
 from gateway.domain.deployments.breaker import LEAST_OUTCOMES
 from gateway.errors import InvalidRequest, UpstreamAuth
 from gateway.providers.openai import OpenAI
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from tests.factories import deployment
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import PRICE
@@ -114,7 +114,7 @@ def test_a_message_alone_names_no_moderation() -> None:
 def test_a_probe_of_fixed_content_opens_at_once() -> None:
     """A probe contains nothing from a caller, so its 403 concerns the deployment."""
     opened: list[tuple[str, str]] = []
-    health = Health(on_open=lambda name, why: opened.append((name, why)))
+    health = DeploymentHealth(on_open=lambda name, why: opened.append((name, why)))
     error = OpenAI().error(deployment("one"), 403, {}, body=NO_PERMISSION)
     health.note_probe(deployment("one"), error, began_s=0.0, now_s=1.0)
     assert opened == [("one", "upstream_auth")]

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from gateway import reports
 from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.composition import ServingStores
 from gateway.main import SystemClock
 from gateway.services.snapshot.snapshot import SnapshotHolder
@@ -53,7 +53,7 @@ async def serving(
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
     settings = Settings(home=home, journal_max_bytes=32 * 2**20)
-    with reports.open(database_url) as opened:
+    with reports.open_reports(database_url) as opened:
         stores = ServingStores(
             database=database,
             keys=KeyStore(database),

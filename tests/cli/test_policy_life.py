@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli.app import build_app
-from gateway.cli.policy.wait_until_live import words
+from gateway.cli.policy.wait_until_live import result_text
 from gateway.domain.ledger.journals import ServingWorker
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -183,10 +183,10 @@ def worker(replica: str, version: int | None) -> ServingWorker:
 
 def test_the_result_of_the_wait_is_printed_in_one_line() -> None:
     """Who lags is named: somebody has to go and look."""
-    assert words([], [], 0.0).startswith("No gateway is running")
-    assert words([worker("a", 3)], [], 0.31) == "Live on 1/1 replica in 0.3 s."
+    assert result_text([], [], 0.0).startswith("No gateway is running")
+    assert result_text([worker("a", 3)], [], 0.31) == "Live on 1/1 replica in 0.3 s."
     behind = [worker("b", 2), worker("c", None)]
-    line = words([worker("a", 3), *behind], behind, 10.2)
+    line = result_text([worker("a", 3), *behind], behind, 10.2)
     assert line.startswith("Live on 1/3 replicas after 10 s. Behind: b (journal ")
     assert "serves version 2; c (journal " in line
     assert "has not reported its version" in line

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import DatabaseTooSlow
-from gateway.reports import open as open_reports
+from gateway.reports import open_reports as open_reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at

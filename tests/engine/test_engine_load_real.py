@@ -21,7 +21,7 @@ from test_engine_real import IS_READY, RunningEngine, served
 from gateway.domain.deployments.engine_load import EngineMetrics, load_between, read_page
 from gateway.domain.policy.policy import Deployment
 from gateway.main import SystemClock
-from gateway.providers.probe import EngineProbe
+from gateway.providers.engine_sampler import EngineSampler
 from gateway.services.deployments.engine_load import EngineLoads
 from gateway.wire.openai.usage import engine_queue_s
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup"),
 ]
-PROBE = EngineProbe(SystemClock().now)
+PROBE = EngineSampler(SystemClock().now)
 LONG: dict[str, Any] = {"max_tokens": 2000, "min_tokens": 2000, "ignore_eos": True}
 
 

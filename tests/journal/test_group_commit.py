@@ -17,6 +17,6 @@ async def test_a_note_is_committed_however_long_nothing_was_asked_before(is_asle
     group = GroupCommit(lambda: commits.append(1), on_failure=lambda error: None)
     if is_asleep:
         await soon(lambda: group._is_asleep, "the thread's rest")
-    group.note()
+    group.request_commit()
     await soon(lambda: bool(commits), "the commit")
     assert group.stop(10)

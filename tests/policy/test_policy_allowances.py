@@ -15,7 +15,7 @@ from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule,
 from gateway.domain.budgets.limits import NO_LIMITS, Limits
 from gateway.domain.policy.policy import Alerts, CostCentre
 from gateway.errors import InvalidRequest
-from gateway.services.policy.changes import Change, changes
+from gateway.services.policy.policy_diff import Change, changes
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import ALLOWED, EXAMPLE, changed, findings

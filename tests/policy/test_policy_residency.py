@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.places.known_hosts import KNOWN_PLACES, Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
-from gateway.services.policy.changes import Change, changes
+from gateway.services.policy.policy_diff import Change, changes
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.policy.policy import Balance, LatencyPrior, Priority, Route, Timeouts
-from gateway.services.policy.changes import changes
+from gateway.services.policy.policy_diff import changes
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings

@@ -24,8 +24,8 @@ from gateway.services.policy.apply import (
     unpriced,
     version_of,
 )
-from gateway.services.policy.changes import Change, changes
 from gateway.services.policy.explain import explain
+from gateway.services.policy.policy_diff import Change, changes
 from gateway.services.policy.unsent_requests import decision_for
 from gateway.wire.parsed_policy import parse
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
@@ -108,7 +108,9 @@ class Book:
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
         return self.imported[deployment.name]
 
-    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> None:
+    def import_list_prices(
+        self, deployments: Iterable[Deployment], *, author: str, reason: str
+    ) -> None:
         self.pinned.append((author, reason))
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.providers.probe import MOST_BYTES, EngineProbe
+from gateway.providers.engine_sampler import MOST_BYTES, EngineSampler
 from tests import factories
 from tests.fakes import CountingListener
 from tests.providers.authority import Authority
@@ -22,7 +22,7 @@ PAGE = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npage"
 
 async def page(url: str, *, timeout_s: float = 20.0) -> str | None:
     """Fetch a page in a thread, as the gateway does."""
-    probe = EngineProbe(lambda: NOW, timeout_s=timeout_s)
+    probe = EngineSampler(lambda: NOW, timeout_s=timeout_s)
     engine = factories.deployment("qwen", base_url=f"{url}/v1", is_self_hosted=True)
     return await asyncio.to_thread(probe.metrics_page, engine)
 

@@ -43,7 +43,7 @@ def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
             usage=usage,
         )
     )
-    with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON - HOUR, until=NOON + HOUR) as past:
         (request,) = chain.from_iterable(past.requests())
     assert request.alike == Alike(
         team="payments",
@@ -93,7 +93,7 @@ def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
         event(5, at=NOON - timedelta(milliseconds=1)),
         event(6, is_demo=True),
     )
-    with finance.past(since=NOON, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON, until=NOON + HOUR) as past:
         found = list(chain.from_iterable(past.requests()))
     assert [(one.at_ms - found[0].at_ms, one.is_followed) for one in found] == [
         (0, False),
@@ -102,7 +102,7 @@ def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
         (2000, False),
     ]
     assert found[0].alike is found[3].alike, "what is alike is read once"
-    with finance.past(since=NOON, until=NOON + HOUR, dataset=Dataset.DEMO) as past:
+    with finance.past_traffic(since=NOON, until=NOON + HOUR, dataset=Dataset.DEMO) as past:
         assert len(list(chain.from_iterable(past.requests()))) == 1
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_cost_is_null_and_its_hold_is_shown(
             lines=(),
         )
     )
-    with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON - HOUR, until=NOON + HOUR) as past:
         (request,) = chain.from_iterable(past.requests())
     assert (request.cost_nusd, request.held_nusd, request.usage) == (None, 77, TokenUsage())
 
@@ -128,7 +128,7 @@ def test_an_unknown_cost_is_null_and_its_hold_is_shown(
 def test_speeds_are_medians_by_deployment(finance: reports.Reports, write: Write) -> None:
     """An unmeasured time is not zero."""
     write(*(event(number, ttft_s=number / 10, tpot_s=None) for number in (1, 2, 9)))
-    with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON - HOUR, until=NOON + HOUR) as past:
         assert past.speeds() == {"gpt-eu": (0.2, None)}
 
 
@@ -145,7 +145,7 @@ def test_earlier_spending_is_summed_by_quarter_hours(
         event(5),
     )
     slot = int(NOON.timestamp())
-    with finance.past(since=NOON, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON, until=NOON + HOUR) as past:
         assert list(past.spent_before(NOON - HOUR)) == [
             PastSpend("payments", "checkout", "k123456789", slot - 60 * 60, 1_200_000),
             PastSpend("payments", "checkout", "k123456789", slot - 15 * 60, 5),
@@ -165,7 +165,7 @@ def test_grants_are_known_by_account_and_period(
             ),
             {"noon": NOON},
         )
-    with finance.past(since=NOON, until=NOON + HOUR) as past:
+    with finance.past_traffic(since=NOON, until=NOON + HOUR) as past:
         assert past.grants() == {("payments/day", int(NOON.timestamp())): 11}
 
 

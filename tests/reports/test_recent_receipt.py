@@ -94,7 +94,7 @@ def test_a_receipt_reads_alike_before_and_after_the_commit(
     finance: Reports, write: Write, database: Database, rng: Random
 ) -> None:
     """Whoever keeps the receipt of a second ago must find the same one in the ledger next year."""
-    PriceStore(database).keep([price()])
+    PriceStore(database).store_event_prices([price()])
     events = [odd_event(number, rng) for number in range(120)]
 
     before = [text(finance, one.request_id, recent=[one]) for one in events]
@@ -136,7 +136,7 @@ def test_without_postgres_only_the_day_of_the_price_is_missing(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """In an outage the worker that answered still shows the whole receipt."""
-    PriceStore(database).keep([price()])
+    PriceStore(database).store_event_prices([price()])
     one = event(1, price_id=price().price_id)
     write(one)
 

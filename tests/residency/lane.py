@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.domain.ids import RANDOM_BYTES as ID_BYTES
 from gateway.domain.ids import uuid7
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
@@ -30,7 +30,7 @@ from gateway.providers.transport import open_transport
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.limits.limiter import Limiter
 from gateway.services.policy.apply import prices_of
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
@@ -295,7 +295,7 @@ class Lane:
             refusals=refusals,
             ejections=self.ejections,
             estimates=Estimates(clock),
-            health=Health(),
+            health=DeploymentHealth(),
         )
         shedding = Shedding(
             journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.errors import DatabaseUnavailable
-from gateway.services.exchange import FAILED, DatabaseExchange, wait_for
+from gateway.services.database_exchange import FAILED, DatabaseExchange, wait_for
 from tests.fakes import FakeClock
 
 

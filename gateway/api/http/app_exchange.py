@@ -85,7 +85,7 @@ class AppExchange:
         if not self._cycle.response_complete:
             self._connection.cut()
 
-    def take(self, piece: bytes) -> None:
+    def add_to_body(self, piece: bytes) -> None:
         """Add a part of the body."""
         self.received_bytes += len(piece)
         if self._cycle.response_complete:
@@ -95,13 +95,13 @@ class AppExchange:
             self._connection.pause_reading()
         self._cycle.message_event.set()
 
-    def end(self) -> None:
+    def end_body(self) -> None:
         """Mark the body as complete."""
         self.is_whole = True
         self._cycle.more_body = False
         self._cycle.message_event.set()
 
-    def fail(self, error: RequestError) -> bool:
+    def fail_body(self, error: RequestError) -> bool:
         """Fail the body: the application sees a disconnect, and the connection sends the caller
         the error.
         """
@@ -109,7 +109,7 @@ class AppExchange:
         self._cycle.message_event.set()
         return False
 
-    def leave(self) -> None:
+    def note_caller_left(self) -> None:
         """Record that the caller left."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True

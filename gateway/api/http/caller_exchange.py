@@ -152,7 +152,7 @@ class CallerExchange:
 
     # ---- for the connection
 
-    def take(self, piece: bytes) -> None:
+    def add_to_body(self, piece: bytes) -> None:
         """Add a part of the body. Parts after the answer are dropped."""
         self.received_bytes += len(piece)
         if self.is_answered:
@@ -170,12 +170,12 @@ class CallerExchange:
         elif self.received_bytes > READ_AHEAD_BYTES:
             self._wake()  # the body may be too large now
 
-    def end(self) -> None:
+    def end_body(self) -> None:
         """Mark the body as complete."""
         self.is_whole = True
         self._wake()
 
-    def fail(self, error: RequestError) -> bool:
+    def fail_body(self, error: RequestError) -> bool:
         """Fail the body, because it will never be complete.
 
         Returns False if no reader waits for it, so the caller would get no error.
@@ -186,7 +186,7 @@ class CallerExchange:
         self._wake()
         return True
 
-    def leave(self) -> None:
+    def note_caller_left(self) -> None:
         """Record that the caller left."""
         self.is_gone = True
         self._wake()

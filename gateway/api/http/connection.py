@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self.flow.resume_writing()
         for one in under_way:
-            one.leave()
+            one.note_caller_left()
 
     def pause_writing(self) -> None:
         self.flow.pause_writing()
@@ -154,9 +154,9 @@ class Connection(asyncio.Protocol):
             return False
         self._table.note_served(self)
         self._head_from_s = self._idle_from_s = inf
-        self._reading = one = self._exchange(head)
+        self._reading = one = self._new_exchange(head)
         if self._answering is None:
-            self._begin(one)
+            self._start_answering(one)
         else:
             self.pause_reading()
             self._waiting.append(one)
@@ -165,13 +165,13 @@ class Connection(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         """Pass on a part of the current request's body."""
         assert self._reading is not None, "a body follows a head"
-        self._reading.take(piece)
+        self._reading.add_to_body(piece)
 
     def on_end(self) -> None:
         """Pass on the end of the current request."""
         one, self._reading = self._reading, None
         assert one is not None, "an end follows a head"
-        one.end()
+        one.end_body()
         self._body_from_s = inf
         if one.is_answered and self._answering is None:
             self._await_next_request()
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
             self._close(refusal=self._refusal if one.keeps_alive else None)
         elif self._waiting:
-            self._begin(self._waiting.popleft())
+            self._start_answering(self._waiting.popleft())
         else:
             if one.is_whole:
                 self._await_next_request()
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         one.keeps_alive = False
-        if one.fail(error) or one.has_begun:
+        if one.fail_body(error) or one.has_begun:
             return
         if one is not self._answering:  # it is queued: drop it; its refusal takes its place
             self._waiting.remove(one)
@@ -347,7 +347,7 @@ class Connection(asyncio.Protocol):
         self._idle_from_s = self._head_from_s = inf
         if refusal is not None:
             self._table.count_closed("refused")
-            self.transport.write(self._refused(refusal))
+            self.transport.write(self._refusal_bytes(refusal))
         if is_whole or self.transport.is_closing():
             self.transport.close()
             self._close_by(self.loop.time() + self._limits.write_s)
@@ -362,7 +362,8 @@ class Connection(asyncio.Protocol):
         self._closes_by_s = min(self._closes_by_s, at_s)
         self._table.deadlines.watch(self, self._closes_by_s)
 
-    def _refused(self, error: RequestError) -> bytes:
+    def _refusal_bytes(self, error: RequestError) -> bytes:
+        """Return a complete error response that closes the connection."""
         status, headers, body = error_answer(error)
         headers += [
             (b"x-request-id", self._app.new_request_id()),
@@ -378,7 +379,7 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def _exchange(self, head: RequestHead) -> CallerExchange | AppExchange:
+    def _new_exchange(self, head: RequestHead) -> CallerExchange | AppExchange:
         """Make the exchange for a request.
 
         Raises `InvalidRequest`, which stops the parser, if the target is no address.
@@ -394,7 +395,8 @@ class Connection(asyncio.Protocol):
             return AppExchange(self, self._app, head, path=target, query=b"")
         return CallerExchange(self, endpoint, head)
 
-    def _begin(self, one: CallerExchange | AppExchange) -> None:
+    def _start_answering(self, one: CallerExchange | AppExchange) -> None:
+        """Start the task that answers this exchange."""
         self._answering = one
         if isinstance(one, AppExchange):
             self._table.keep(self.loop.create_task(one.run()))
@@ -402,6 +404,9 @@ class Connection(asyncio.Protocol):
             self.loop.create_task(self._forward(one))  # the edge keeps a reference
 
     async def _forward(self, one: CallerExchange) -> None:
+        """Let the edge answer a forwarded request; cut the connection if the answer stays
+        incomplete.
+        """
         try:
             await self._app.forward_one(one)
         finally:
@@ -438,6 +443,7 @@ def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
 
 
 def _decoded(path: bytes) -> str:
+    """Return a path without percent-encoding."""
     return unquote(path.decode("ascii"))
 
 

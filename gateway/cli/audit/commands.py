@@ -76,10 +76,10 @@ def verify(
     """
 
     toolbox: Toolbox = ctx.obj
-    walk = ChainWalk(_heads(head or (), head_file))
+    walk = ChainWalk(_read_heads(head or (), head_file))
     with toolbox.open_stores() as stores:
         log = stores.audit
-        found = _findings(walk, _with_progress(log.rows(), log.count()))
+        found = _chain_findings(walk, _with_progress(log.rows(), log.count()))
         shown = list(islice(found, MOST_SHOWN))
         left_out = sum(1 for _ in found)
     _show_findings(walk, shown, left_out=left_out, format=format)
@@ -173,12 +173,13 @@ app.command(
 
 
 def _cell(act: AuditAct, name: str) -> Any:
+    """Return one field of an act for a table; details are JSON text."""
     value = getattr(act, name)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
 
-def _heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
-    """Return the given heads. Raises `BadUsage`."""
+def _read_heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
+    """Return the chain heads from the arguments and the file. Raises `BadUsage`."""
     try:
         lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as broken:
@@ -192,10 +193,11 @@ def _heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
     return heads
 
 
-def _findings(walk: ChainWalk, rows: Iterable[AuditRow]) -> Iterator[ChainFinding]:
+def _chain_findings(walk: ChainWalk, rows: Iterable[AuditRow]) -> Iterator[ChainFinding]:
+    """Yield every problem of the log, checked row by row."""
     for row in rows:
-        yield from walk.take(row)
-    yield from walk.end()
+        yield from walk.check_row(row)
+    yield from walk.missing_at_end()
 
 
 def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:

@@ -20,7 +20,7 @@ from gateway.cli.terminal.output import Table, csv_of, moment, note, write
 from gateway.domain.ledger.audit_chain import ChainFinding, ChainWalk
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import version_of
-from gateway.services.policy.evidence import Doubt, Verified, verify_sent
+from gateway.services.policy.attempt_verification import Doubt, Verified, verify_sent
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -43,6 +43,8 @@ class PageFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chain:
+    """The result of verifying the audit log's hash chain."""
+
     rows: int
     head: str
     findings: Sequence[ChainFinding]
@@ -114,9 +116,9 @@ def residency(
 
 
 def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
-
+    """Read a team's month from reports and stores, verify it, and return the report's content."""
     first = datetime.combine(month, time(), UTC)
-    next_first = datetime.combine(_next(month), time(), UTC)
+    next_first = datetime.combine(_next_month(month), time(), UTC)
     with toolbox.open_reports() as reports:
         past = reports.residency_month(team=team, first=first, next_first=next_first)
     with toolbox.open_stores() as stores:
@@ -124,7 +126,7 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
         history = stores.policies.history()
         if not past.sent:
             _require_known(team, history)
-        versions = _readable([stored for stored in history if stored.version in numbers])
+        versions = _readable_versions([stored for stored in history if stored.version in numbers])
         shown = [
             stored
             for stored in history
@@ -149,7 +151,7 @@ def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
 
     Raises `NothingFound` with the teams of the current policy.
     """
-    versions = list(_readable(history).values())
+    versions = list(_readable_versions(history).values())
     if versions and not any(team in version.policy.teams for version in versions):
         raise NothingFound(
             f"There is no team '{team}' in any policy version. There is: "
@@ -157,7 +159,8 @@ def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
         )
 
 
-def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
+def _readable_versions(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
+    """Return the policy versions that this release can parse; print a note for the others."""
     found = {}
     for one in stored:
         try:
@@ -172,11 +175,14 @@ def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
 
 def _checked_chain(log: AuditTrail) -> _Chain:
     walk = ChainWalk()
-    findings = [finding for row in log.rows() for finding in walk.take(row)]
-    return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=[*findings, *walk.end()])
+    findings = [finding for row in log.rows() for finding in walk.check_row(row)]
+    return _Chain(
+        rows=walk.rows, head=str(walk.head or "none"), findings=[*findings, *walk.missing_at_end()]
+    )
 
 
-def _next(month: date) -> date:
+def _next_month(month: date) -> date:
+    """Return the first day of the following month."""
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
@@ -210,12 +216,12 @@ def _sections(evidence: _Evidence) -> list[Section]:
             ],
             empty="Nothing was sent.",
         ),
-        _doubts(
+        _doubt_section(
             "Outside of the rules",
             "Attempts that a rule of their own policy version did not allow.",
             verified.outside,
         ),
-        _doubts(
+        _doubt_section(
             "Not verified",
             "Attempts that cannot be decided again, because their policy lacks a fact.",
             verified.unverified,
@@ -276,7 +282,8 @@ def _sections(evidence: _Evidence) -> list[Section]:
     ]
 
 
-def _doubts(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
+def _doubt_section(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
+    """Return the report's table of attempts that are outside the rules or unverified."""
     rows = [tuple(getattr(doubt, name) for name in DOUBT_COLUMNS) for doubt in doubts]
     return Section(title=title, about=about, columns=DOUBT_COLUMNS, rows=rows, empty="None.")
 

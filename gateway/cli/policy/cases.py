@@ -47,7 +47,9 @@ def run_cases(
     """
     toolbox: Toolbox = ctx.obj
     read = parse_cases(read_document(cases))
-    version, prices = _in_force(toolbox) if policy is None else _of_file(toolbox, policy)
+    version, prices = (
+        _current_version(toolbox) if policy is None else _version_in_file(toolbox, policy)
+    )
     place = Place(gateway_region=toolbox.options.region, day=toolbox.now().date())
     results = results_of(read, version, prices=prices, place=place)
     missed = [result for result in results if not result.is_met]
@@ -57,8 +59,8 @@ def run_cases(
         raise typer.Exit(1)
 
 
-def _of_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
-
+def _version_in_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
+    """Return the policy of a file as version 0, with its prices."""
     document = read_document(file)
     policy = parse(document).policy
     version = PolicyVersion(version=0, sha256=document_sha256(document), policy=policy)
@@ -67,8 +69,8 @@ def _of_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, P
     )
 
 
-def _in_force(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
-
+def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
+    """Return the policy version in force, with its prices."""
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())

@@ -151,7 +151,7 @@ def show_policy(
             if is_effective
             else stored.document.rstrip("\n") + "\n"
         )
-        note(_about(stored))
+        note(_version_text(stored))
         return
     document = effective(version_of(stored).policy)
     if format is Format.JSON:
@@ -165,7 +165,7 @@ def show_policy(
             }
         )
     else:
-        show(Table(("field", "value"), list(_flat("", document))), format, empty="")
+        show(Table(("field", "value"), list(_flattened("", document))), format, empty="")
 
 
 @app.command(
@@ -308,7 +308,8 @@ def _as_record(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _about(stored: StoredPolicy) -> str:
+def _version_text(stored: StoredPolicy) -> str:
+    """Return a stored version's number, author, time and message for people."""
     why = f": {stored.message}" if stored.message else ""
     return (
         f"Version {stored.version}, applied by {stored.author} at "
@@ -316,12 +317,13 @@ def _about(stored: StoredPolicy) -> str:
     )
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flattened(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested JSON, each with its path such as `teams[0].name`."""
     if isinstance(value, dict):
         for name, part in value.items():
-            yield from _flat(f"{path}.{name}" if path else name, part)
+            yield from _flattened(f"{path}.{name}" if path else name, part)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for index, part in enumerate(value):
-            yield from _flat(f"{path}[{index}]", part)
+            yield from _flattened(f"{path}[{index}]", part)
     else:
         yield path, value

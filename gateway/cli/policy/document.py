@@ -13,7 +13,7 @@ from gateway.cli.terminal.output import note
 from gateway.domain.policy.policy import Policy
 from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
 from gateway.services.policy.apply import prices_of, unpriced, version_of
-from gateway.services.policy.changes import Change
+from gateway.services.policy.policy_diff import Change
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

@@ -30,11 +30,11 @@ from gateway.domain.routing.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable, UpstreamAuth
 from gateway.reports import Dataset
 from gateway.services.policy.apply import document_sha256, prices_of
-from gateway.services.policy.changes import Change
 from gateway.services.policy.past_prices import PastPrices
-from gateway.services.policy.plan import Hurt, Plan, Surroundings
+from gateway.services.policy.plan import HarmfulChange, Plan, PlanContext
 from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
+from gateway.services.policy.policy_diff import Change
 from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
@@ -116,7 +116,7 @@ def make_plan(
     book = stores.prices.book(policy.deployments.values())
     place = Place(gateway_region=toolbox.options.region, day=now.date())
     with toolbox.open_reports() as reports:
-        around = Surroundings(
+        around = PlanContext(
             live_keys=_live_keys(stores, now),
             traffic=_traffic(reports, now),
             unresolved=_unresolved(policy, toolbox.machine.secret_of),
@@ -127,7 +127,7 @@ def make_plan(
         if past is not None:
             dataset = Dataset.DEMO if demo else Dataset.REAL
             prices = PastPrices(policy, builtin=stores.price_list.builtin_price, book=book)
-            with reports.past(
+            with reports.past_traffic(
                 since=now - _replay_period(past), until=now, dataset=dataset
             ) as source:
                 found = _replayed(after, source, prices, place)
@@ -241,7 +241,7 @@ def _as_record(made: Plan) -> dict[str, Any]:
     """Return a plan as JSON."""
     return {
         "version": made.version,
-        "hurts": [_hurt_record(hurt) for hurt in made.hurts],
+        "hurts": [_harm_record(hurt) for hurt in made.hurts],
         "changes": _changes_table(made.changes).records(),
         "replay": None if made.replay is None else _replay_record(made.replay),
         "sentence": made.sentence,
@@ -270,7 +270,7 @@ def _replay_record(made: Replay) -> dict[str, Any]:
     }
 
 
-def _hurt_record(hurt: Hurt) -> dict[str, Any]:
+def _harm_record(hurt: HarmfulChange) -> dict[str, Any]:
     return {"kind": hurt.kind, "name": hurt.name, "message": hurt.message, "is_note": hurt.is_note}
 
 
@@ -295,7 +295,7 @@ def _replay_text(made: Replay) -> str:
         "tpot",
         "refused",
     )
-    rows = [_words(tally, made) for tally in made.tallies]
+    rows = [_tally_cells(tally, made) for tally in made.tallies]
     return table_text(
         columns,
         rows,
@@ -303,7 +303,8 @@ def _replay_text(made: Replay) -> str:
     )
 
 
-def _words(tally: RouteTally, made: Replay) -> list[str]:
+def _tally_cells(tally: RouteTally, made: Replay) -> list[str]:
+    """Return one route's row of the replay table: requests, moves, costs, latency and refusals."""
     before, after = usd_from_nusd(tally.cost_before_nusd), usd_from_nusd(tally.cost_after_nusd)
     latency = tally.latency(made.speeds)
     refused = [f"{count:,} {refusal}" for refusal, count in sorted(tally.refused.items())]

@@ -29,11 +29,13 @@ def wait_until_live(
         if not lagging or took_s > patience_s:
             break
         time.sleep(_LOOK_EVERY_S)
-    note(words(workers, lagging, took_s))
+    note(result_text(workers, lagging, took_s))
 
 
-def words(workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], took_s: float) -> str:
-    """Return the result of the wait in words."""
+def result_text(
+    workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], took_s: float
+) -> str:
+    """Return the sentence about a wait: the replicas with the version, and those behind."""
     if not workers:
         return "No gateway is running; each takes it up when it starts."
     there = len(workers) - len(lagging)

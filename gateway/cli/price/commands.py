@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.price import changes
-from gateway.cli.price.changes import current_policy, outdated_models
+from gateway.cli.price import write_commands
 from gateway.cli.price.terms import moment_of
+from gateway.cli.price.write_commands import current_policy, outdated_models
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -77,7 +77,7 @@ AtOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownPrice:
     """The facts about one deployment or model: its price at the moment, and its origin."""
 
     name: str
@@ -172,10 +172,10 @@ def show_price(
                 "Each is shown below."
             )
         for one in found:
-            _print(one, moment)
+            _print_price(one, moment)
 
 
-changes.register(app)
+write_commands.register(app)
 
 
 def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ...]]:
@@ -212,7 +212,7 @@ def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
     ]
 
 
-def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
+def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
     """Return the meaning of a name: deployments of the policy, else models of the list.
 
     Raises `NothingFound`.
@@ -224,8 +224,8 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
         if policy is None
         else [d for d in policy.deployments.values() if name in (d.name, d.model)]
     )
-    found = [_of_deployment(stores, deployment, at) for deployment in meant]
-    found = found or [_of_model(stores, key, at) for key in stores.price_list.models_named(name)]
+    found = [_shown_deployment(stores, deployment, at) for deployment in meant]
+    found = found or [_shown_model(stores, key, at) for key in stores.price_list.models_named(name)]
     if not found:
         raise NothingFound(
             f"No deployment and no model of the built-in list is called '{name[:100]}'."
@@ -233,11 +233,11 @@ def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
     return found
 
 
-def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Shown:
-
+def _shown_deployment(stores: Stores, deployment: Deployment, at: datetime) -> ShownPrice:
+    """Return a deployment's price, its entries in the book and the prices it was charged by."""
     stored = stores.prices.book([deployment])
     record = stores.prices.in_force(deployment.name, limit=SHOWN_IN_FORCE)
-    return Shown(
+    return ShownPrice(
         name=deployment.name,
         price=price_of(deployment, at=at, builtin=stores.price_list.builtin_price, book=stored),
         history=[
@@ -251,18 +251,18 @@ def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Show
     )
 
 
-def _of_model(stores: Stores, key: ModelKey, at: datetime) -> Shown:
-
+def _shown_model(stores: Stores, key: ModelKey, at: datetime) -> ShownPrice:
+    """Return a listed model's price and history, from the book or the bundled list."""
     book = stores.prices.entries([key])
     name = f"{key.provider}/{key.model}"
     if book.has_listed(key):
         history = [_entry_row(entry) for entry in book.list_entries(key)]
-        return Shown(name=name, price=book.listed(key, at), history=history)
+        return ShownPrice(name=name, price=book.listed(key, at), history=history)
     bundled = [
         (*_dated_row(dated, "bundled list", None), None, None, None)
         for dated in stores.price_list.schedule(key)
     ]
-    return Shown(name=name, price=stores.price_list.listed_price(key, at), history=bundled)
+    return ShownPrice(name=name, price=stores.price_list.listed_price(key, at), history=bundled)
 
 
 def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
@@ -275,7 +275,7 @@ def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]
     named = source if source is not None or price is None else price.source
     return (
         dated.valid_from,
-        changes.daily(dated),
+        write_commands.daily(dated),
         origin,
         named,
         "none" if price is None else price.price_id,
@@ -295,10 +295,10 @@ def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
         yield tier or "standard", usd_from_nusd(cost_nusd(lines(usage, own)))
 
 
-def _as_record(one: Shown, at: datetime) -> dict[str, Any]:
+def _as_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
     examples = [] if one.price is None else list(_examples(one.price))
     return {
-        **_about(one, at),
+        **_summary_record(one, at),
         "rates": Table(RATE_COLUMNS, _rate_rows(one.price)).records(),
         "example_cost_usd": dict(examples),
         "history": Table(HISTORY_COLUMNS, one.history).records(),
@@ -306,7 +306,8 @@ def _as_record(one: Shown, at: datetime) -> dict[str, Any]:
     }
 
 
-def _about(one: Shown, at: datetime) -> dict[str, Any]:
+def _summary_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
+    """Return a price's name, moment, source and id."""
     price = one.price
     return {
         "name": one.name,
@@ -317,8 +318,9 @@ def _about(one: Shown, at: datetime) -> dict[str, Any]:
     }
 
 
-def _print(one: Shown, at: datetime) -> None:
-    show_record(_about(one, at), Format.TABLE)
+def _print_price(one: ShownPrice, at: datetime) -> None:
+    """Print a price for people: rates, example costs and history."""
+    show_record(_summary_record(one, at), Format.TABLE)
     if one.price is not None:
         write("\nRates, USD per million tokens:\n")
         rows = [_for_people(RATE_COLUMNS, row) for row in _rate_rows(one.price)]

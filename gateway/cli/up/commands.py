@@ -107,7 +107,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         signal.SIGTERM,
         signal.SIGHUP,
     ):  # a shell may have started us ignoring SIGINT
-        signal.signal(stop, _stop)
+        signal.signal(stop, _raise_interrupt)
     options = toolbox.options
     try:
         brought = _external_engine(
@@ -479,5 +479,6 @@ def _write_private(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt` at any stop signal, so that all of them end `up` alike."""
     raise KeyboardInterrupt

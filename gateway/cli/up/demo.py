@@ -55,7 +55,7 @@ def demo_data(
     written, printed_s = 0, monotonic()
     with toolbox.open_booking() as stores:
         stores.database.ensure_months(first=(now - timedelta(days=DAYS)).date(), last=now.date())
-        stores.prices.keep(prices.values())
+        stores.prices.store_event_prices(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
             printed_s = _print_progress(f"{written:,} events written.", printed_s)

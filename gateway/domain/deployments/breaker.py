@@ -5,7 +5,7 @@ It only advises. Its caller tries the last eligible deployment in any case.
 
 from __future__ import annotations
 
-from gateway.domain.sliding import SlidingCount
+from gateway.domain.sliding_count import SlidingCount
 
 WINDOW_S = 10
 LEAST_OUTCOMES = 20  # with fewer, a failure rate of one half means little

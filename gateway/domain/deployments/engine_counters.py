@@ -152,6 +152,7 @@ def apportioned(amount: int, weights: Sequence[int]) -> list[int]:
 def _shared(
     residual: Tokens, unknown: Sequence[UnknownAttempt]
 ) -> list[tuple[UnknownAttempt, Tokens]]:
+    """Divide unexplained tokens between unknown attempts, in proportion to their holds."""
     holds = [attempt.held_nusd for attempt in unknown]
     prompts = apportioned(residual.prompt, holds)
     writers = [place for place, attempt in enumerate(unknown) if attempt.writes_output]
@@ -175,6 +176,7 @@ def _charged(attempt: UnknownAttempt, tokens: Tokens) -> Resolved:
 
 
 def _capped(one: Resolved) -> Resolved:
+    """Return a resolved attempt that costs at most its hold."""
     return Resolved(
         attempt=one.attempt, tokens=one.tokens, cost_nusd=min(one.cost_nusd, one.attempt.held_nusd)
     )

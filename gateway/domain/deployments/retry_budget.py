@@ -6,7 +6,7 @@ Without it every request to a failing deployment is sent three times, just when 
 
 from __future__ import annotations
 
-from gateway.domain.sliding import SlidingCount
+from gateway.domain.sliding_count import SlidingCount
 
 SHARE = 0.1  # of the requests
 FLOOR_PER_S = 3  # so that little traffic may retry at all

@@ -91,7 +91,7 @@ class ChainWalk:
         """Return the last row so far."""
         return ChainHead(self._seq, self._hash) if self.rows else None
 
-    def take(self, row: AuditRow) -> Iterator[ChainFinding]:
+    def check_row(self, row: AuditRow) -> Iterator[ChainFinding]:
         """Yield the problems of the next row."""
         expected = self._seq + 1
         seq = expected if row.seq is None else row.seq
@@ -107,7 +107,7 @@ class ChainWalk:
         # once.
         self._seq, self._hash = seq, row.hash or ""
 
-    def end(self) -> Iterator[ChainFinding]:
+    def missing_at_end(self) -> Iterator[ChainFinding]:
         """Yield the missing rows after the last one."""
         for head in self._heads:
             if head.seq > self._seq:
@@ -123,8 +123,8 @@ def chain_findings(
     """Yield all problems of a log; none if it is unchanged."""
     walk = ChainWalk(heads)
     for row in rows:
-        yield from walk.take(row)
-    yield from walk.end()
+        yield from walk.check_row(row)
+    yield from walk.missing_at_end()
 
 
 def read_head(text: str) -> ChainHead:

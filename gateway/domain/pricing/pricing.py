@@ -203,6 +203,7 @@ class Price:
         return {tier: self._of_tier(tier) for tier in (None, *self.service_tiers)}
 
     def _of_tier(self, tier: str | None) -> Price:
+        """Return the price with the rates of one service tier only."""
         own = tuple(
             replace(rate, service_tier=None) for rate in self.rates if rate.service_tier == tier
         )

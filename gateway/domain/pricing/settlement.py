@@ -150,6 +150,8 @@ _NOTHING = Settlement(
 
 
 class _Bill(Struct, frozen=True, gc=False):
+    """The price, tier and hold by which one attempt is settled."""
+
     price: Price
     service_tier: str | None
     held_nusd: int
@@ -162,6 +164,9 @@ class _Bill(Struct, frozen=True, gc=False):
         reported: TokenUsage | None = None,
         is_suspect: bool = False,
     ) -> Settlement:
+        """Return the settlement of this usage at the price, or of the hold if the price cannot
+        cover it.
+        """
         try:
             receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
         except ValueError:  # a kind or a service tier that the price does not cover
@@ -183,6 +188,7 @@ class _Bill(Struct, frozen=True, gc=False):
     def hold(
         self, usage: TokenUsage, *, reported: TokenUsage | None, is_suspect: bool
     ) -> Settlement:
+        """Return the settlement at the hold: the true cost is unknown."""
         return Settlement(
             usage=usage,
             source=UsageSource.UNKNOWN,

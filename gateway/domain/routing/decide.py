@@ -453,6 +453,7 @@ def _unmet_requirements(
 
 
 def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the obstacle of an ejected deployment, none for others."""
     if name not in ejected:
         return ()
     return (
@@ -465,4 +466,5 @@ def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str],
 
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:
+    """Return the obstacle of a deployment without a price, none for others."""
     return () if name in prices else (("price", "has no price"),)

@@ -90,7 +90,7 @@ class Answer:
         """Return the pieces that `take` would join."""
         return self._pieces
 
-    def keep(self, joined: bytes) -> None:
+    def replace_pieces(self, joined: bytes) -> None:
         """Replace the pieces by the joined content."""
         self._pieces = [joined]
 

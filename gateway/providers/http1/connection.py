@@ -315,7 +315,9 @@ class UpstreamExchange:
             raise self._too_large(limit_bytes)
         if answer.buffered_bytes >= LARGE_BYTES:
             # Allocating 126 MB takes 200 ms. Cancelling the wait loses nothing.
-            answer.keep(await self._loop.run_in_executor(_JOINING, _joined, answer.pieces))
+            answer.replace_pieces(
+                await self._loop.run_in_executor(_JOINING, _joined, answer.pieces)
+            )
         return self._take_arrived()
 
     def _too_large(self, limit_bytes: int) -> Exception:

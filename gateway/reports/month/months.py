@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import (
     ATTEMPTS,
     SPENT,

@@ -17,9 +17,9 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import Dimension
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import read_freshness
@@ -136,7 +136,7 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
 
     Raises `BadUsage` for filters that a budget cannot have. Demo data have no budgets.
     """
-    chosen = _chosen(snapshot, question)
+    chosen = _selected_budgets(snapshot, question)
     chosen.sort(key=lambda one: (-(one.used_share or 0), one.budget))
     return Report(
         name=REPORT.name,
@@ -162,7 +162,7 @@ def running_budgets(
     for row in snapshot.rows(_running(now, only)):
         # If the policy changed a period or its time zone, the period that had begun is no longer
         # charged.
-        if row["starts_at"] == _span(row, now).starts_at:
+        if row["starts_at"] == _period_of_row(row, now).starts_at:
             found[row["account"]] = standing_of(row, now)
     for row in snapshot.rows(_declared(only)):
         if row["account"] not in found:
@@ -221,7 +221,7 @@ def with_forecasts(
 
 def standing_of(row: Row, now: datetime) -> BudgetStanding:
     """Return the state of a view's row, without a forecast."""
-    is_running = bool(row["is_current"]) and row["starts_at"] == _span(row, now).starts_at
+    is_running = bool(row["is_current"]) and row["starts_at"] == _period_of_row(row, now).starts_at
     room = None if row["limit_usd"] is None else row["limit_usd"] + row["granted_usd"]
     used_share = SHARES.divide(row["spent_usd"], room) if room else None
     return BudgetStanding(
@@ -252,7 +252,7 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
 
 def _unused(row: Row, now: datetime) -> BudgetStanding:
     """Return the running period of a declared budget without spending or grants."""
-    span, none = _span(row, now), Decimal(0)
+    span, none = _period_of_row(row, now), Decimal(0)
     fresh = {
         "starts_at": span.starts_at,
         "ends_at": span.ends_at,
@@ -265,7 +265,8 @@ def _unused(row: Row, now: datetime) -> BudgetStanding:
     return standing_of({**row, **fresh}, now)
 
 
-def _span(row: Row, now: datetime) -> PeriodSpan:
+def _period_of_row(row: Row, now: datetime) -> PeriodSpan:
+    """Return the period that contains `now`, by the row's length and time zone."""
     return period_at(BudgetPeriod(row["period"]), row["time_zone"], now)
 
 
@@ -275,7 +276,7 @@ _Owner = tuple[str | None, ...]  # the scope, and the owner's name in events
 def _with_forecast(
     one: BudgetStanding, now: datetime, recent: Mapping[tuple[datetime, _Owner], Decimal]
 ) -> BudgetStanding:
-    since = _since(one, now)
+    since = _rate_begin(one, now)
     if since is None:
         return one
     recent_usd = (
@@ -291,11 +292,13 @@ def _with_forecast(
     return replace(one, forecast_usd=usd_from_nusd(nusd), rate_since=since, recent_usd=recent_usd)
 
 
-def _since(one: BudgetStanding, now: datetime) -> datetime | None:
+def _rate_begin(one: BudgetStanding, now: datetime) -> datetime | None:
+    """Return the moment since which a running budget's spending rate is measured."""
     return rate_since(one.span, now) if one.is_running else None
 
 
 def _owner(one: BudgetStanding) -> _Owner:
+    """Return the key that joins a budget with its owner's spending."""
     return (
         (one.scope, one.team, one.owner)
         if one.scope == BudgetScope.PROJECT
@@ -312,13 +315,13 @@ def _recent(
     asked = {
         (one.scope, since)
         for one in standings
-        if (since := _since(one, now)) not in (None, one.starts_at)
+        if (since := _rate_begin(one, now)) not in (None, one.starts_at)
     }
     found = {}
     for scope, since in asked:
         assert scope is not None, "a budget that runs has a rule"
         by = OWNERS[scope]
-        chosen = facts(source_for(Dataset.REAL, by), _since_then(since), by=by)
+        chosen = facts(source_for(Dataset.REAL, by), _occurred_since(since), by=by)
         groups = [chosen.c[dimension.label] for dimension in by]
         for row in snapshot.rows(select(*groups, SPENT.label("spent_usd")).group_by(*groups)):
             owner = (row[dimension.label] for dimension in by)
@@ -326,11 +329,13 @@ def _recent(
     return found
 
 
-def _since_then(moment: datetime) -> Conditions:
+def _occurred_since(moment: datetime) -> Conditions:
+    """Return the WHERE condition for events since a moment."""
     return lambda row: [row.occurred_at >= moment]
 
 
-def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
+def _selected_budgets(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
+    """Return the budgets of the question's month that match its filters."""
     foreign = [dimension for dimension, _ in question.where if dimension not in _OWN]
     if foreign:
         raise BadUsage(
@@ -352,15 +357,16 @@ def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
     ]
 
 
-def _owned(scope: BudgetScope) -> Callable[[BudgetStanding], str | None]:
+def _owner_in_scope(scope: BudgetScope) -> Callable[[BudgetStanding], str | None]:
+    """Return a function that gives a budget's owner, None for budgets of another scope."""
     return lambda one: one.owner if one.scope == scope else None
 
 
 _OWN: Mapping[Dimension, Callable[[BudgetStanding], str | None]] = {
     Dimension.TEAM: lambda one: one.team,
-    Dimension.PROJECT: _owned(BudgetScope.PROJECT),
-    Dimension.KEY: _owned(BudgetScope.KEY),
-    Dimension.COST_CENTRE: _owned(BudgetScope.COST_CENTRE),
+    Dimension.PROJECT: _owner_in_scope(BudgetScope.PROJECT),
+    Dimension.KEY: _owner_in_scope(BudgetScope.KEY),
+    Dimension.COST_CENTRE: _owner_in_scope(BudgetScope.COST_CENTRE),
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.kind import summary
 from gateway.reports.report import ColumnKind
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, tokens
+from gateway.reports.report_kind import summary
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, token_sum
 from gateway.reports.sources.facts import fact
 
 _MTOK = 1_000_000
@@ -28,8 +28,8 @@ REPORT = summary(
     by=(Dimension.DESTINATION, Dimension.PROVIDER, Dimension.REGION, Dimension.DEPLOYMENT),
     measures=(
         ATTEMPTS,
-        tokens("input_tokens"),
-        tokens("output_tokens"),
+        token_sum("input_tokens"),
+        token_sum("output_tokens"),
         *SPENT,
         COST_PER_MTOK,
     ),

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Label, Select, Text, cast, func, select
 
 from gateway.reports.dimensions import Columns, each_tag, tag_label
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import EVENTS, facts
@@ -18,38 +18,40 @@ from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.notes import notes_on, read_freshness
 
 
-def _text(name: str) -> Column:
+def _text_column(name: str) -> Column:
+    """Return a report column of text."""
     return Column(name=name, unit="", kind=ColumnKind.TEXT)
 
 
-def _count(name: str) -> Column:
+def _token_column(name: str) -> Column:
+    """Return a report column of token counts."""
     return Column(name=name, unit="tokens", kind=ColumnKind.COUNT)
 
 
 COLUMNS = (
     Column(name="occurred_at", unit="UTC", kind=ColumnKind.TIME),
-    _text("request_id"),
+    _text_column("request_id"),
     Column(name="attempt", unit="", kind=ColumnKind.COUNT),
-    _text("team"),
-    _text("project"),
-    _text("cost_centre"),
-    _text("key_id"),
-    _text("end_user"),
-    _text("tags"),
-    _text("route"),
-    _text("deployment"),
-    _text("provider"),
-    _text("model"),
-    _text("region"),
-    _text("data_class"),
-    _text("outcome"),
+    _text_column("team"),
+    _text_column("project"),
+    _text_column("cost_centre"),
+    _text_column("key_id"),
+    _text_column("end_user"),
+    _text_column("tags"),
+    _text_column("route"),
+    _text_column("deployment"),
+    _text_column("provider"),
+    _text_column("model"),
+    _text_column("region"),
+    _text_column("data_class"),
+    _text_column("outcome"),
     Column(name="http_status", unit="", kind=ColumnKind.COUNT),
     Column(name="streamed", unit="", kind=ColumnKind.FLAG),
-    _count("input_tokens"),
-    _count("cached_input_tokens"),
-    _count("output_tokens"),
-    _count("reasoning_tokens"),
-    _text("usage_source"),
+    _token_column("input_tokens"),
+    _token_column("cached_input_tokens"),
+    _token_column("output_tokens"),
+    _token_column("reasoning_tokens"),
+    _text_column("usage_source"),
     Column(name="cost_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="held_usd", unit="USD, at most, for unknown", kind=ColumnKind.MONEY),
     Column(name="posted_period", unit="UTC", kind=ColumnKind.DAY),
@@ -99,6 +101,7 @@ def event_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cel
 
 
 def _page(question: Question) -> Select[Any]:
+    """Return the SELECT of one page of events, newest first."""
     row = EVENTS[question.dataset].c
     wanted = (
         _AS_TEXT[column.name](row) if column.name in _AS_TEXT else row[column.name]
@@ -114,6 +117,7 @@ def _page(question: Question) -> Select[Any]:
 
 
 def _listed(question: Question, attempts: int, rows: int) -> str:
+    """Return the note that tells which of the events this page lists."""
     if question.limit is None and not question.offset:
         return f"All {attempts:,} events, newest first."
     if question.limit is None:

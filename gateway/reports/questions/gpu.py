@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Select, case, desc, func, select
 
 from gateway.errors import BadUsage
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
 from gateway.reports.sources.notes import read_freshness

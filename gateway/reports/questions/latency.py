@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Numeric, and_, cast, func
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.kind import summary
 from gateway.reports.report import ColumnKind
+from gateway.reports.report_kind import summary
 from gateway.reports.sources.aggregate import ATTEMPTS, Measure
 from gateway.reports.sources.facts import fact
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import func, not_
 
-from gateway.reports.kind import summary
 from gateway.reports.report import ColumnKind
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count, money, tokens
+from gateway.reports.report_kind import summary
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, money, token_sum
 from gateway.reports.sources.facts import fact
 
 
 def _distinct(name: str, of: str) -> Measure:
+    """Return the measure that counts different values of a column."""
     return Measure(
         name=name,
         unit=name,
@@ -28,16 +29,16 @@ REPORT = summary(
     measures=(
         ATTEMPTS,
         _distinct("requests", of="request_id"),
-        count("failed_attempts"),
-        count("unknown_attempts"),
-        count("derived_attempts"),
+        count_sum("failed_attempts"),
+        count_sum("unknown_attempts"),
+        count_sum("derived_attempts"),
         *SPENT,
         money("self_hosted_cost_usd", fact("is_self_hosted")),
         money("external_cost_usd", not_(fact("is_self_hosted"))),
-        tokens("input_tokens"),
-        tokens("cached_input_tokens"),
-        tokens("output_tokens"),
-        tokens("reasoning_tokens"),
+        token_sum("input_tokens"),
+        token_sum("cached_input_tokens"),
+        token_sum("output_tokens"),
+        token_sum("reasoning_tokens"),
         _distinct("teams", of="team"),
     ),
 )

@@ -193,6 +193,7 @@ def recent_traffic(snapshot: ReadSnapshot, since: datetime) -> Mapping[tuple[str
 
 
 def _known(alike: dict[str, Alike], text: str) -> Alike:
+    """Return the decoded shared fields of a row; equal texts share one object."""
     found = alike.get(text)
     if found is None:
         found = alike[text] = _alike(text)
@@ -200,6 +201,7 @@ def _known(alike: dict[str, Alike], text: str) -> Alike:
 
 
 def _alike(text: str) -> Alike:
+    """Decode the fields that many past requests share from a row's JSON text."""
     row: list[Any] = msgspec.json.decode(text)
     return Alike(
         team=row[0],

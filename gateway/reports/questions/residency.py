@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.domain.residency.sent import SentAttempts
+from gateway.domain.residency.sent_attempts import SentAttempts
 from gateway.reports.sources.connection import ReadSnapshot
 
 # Real events by the day they were received. Adjustments change only money and move no data.

@@ -9,9 +9,9 @@ from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, literal, s
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 
 from gateway.reports.dimensions import Columns, Dimension, in_utc_month
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import ATTEMPTS, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import EVENTS, facts

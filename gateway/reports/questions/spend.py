@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.kind import summary
 from gateway.reports.report import ColumnKind
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count, tokens
+from gateway.reports.report_kind import summary
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, token_sum
 from gateway.reports.sources.facts import fact
 
 
@@ -25,13 +25,13 @@ def _share(name: str, part: str) -> Measure:
 # Input includes cached tokens, output includes reasoning tokens.
 MEASURES = (
     ATTEMPTS,
-    tokens("input_tokens"),
-    tokens("cached_input_tokens"),
-    tokens("output_tokens"),
-    tokens("reasoning_tokens"),
+    token_sum("input_tokens"),
+    token_sum("cached_input_tokens"),
+    token_sum("output_tokens"),
+    token_sum("reasoning_tokens"),
     *SPENT,
-    count("unknown_attempts"),
-    count("derived_attempts"),
+    count_sum("unknown_attempts"),
+    count_sum("derived_attempts"),
     _share("unknown_share", "unknown_attempts"),
     _share("derived_share", "derived_attempts"),
 )

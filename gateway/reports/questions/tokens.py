@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.kind import summary
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, count, tokens
+from gateway.reports.report_kind import summary
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, count_sum, token_sum
 
 REPORT = summary(
     name="tokens",
@@ -15,12 +15,12 @@ REPORT = summary(
     # that a provider does not report stays in its whole.
     measures=(
         ATTEMPTS,
-        tokens("uncached_input_tokens"),
-        tokens("cached_input_tokens"),
-        tokens("cache_write_tokens"),
-        tokens("plain_output_tokens"),
-        tokens("reasoning_tokens"),
-        count("unreported_attempts"),
+        token_sum("uncached_input_tokens"),
+        token_sum("cached_input_tokens"),
+        token_sum("cache_write_tokens"),
+        token_sum("plain_output_tokens"),
+        token_sum("reasoning_tokens"),
+        count_sum("unreported_attempts"),
         *SPENT,
     ),
 )

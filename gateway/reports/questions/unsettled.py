@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Double, Select, Text, cast, extract, func,
 
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.reports.dimensions import Columns
-from gateway.reports.kind import ReportKind
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report, listed_note
+from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import ATTEMPTS, HELD, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import EVENTS, facts
@@ -19,22 +19,23 @@ from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.notes import notes_on, read_freshness
 
 
-def _text(name: str) -> Column:
+def _text_column(name: str) -> Column:
+    """Return a report column of text."""
     return Column(name=name, unit="", kind=ColumnKind.TEXT)
 
 
 COLUMNS = (
     Column(name="occurred_at", unit="UTC", kind=ColumnKind.TIME),
-    _text("request_id"),
+    _text_column("request_id"),
     Column(name="attempt", unit="", kind=ColumnKind.COUNT),
     Column(name="age_s", unit="s", kind=ColumnKind.SECONDS),
-    _text("team"),
-    _text("route"),
-    _text("deployment"),
-    _text("provider"),
-    _text("outcome"),
+    _text_column("team"),
+    _text_column("route"),
+    _text_column("deployment"),
+    _text_column("provider"),
+    _text_column("outcome"),
     Column(name="held_usd", unit="USD, at most", kind=ColumnKind.MONEY),
-    _text("why"),
+    _text_column("why"),
 )
 WHY = {
     Outcome.OK: "it ended well, but its usage is missing",

@@ -97,7 +97,7 @@ def usage_me(
     month = today.date().replace(day=1)
     chosen = _spending(dataset, team=team, key_id=key_id, month=month, today=today)
     spent = {
-        name: _spent(snapshot.row(select(*_FIGURES).select_from(facts_of)))
+        name: _spend_of_row(snapshot.row(select(*_FIGURES).select_from(facts_of)))
         for name, facts_of in chosen.items()
     }
     total = snapshot.row(select(*SURENESS).select_from(chosen["team_month"]))
@@ -146,7 +146,8 @@ _FIGURES = (
 )
 
 
-def _spent(row: Row) -> OwnSpend:
+def _spend_of_row(row: Row) -> OwnSpend:
+    """Return the spend that a row of sums states."""
     return OwnSpend(
         attempts=int(row["attempts"]),
         input_tokens=row["input_tokens"] if row["attempts"] else 0,

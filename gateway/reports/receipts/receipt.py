@@ -14,7 +14,7 @@ from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import EXACT, plain_usd
 from gateway.domain.pricing.pricing import Line
-from gateway.reports.plain import plain_decimal
+from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact, known_sum
 from gateway.reports.report import Dataset
 from gateway.reports.sources.booked_event import BookedEvent, from_row, to_be_booked

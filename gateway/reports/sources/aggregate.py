@@ -49,7 +49,7 @@ class Measure:
 
     @property
     def report_column(self) -> Column:
-        """Return the column without its expression."""
+        """Return the report column of this measure, without its SQL expression."""
         return Column(name=self.name, unit=self.unit, kind=self.kind)
 
 
@@ -58,13 +58,13 @@ def total_or_zero(name: str) -> ColumnElement[Any]:
     return func.coalesce(func.sum(fact(name)), 0)
 
 
-def tokens(name: str) -> Measure:
-    """Return a sum of reported tokens; NULL if no event reported any."""
+def token_sum(name: str) -> Measure:
+    """Return the measure that sums a column of reported tokens; NULL if no event reported any."""
     return Measure(name=name, unit="tokens", kind=ColumnKind.COUNT, value=func.sum(fact(name)))
 
 
-def count(name: str, unit: str = "attempts") -> Measure:
-    """Return the sum of a column of counts."""
+def count_sum(name: str, unit: str = "attempts") -> Measure:
+    """Return the measure that sums a column of counts."""
     return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, value=total_or_zero(name))
 
 
@@ -92,7 +92,7 @@ def _total_usd() -> ColumnElement[Any]:
     )
 
 
-ATTEMPTS = count("attempts")
+ATTEMPTS = count_sum("attempts")
 COST = money("cost_usd")
 ADJUSTMENTS = Measure(
     name="adjustments_usd",

@@ -155,6 +155,7 @@ _ONE, _ZERO = literal_column("1", Integer), literal_column("0", Integer)
 
 
 def _unknown(_: Columns) -> ColumnElement[Any]:
+    """Return SQL's NULL, for a figure that a source lacks."""
     return null()
 
 
@@ -171,7 +172,8 @@ def _count_if(is_counted: Callable[[Columns], ColumnElement[bool]]) -> _Expressi
     return lambda row: case((is_counted(row), _ONE), else_=_ZERO)
 
 
-def _member(name: str) -> _Expression:
+def _column_of(name: str) -> _Expression:
+    """Return the expression that reads one column of a row."""
     return lambda row: row[name]
 
 
@@ -200,11 +202,11 @@ _FIGURES = {
     ),
     "failed_attempts": _Figure(_COUNT, _count_if(lambda row: row.outcome != "ok")),
     "unreported_attempts": _Figure(_COUNT, _count_if(lambda row: row.input_tokens.is_(None))),
-    "input_tokens": _Figure(_AMOUNT, _member("input_tokens")),
-    "cached_input_tokens": _Figure(_AMOUNT, _member("cached_input_tokens")),
-    "cache_write_tokens": _Figure(_AMOUNT, _member("cache_write_tokens")),
-    "output_tokens": _Figure(_AMOUNT, _member("output_tokens")),
-    "reasoning_tokens": _Figure(_AMOUNT, _member("reasoning_tokens")),
+    "input_tokens": _Figure(_AMOUNT, _column_of("input_tokens")),
+    "cached_input_tokens": _Figure(_AMOUNT, _column_of("cached_input_tokens")),
+    "cache_write_tokens": _Figure(_AMOUNT, _column_of("cache_write_tokens")),
+    "output_tokens": _Figure(_AMOUNT, _column_of("output_tokens")),
+    "reasoning_tokens": _Figure(_AMOUNT, _column_of("reasoning_tokens")),
     "uncached_input_tokens": _Figure(
         _AMOUNT,
         lambda row: (
@@ -217,24 +219,24 @@ _FIGURES = {
         _AMOUNT, lambda row: _wide(row.output_tokens) - func.coalesce(row.reasoning_tokens, _ZERO)
     ),
     "total_tokens": _Figure(_AMOUNT, lambda row: _wide(row.input_tokens) + row.output_tokens),
-    "cost_usd": _Figure(_AMOUNT, _member("cost_usd")),
+    "cost_usd": _Figure(_AMOUNT, _column_of("cost_usd")),
     "held_usd": _Figure(_AMOUNT, lambda row: case((row.is_unsettled, row.held_usd))),
 }
 _OF_ADJUSTMENTS = {
     "adjustments": _Figure(_COUNT, lambda _: _ZERO, lambda _: _ONE),
     "expected_attempts": _Figure(_COUNT, lambda _: _ZERO, _count_if(lambda row: row.is_expected)),
-    "adjustments_usd": _Figure(_AMOUNT, _unknown, _member("amount_usd")),
+    "adjustments_usd": _Figure(_AMOUNT, _unknown, _column_of("amount_usd")),
 }
 # Only events have these. Postgres skips unused columns, so they cost nothing.
 _OF_EVENTS = {
-    "request_id": _Figure(Uuid(), _member("request_id")),
-    "ttft_s": _Figure(_SECONDS, _member("ttft_s")),
-    "tpot_s": _Figure(_SECONDS, _member("tpot_s")),
-    "duration_s": _Figure(_SECONDS, _member("duration_s")),
-    "max_gap_s": _Figure(_SECONDS, _member("max_gap_s")),
-    "queue_s": _Figure(_SECONDS, _member("queue_s")),
-    "overhead_s": _Figure(_SECONDS, _member("overhead_s")),
-    "degraded": _Figure(Text(), _member("degraded")),
+    "request_id": _Figure(Uuid(), _column_of("request_id")),
+    "ttft_s": _Figure(_SECONDS, _column_of("ttft_s")),
+    "tpot_s": _Figure(_SECONDS, _column_of("tpot_s")),
+    "duration_s": _Figure(_SECONDS, _column_of("duration_s")),
+    "max_gap_s": _Figure(_SECONDS, _column_of("max_gap_s")),
+    "queue_s": _Figure(_SECONDS, _column_of("queue_s")),
+    "overhead_s": _Figure(_SECONDS, _column_of("overhead_s")),
+    "degraded": _Figure(Text(), _column_of("degraded")),
     "is_error": _Figure(
         Boolean(), lambda row: row.outcome.not_in(("ok", "client_gone", "gateway_stopped"))
     ),
@@ -274,14 +276,18 @@ def facts(
     Only real events have adjustments. Split by tag, the rows add up to the whole, unless `adds_up`
     is False.
     """
-    parts = [_part(source.rows, _of_source(source), by, adds_up=adds_up, conditions=conditions)]
+    parts = [
+        _grouped_part(source.rows, _figures_of(source), by, adds_up=adds_up, conditions=conditions)
+    ]
     if has_adjustments and source.dataset is Dataset.REAL:
         figures = _of_adjustments()
-        parts.append(_part(_ADJUSTMENTS, figures, by, adds_up=adds_up, conditions=conditions))
+        parts.append(
+            _grouped_part(_ADJUSTMENTS, figures, by, adds_up=adds_up, conditions=conditions)
+        )
     return union_all(*parts).subquery("fact")
 
 
-def _part(
+def _grouped_part(
     rows: FromClause,
     figures: Mapping[str, ColumnElement[Any]],
     by: tuple[Dimension, ...],
@@ -289,6 +295,7 @@ def _part(
     adds_up: bool,
     conditions: Conditions,
 ) -> Select[Any]:
+    """Return the SELECT of one source's figures, grouped by the dimensions."""
     groups: list[Label[Any]] = [
         dimension.of(rows.c).label(dimension.label)
         for dimension in by
@@ -311,7 +318,8 @@ def _part(
 
 # Kept: they are the same for every question, and to compose them takes longer than to run many.
 @cache
-def _of_source(source: Source) -> Mapping[str, ColumnElement[Any]]:
+def _figures_of(source: Source) -> Mapping[str, ColumnElement[Any]]:
+    """Return the SQL expression of every figure for a source; NULL for those it lacks."""
     row = source.rows.c
     if source.is_events:
         return {name: cast(figure.of_event(row), figure.kind) for name, figure in _ALL.items()}

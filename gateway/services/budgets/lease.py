@@ -187,7 +187,7 @@ class BudgetLease:
         is_empty = not (self.free_nusd or self.held_nusd or self.waiting or self.overdraft_nusd)
         return is_empty and now_s - self.used_s > 60 * IDLE_S
 
-    def ask(self, *, now: datetime, now_s: float, turn: int) -> SliceAsk | None:
+    def next_ask(self, *, now: datetime, now_s: float, turn: int) -> SliceAsk | None:
         """Return the next ask to Postgres, or None if there is nothing to ask.
 
         The amount to return leaves the lease together with the ask.
@@ -239,7 +239,7 @@ class BudgetLease:
         """Restore the lease after an ask that Postgres did not carry out."""
         self.free_nusd += ask.returned_nusd
 
-    def take(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:
+    def apply_answer(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:
         """Apply Postgres's answer to the lease."""
         self.free_nusd += granted.granted_nusd
         self.until_s, self.answered_s = until_s, now_s

@@ -26,7 +26,7 @@ from gateway.domain.budgets.budgets import (
 )
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
-from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.database_exchange import DatabaseExchange, wait_for
 from gateway.services.ports import BudgetLeaseStore, Clock
 
 log = structlog.get_logger()
@@ -295,7 +295,7 @@ class BudgetLeases:
             if self._current.get(budget_lease.account.account_id) is budget_lease:
                 del self._current[budget_lease.account.account_id]
         found = [
-            budget_lease.ask(now=now, now_s=now_s, turn=self._turn)
+            budget_lease.next_ask(now=now, now_s=now_s, turn=self._turn)
             for budget_lease in self._leases.values()
         ]
         return [ask for ask in found if ask is not None]
@@ -327,7 +327,7 @@ class BudgetLeases:
         now_s = self._clock.monotonic()
         for slice_ in granted:
             budget_lease = self._leases[slice_.account_id, slice_.starts_s]
-            budget_lease.take(slice_, until_s=until_s, now_s=now_s)
+            budget_lease.apply_answer(slice_, until_s=until_s, now_s=now_s)
             budget_lease.note_written(self.written_until_s())
             self._refused.discard(budget_lease.key)
         for ask in asks:

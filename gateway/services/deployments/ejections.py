@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.errors import DatabaseUnavailable
 from gateway.services.ports import Clock
 

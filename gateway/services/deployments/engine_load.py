@@ -202,7 +202,7 @@ class EngineLoads:
     async def run(self) -> None:
         """Look at the engines until cancelled."""
         while True:
-            self.turn()
+            self.start_due_samples()
             await asyncio.sleep(TURN_S)
 
     async def close(self) -> None:
@@ -211,8 +211,8 @@ class EngineLoads:
             look.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def turn(self) -> None:
-        """Start a look at every engine that is due."""
+    def start_due_samples(self) -> None:
+        """Start a sample of every engine that is due."""
         policy = self._policy()
         if policy is None:
             return
@@ -226,15 +226,16 @@ class EngineLoads:
                 engine = self._engines[name] = _Engine(deployment)
             if engine.is_due(now_s):
                 engine.is_asked, engine.asked_s = True, now_s
-                look = asyncio.create_task(self._look(engine, engine.sent))
+                look = asyncio.create_task(self._sample(engine, engine.sent))
                 self._looks.add(look)
                 look.add_done_callback(self._looks.discard)
 
-    async def settled(self) -> None:
-        """Wait for the looks under way."""
+    async def wait_for_samples(self) -> None:
+        """Wait for the samples under way."""
         await asyncio.gather(*self._looks)
 
-    async def _look(self, engine: _Engine, sent_then: int) -> None:
+    async def _sample(self, engine: _Engine, sent_then: int) -> None:
+        """Read one engine's load in a thread and record it."""
         try:
             figures = await asyncio.get_running_loop().run_in_executor(
                 self._threads, self._figures, engine

@@ -26,7 +26,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.routing.probe_permit import probe_permit
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.state import DeploymentState, Health
+from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from gateway.services.ports import Clock, Provider, Transport
 
 log = structlog.get_logger()
@@ -64,7 +64,7 @@ class EngineProbes:
 
     def __init__(
         self,
-        health: Health,
+        health: DeploymentHealth,
         *,
         transport: Transport,
         providers: Mapping[str, Provider],
@@ -105,14 +105,14 @@ class EngineProbes:
             return
         self._health.forget_but(version.policy)
         self._health.probes_engines = self._clock.monotonic() >= self._notes_away_until_s
-        for standing in self._health.standings():
+        for standing in self._health.states():
             deployment = version.policy.deployments[standing.deployment.name]
             if not deployment.is_self_hosted or deployment.base_url != standing.deployment.base_url:
                 continue
             now_s = self._clock.monotonic()
             if standing.breaker.opened_s is None:
                 if self._hangs(standing, now_s):
-                    self._health.open(deployment, HANGS, now_s=now_s)
+                    self._health.open_breaker(deployment, HANGS, now_s=now_s)
             elif (
                 self._health.probes_engines
                 and standing.breaker.is_due(now_s)

@@ -200,12 +200,14 @@ class Estimates:
         facts = request.body.facts
         if not decision.is_ordered and _fits(facts, decision.least_window):
             return decision.as_listed
-        view = self._view(decision, facts.operation)
+        view = self._fresh_view(decision, facts.operation)
 
         def degraded() -> tuple[Candidates, Conditions] | None:
             other = degrade() if degrade is not None else None
             return (
-                None if other is None or not other.eligible else self.look(other, facts.operation)
+                None
+                if other is None or not other.eligible
+                else self.current_conditions(other, facts.operation)
             )
 
         ranking = rank(
@@ -216,11 +218,11 @@ class Estimates:
             view.late.update(ranking.late)
         return ranking
 
-    def look(
+    def current_conditions(
         self, decision: Decision, operation: Operation = Operation.CHAT
     ) -> tuple[Candidates, Conditions]:
-        """Return the current estimates of a decision's eligible deployments."""
-        view = self._view(decision, operation)
+        """Return a decision's eligible deployments with their current estimates and load."""
+        view = self._fresh_view(decision, operation)
         return view.candidates, view.live
 
     def began(self, deployment: str) -> None:
@@ -258,10 +260,11 @@ class Estimates:
                 event.usage.output_tokens / choices, now_s
             )
 
-    def _view(self, decision: Decision, operation: Operation) -> _View:
+    def _fresh_view(self, decision: Decision, operation: Operation) -> _View:
+        """Return the prepared decision with current predictions."""
         view = self._views.get(id(decision))
         if view is None:
-            view = self._viewed(decision, operation)
+            view = self._new_view(decision, operation)
         now_s = self._clock.monotonic()
         if now_s >= view.fresh_until_s:
             self._refresh(view, now_s)
@@ -269,7 +272,8 @@ class Estimates:
             view.predictions[place] = self._engine(view, place, now_s)
         return view
 
-    def _viewed(self, decision: Decision, operation: Operation) -> _View:
+    def _new_view(self, decision: Decision, operation: Operation) -> _View:
+        """Prepare a decision for ranking, and keep it for similar requests."""
         candidates = candidates_of(decision, operation)
         late = self._late.setdefault((decision.route.name, decision.team.priority), set())
         engines = tuple(
@@ -284,6 +288,7 @@ class Estimates:
         return view
 
     def _refresh(self, view: _View, now_s: float) -> None:
+        """Predict latency and tokens at each deployment of the prepared decision again."""
         decision = view.candidates.decision
         pair = (decision.route.name, decision.team.name)
         view.predictions = [

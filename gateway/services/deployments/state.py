@@ -91,7 +91,7 @@ class Slot(Struct, eq=False):
             standing.breaker.give_up(self.started_s)
 
 
-class Health:
+class DeploymentHealth:
     """The state of all deployments in this worker.
 
     `max_in_flight` applies to a deployment that declares no bound.
@@ -164,7 +164,7 @@ class Health:
             self._on_begin(standing.deployment.name)
         if number == 1:
             standing.retries.note_request(now_s)
-            self._team(team).note_request(now_s)
+            self._retry_budget_of(team).note_request(now_s)
         if standing.breaker.opened_s is not None:
             standing.breaker.began(now_s)
 
@@ -172,7 +172,7 @@ class Health:
         """Pay for one retry from the budgets of its deployment and its team; return False if one is
         empty.
         """
-        of_team, name = self._team(team), standing.deployment.name
+        of_team, name = self._retry_budget_of(team), standing.deployment.name
         if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
             self._on_retry_refused(name)
             return False
@@ -184,7 +184,7 @@ class Health:
     def note_answer(self, slot: Slot, *, at_s: float) -> None:
         """Record a good answer that began at `at_s`."""
         assert slot.started_s is not None, "only an attempt is answered"
-        self._succeeded(slot.standing, slot.started_s, at_s)
+        self._note_success(slot.standing, slot.started_s, at_s)
 
     def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
         """Record a failed attempt. Our own errors do not count against the deployment."""
@@ -195,11 +195,11 @@ class Health:
             if not standing.is_forbidden_to_all(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
-            self._open(standing, error.code, now_s=now_s)
+            self._open_breaker(standing, error.code, now_s=now_s)
         if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
-            self._failed(standing, error, began_s, now_s)
+            self._note_failure(standing, error, began_s, now_s)
         elif isinstance(error, ANSWERED):
-            self._succeeded(standing, began_s, now_s)
+            self._note_success(standing, began_s, now_s)
 
     def note_probe(
         self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float
@@ -207,34 +207,37 @@ class Health:
         """Record a probe's end, with a token or with an error."""
         standing = self.of(deployment)
         if error is None:
-            self._succeeded(standing, began_s, now_s)
+            self._note_success(standing, began_s, now_s)
         else:
             if isinstance(
                 error, OPENS_AT_ONCE
             ):  # a probe's content is fixed, so a 403 is not about a prompt
-                self._open(standing, error.code, now_s=now_s)
-            self._failed(standing, error, began_s, now_s)
+                self._open_breaker(standing, error.code, now_s=now_s)
+            self._note_failure(standing, error, began_s, now_s)
 
-    def open(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
+    def open_breaker(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
         """Pass a deployment over from now on, until a probe succeeds."""
-        self._open(self.of(deployment), reason, now_s=now_s)
+        self._open_breaker(self.of(deployment), reason, now_s=now_s)
 
-    def _open(self, standing: DeploymentState, reason: str, *, now_s: float) -> None:
+    def _open_breaker(self, standing: DeploymentState, reason: str, *, now_s: float) -> None:
+        """Open a deployment's breaker, and report it if it was closed."""
         if standing.breaker.open(now_s):
             self._on_open(standing.deployment.name, reason)
 
-    def _succeeded(self, standing: DeploymentState, began_s: float, now_s: float) -> None:
+    def _note_success(self, standing: DeploymentState, began_s: float, now_s: float) -> None:
+        """Record a good attempt in the breaker, and report it if that closes it."""
         if standing.breaker.succeeded(began_s, now_s):
             self._on_close(standing.deployment.name)
 
-    def _failed(
+    def _note_failure(
         self, standing: DeploymentState, error: RequestError, began_s: float, now_s: float
     ) -> None:
+        """Record a failed attempt in the breaker, and report it if that opens it."""
         if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
             self._on_open(standing.deployment.name, error.code)
 
-    def standings(self) -> list[DeploymentState]:
-        """Return all states."""
+    def states(self) -> list[DeploymentState]:
+        """Return the state of every deployment."""
         return list(self._standings.values())
 
     def forget_but(self, policy: Policy) -> None:
@@ -246,7 +249,8 @@ class Health:
         for team in self._teams.keys() - policy.teams.keys():
             del self._teams[team]
 
-    def _team(self, name: str) -> RetryBudget:
+    def _retry_budget_of(self, name: str) -> RetryBudget:
+        """Return a team's retry budget; make it at the first request."""
         budget = self._teams.get(name)
         if budget is None:
             budget = self._teams[name] = RetryBudget()

@@ -58,7 +58,7 @@ class AlertStore(Protocol):
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
         """Return the next alert to deliver, or None. No other worker gets it before `until`."""
 
-    def note(self, delivery: Delivery) -> None:
+    def record_delivery(self, delivery: Delivery) -> None:
         """Record a delivery try; a repeated call changes nothing."""
 
     def waiting(self) -> int:
@@ -111,14 +111,15 @@ class BudgetAlerts:
             if not await asyncio.to_thread(self._is_leader):
                 self._on_waiting(0)
                 return False
-            await self._raise()
+            await self._raise_and_announce()
             await self._deliver()
         except OperatorError as problem:
             log.warning("budget_alerts_not_looked_at", problem=problem.message)
             return False
         return True
 
-    async def _raise(self) -> None:
+    async def _raise_and_announce(self) -> None:
+        """Raise alerts for thresholds that were crossed, and log each new one once."""
         await asyncio.to_thread(self._store.raise_crossed, now=self._clock.now())
         for alert in await asyncio.to_thread(self._store.unannounced):
             if alert.alert_id not in self._announced:
@@ -223,5 +224,5 @@ class BudgetAlerts:
         If Postgres is away the record waits: the alert was delivered all the same.
         """
         if self._unwritten is not None:
-            await asyncio.to_thread(self._store.note, self._unwritten)
+            await asyncio.to_thread(self._store.record_delivery, self._unwritten)
             self._unwritten = None

@@ -19,7 +19,7 @@ import structlog
 from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.usage_event import Key
 from gateway.errors import DatabaseUnavailable
-from gateway.services.exchange import FAILED, DatabaseExchange, wait_for
+from gateway.services.database_exchange import FAILED, DatabaseExchange, wait_for
 from gateway.services.ports import (
     Clock,
     EventLedger,
@@ -128,7 +128,7 @@ class EventWriter:
         await self._note_alive()
         for journal in tuple(self._adopted):
             await self._write_left(journal)
-        await self._write(self._own)
+        await self._write_journal(self._own)
 
     def _note_failure(self, problem: str) -> None:
         if problem != FAILED:
@@ -136,7 +136,8 @@ class EventWriter:
             log.warning("events_not_written", problem=problem, retry_s=retry_s)
         self._on_failure()
 
-    async def _write(self, journal: SettledEvents) -> None:
+    async def _write_journal(self, journal: SettledEvents) -> None:
+        """Write one journal's settled events to Postgres batch by batch, and release them."""
         started_s, end = self._clock.monotonic(), journal.end()
         while True:
             batch, written = await self._postgres.ask(self._ship_batch, journal, end)
@@ -179,7 +180,7 @@ class EventWriter:
         the next look.
         """
         try:
-            await self._write(journal)
+            await self._write_journal(journal)
             await self._postgres.ask(self._journals.drained, journal.journal_id)
             journal.finish()
         except OSError as problem:

@@ -36,8 +36,8 @@ RENEW_EVERY_S = 5.0
 SLOTS_LAST_S = 12.0  # seconds; Postgres forgets them after 15 s, and our clock started earlier
 
 
-class UnitsInHand:
-    """The members that windows and slots have in common.
+class HeldUnits:
+    """The units of one limit that this worker holds: the common part of windows and slots.
 
     Requests are admitted from `free` at once; waiting requests have asked for `waiting` units.
 
@@ -90,7 +90,7 @@ class UnitsInHand:
         self.corrections[tick] = self.corrections.get(tick, 0) + units
 
 
-class LimitWindow(UnitsInHand):
+class LimitWindow(HeldUnits):
     """One window of a limit, with one lot of units taken at one tick."""
 
     __slots__ = (
@@ -209,8 +209,10 @@ class LimitWindow(UnitsInHand):
 
     # ---- ask
 
-    def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
-        """Return the next ask.
+    def next_ask(
+        self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int
+    ) -> LimitAsk:
+        """Return the window's next ask.
 
         The units held stay usable until the answer, unless they are too few or too many.
         """
@@ -233,10 +235,10 @@ class LimitWindow(UnitsInHand):
             corrections=tuple(self.sent.items()),
         )
 
-    def answered(
+    def apply_answer(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Apply an answer."""
+        """Apply Postgres's answer to the window."""
         self.sent = None
         self._left = self.limit - answered.used
         self._slides = tuple((now_s + ms / 1000, units) for ms, units in answered.slides)
@@ -280,7 +282,7 @@ class LimitWindow(UnitsInHand):
             self.free = 0
 
 
-class LimitSlots(UnitsInHand):
+class LimitSlots(HeldUnits):
     """Slots for running requests: `held` counts those reserved in Postgres, `in_use` those in
     use.
     """
@@ -334,8 +336,10 @@ class LimitSlots(UnitsInHand):
         """Return a guess: the end of a running request cannot be known."""
         return now_s + 1.0
 
-    def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
-        """Return the next ask. Slots unused for up to a second are given back."""
+    def next_ask(
+        self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int
+    ) -> LimitAsk:
+        """Return the slots' next ask. Slots unused for up to a second are given back."""
         if now_s - self._peak_s >= PEAK_LASTS_S:
             self._last_peak, self._peak, self._peak_s = self._peak, self.in_use, now_s
         self.is_wanted = False
@@ -353,10 +357,10 @@ class LimitSlots(UnitsInHand):
             kept=self.held,
         )
 
-    def answered(
+    def apply_answer(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Apply an answer."""
+        """Apply Postgres's answer to the slots."""
         # After an outage more slots may be in use than the limit allows. Each worker then gives up
         # its part of the excess as requests end. If workers reused every freed slot, the total
         # would stay above the limit as long as they are busy.
@@ -392,8 +396,8 @@ class LimitSlots(UnitsInHand):
 Pool: TypeAlias = LimitWindow | LimitSlots
 
 
-class Limited:
-    """The windows and slots of one limit in this worker."""
+class WorkerLimit:
+    """One limit as this worker applies it: its windows of requests and tokens, and its slots."""
 
     __slots__ = ("limits", "pools", "requests", "slots", "tokens", "used_s")
 

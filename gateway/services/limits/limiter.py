@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from gateway.domain.budgets.limits import LimitAnswer, LimitAsk, LimitedBy, Limits, LimitUnit
 from gateway.errors import RequestError
-from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.database_exchange import DatabaseExchange, wait_for
 from gateway.services.limits.limit_refusals import never_fits, refusal
 from gateway.services.limits.limit_units import (
     GIVE_BACK_AFTER_S,
-    Limited,
     LimitWindow,
     Pool,
+    WorkerLimit,
     grouped,
     tick_at,
 )
@@ -108,6 +108,8 @@ class LimitGrant:
 
 
 class _Waiter:
+    """A request that waits for units from Postgres."""
+
     __slots__ = ("claim", "future", "is_asked", "tokens")
 
     def __init__(self, claim: Claim, tokens: int, future: asyncio.Future[LimitGrant]) -> None:
@@ -128,7 +130,7 @@ class Limiter:
         for Postgres.
         """
         self._store, self._clock, self._worker, self._wait_s = store, clock, worker, wait_s
-        self._known: dict[str, Limited] = {}
+        self._known: dict[str, WorkerLimit] = {}
         self._listed: list[Pool] = []  # pools with held units or corrections to send
         self._waiters: dict[_Waiter, None] = {}
         self.admitted_alone = 0  # requests admitted without Postgres since the start
@@ -164,7 +166,7 @@ class Limiter:
             if pool.free - pool.waiting < units:
                 break
         else:
-            return self._take(claim, tokens, now_s)
+            return self._grant_held(claim, tokens, now_s)
         if self._is_late:
             await self._yield_until(lambda: not self._is_late)
         if self.is_alone:
@@ -186,10 +188,11 @@ class Limiter:
     def standing(self, limited: Sequence[LimitedBy]) -> tuple[LimitStatus, ...]:
         """Return the last known use of each limit, without other workers' use since then."""
         now_s = self._clock.monotonic()
-        return tuple(self._standing(limit_id, limits, now_s) for limit_id, limits in limited)
+        return tuple(self._status_of(limit_id, limits, now_s) for limit_id, limits in limited)
 
-    def _standing(self, limit_id: str, limits: Limits, now_s: float) -> LimitStatus:
-        known = self._known.get(limit_id) or Limited(limit_id, limits)
+    def _status_of(self, limit_id: str, limits: Limits, now_s: float) -> LimitStatus:
+        """Return one limit's last known use, for response headers."""
+        known = self._known.get(limit_id) or WorkerLimit(limit_id, limits)
         return LimitStatus(
             limit_id=limit_id,
             requests=_figures(known.requests, limits.requests_per_minute, now_s),
@@ -206,7 +209,7 @@ class Limiter:
             if known is None:
                 if len(self._known) >= MOST_KNOWN:
                     self._forget(now_s, unused_s=0)
-                known = self._known[limit_id] = Limited(limit_id, limits)
+                known = self._known[limit_id] = WorkerLimit(limit_id, limits)
             elif known.limits is not limits and known.limits != limits:
                 known.change(limits)
             known.used_s = now_s
@@ -220,14 +223,14 @@ class Limiter:
                 claim.append((known.slots, 1))
         return claim
 
-    def _take(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
-        """Take the claim from held units. The caller has checked that they suffice."""
+    def _grant_held(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
+        """Grant a request from held units. The caller has checked that they suffice."""
         taken = []
         for pool, units in claim:
             taken.append((pool, pool.take(units, now_s)))
             if not pool.is_wanted and pool.is_low:
                 pool.is_wanted = True
-                self._list(pool)
+                self._list_for_ask(pool)
                 self._ask_by(max(now_s, self._began_s + SPACING_S))
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens)
 
@@ -264,7 +267,7 @@ class Limiter:
         self._waiters[waiter] = None
         for pool, units in claim:
             pool.waiting += units
-            self._list(pool)
+            self._list_for_ask(pool)
         self._ask_by(max(self._clock.monotonic(), self._began_s + SPACING_S))
         future = waiter.future
         try:
@@ -360,7 +363,8 @@ class Limiter:
                 if waiter.is_asked and pool in needs:
                     needs[pool].append(units)
         return [
-            pool.ask(grouped(needs[pool]), now_s=now_s, workers=self._workers) for pool in pools
+            pool.next_ask(grouped(needs[pool]), now_s=now_s, workers=self._workers)
+            for pool in pools
         ]
 
     def _note_answer(self, answer: LimitAnswer, pools: Sequence[Pool], *, asked_s: float) -> None:
@@ -376,7 +380,7 @@ class Limiter:
             if own is None:
                 pool.take_back()
             else:
-                pool.answered(
+                pool.apply_answer(
                     own,
                     asked_s=asked_s,
                     now_s=now_s,
@@ -398,7 +402,7 @@ class Limiter:
             self._drop_waiter(waiter)
             short = next(((pool, units) for pool, units in waiter.claim if pool.free < units), None)
             if short is None:
-                waiter.future.set_result(self._take(waiter.claim, waiter.tokens, now_s))
+                waiter.future.set_result(self._grant_held(waiter.claim, waiter.tokens, now_s))
             else:
                 waiter.future.set_exception(_refusal(*short, now_s))
 
@@ -429,6 +433,7 @@ class Limiter:
         self._listed = listed
 
     def _ask_by(self, at_s: float) -> None:
+        """Wake the exchange so that it asks Postgres at this time at the latest."""
         if self._postgres.is_away:
             return  # asked at the next retry
         if at_s < self._due_s:
@@ -437,12 +442,13 @@ class Limiter:
 
     def _schedule_report(self, pool: Pool, now_s: float) -> None:
         """Mark a pool for a report to Postgres soon."""
-        self._list(pool)
+        self._list_for_ask(pool)
         if pool.due_s is None or pool.due_s > now_s + GIVE_BACK_AFTER_S:
             pool.due_s = now_s + GIVE_BACK_AFTER_S
         self._ask_by(pool.due_s)
 
-    def _list(self, pool: Pool) -> None:
+    def _list_for_ask(self, pool: Pool) -> None:
+        """List a window or slots for the next exchange with Postgres."""
         if not pool.is_listed:
             pool.is_listed = True
             self._listed.append(pool)

@@ -16,7 +16,7 @@ from gateway.services.limits.limiter import LimitGrant
 T = TypeVar("T")
 Admit = Callable[[Sequence[LimitedBy]], Awaitable[LimitGrant]]
 
-PATIENCE_S = 3.0  # seconds that a caller waits; `reports.open` ends the read itself after as long
+PATIENCE_S = 3.0  # seconds that a caller waits; `open_reports` ends the read itself after as long
 THREADS = 8  # one per connection of the reports' pool
 AT_ONCE_PER_TEAM = 2
 

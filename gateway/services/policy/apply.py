@@ -66,7 +66,9 @@ def apply_policy(
         budgets=policy.budgets,
     )
     deployments = policy.deployments.values()
-    prices.pin(deployments, author=author, reason=f"first used by policy version {version}")
+    prices.import_list_prices(
+        deployments, author=author, reason=f"first used by policy version {version}"
+    )
     found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
     prices.ensure(found, policy_version=version, at=now)
     return Applied(version=version, sha256=digest, is_new=is_new, policy=policy, prices=found)

@@ -150,9 +150,9 @@ def _verdict(
         rank=None if rank is None else rank + 1,
         reason="; ".join(
             (
-                _reason(candidate.obstacles) or _place(rank, decision),
+                _reason(candidate.obstacles) or _rank_text(rank, decision),
                 *missed,
-                *_in_shadow(candidate),
+                *_shadow_texts(candidate),
             )
         ),
         price=candidate.price,
@@ -173,11 +173,13 @@ def _reason(obstacles: Sequence[Sequence[str]]) -> str:
     return "; ".join(detail for _, detail in obstacles)
 
 
-def _in_shadow(candidate: Candidate) -> Iterator[str]:
+def _shadow_texts(candidate: Candidate) -> Iterator[str]:
+    """Return the reasons of rules in shadow mode, in words."""
     return (f"in shadow: {denial.why}" for denial in candidate.shadow)
 
 
-def _place(rank: int | None, decision: Decision) -> str:
+def _rank_text(rank: int | None, decision: Decision) -> str:
+    """Return an eligible candidate's place in the order, in words."""
     objective = decision.route.objective
     return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
 

@@ -12,14 +12,14 @@ from gateway.domain.policy.policy import Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.replay import Alike, Place, fate_of
 from gateway.services.policy.apply import unpriced
-from gateway.services.policy.changes import Change, changes
 from gateway.services.policy.plan_messages import sentence
+from gateway.services.policy.policy_diff import Change, changes
 from gateway.services.policy.replay import Replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hurt:
-    """A change that hurts a user. `is_note`: it may be fine on the machines of the gateways."""
+class HarmfulChange:
+    """A change that harms a user. `is_note`: it may be fine on the machines of the gateways."""
 
     kind: str  # team, route, eligible, secret or price
     name: str
@@ -28,8 +28,8 @@ class Hurt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """The state around the documents that a plan considers.
+class PlanContext:
+    """The state that a plan compares with: live keys, traffic, prices and the gateway's place.
 
     `live_keys` counts keys by team, `traffic` attempts of the last week by team and route.
     `unresolved` gives, by deployment, the problem with its secret on this machine. `prices` are the
@@ -48,7 +48,7 @@ class Plan:
     """The effects of an apply. `version` is the one in force, None before the first."""
 
     version: int | None
-    hurts: tuple[Hurt, ...]
+    hurts: tuple[HarmfulChange, ...]
     changes: tuple[Change, ...]
     replay: Replay | None
     sentence: str
@@ -58,13 +58,13 @@ def plan(
     before: PolicyVersion | None,
     after: PolicyVersion,
     *,
-    around: Surroundings,
+    around: PlanContext,
     replay: Replay | None,
     now: datetime,
 ) -> Plan:
     """Compare two documents."""
     differences = changes(None if before is None else before.policy, after.policy)
-    hurts = tuple(_hurts(None if before is None else before.policy, after, around))
+    hurts = tuple(_harmful_changes(None if before is None else before.policy, after, around))
     return Plan(
         version=None if before is None else before.version,
         hurts=hurts,
@@ -76,12 +76,15 @@ def plan(
     )
 
 
-def _hurts(before: Policy | None, after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
+def _harmful_changes(
+    before: Policy | None, after: PolicyVersion, around: PlanContext
+) -> Iterator[HarmfulChange]:
+    """Yield the changes between two policies that harm a user."""
     yield from _removed_teams(before, after.policy, around)
     yield from _removed_routes(before, after.policy, around)
     yield from _dead_ends(after, around)
     for name in unpriced(after.policy, around.prices):
-        yield Hurt(
+        yield HarmfulChange(
             kind="price",
             name=name,
             message=f"deployment {name} has no price: its requests are refused (unpriced_model)",
@@ -91,10 +94,12 @@ def _hurts(before: Policy | None, after: PolicyVersion, around: Surroundings) ->
             f"the secret of deployment {name} is not on this machine: {problem}. The "
             "gateways need it"
         )
-        yield Hurt(kind="secret", name=name, message=message, is_note=True)
+        yield HarmfulChange(kind="secret", name=name, message=message, is_note=True)
 
 
-def _removed_teams(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
+def _removed_teams(
+    before: Policy | None, after: Policy, around: PlanContext
+) -> Iterator[HarmfulChange]:
     known = around.live_keys if before is None else before.teams
     for name in known:
         keys = around.live_keys.get(name, 0)
@@ -103,10 +108,12 @@ def _removed_teams(before: Policy | None, after: Policy, around: Surroundings) -
                 f"team {name} is removed and has {_number(keys, 'live key')}: they are "
                 "turned away (401)"
             )
-            yield Hurt(kind="team", name=name, message=message)
+            yield HarmfulChange(kind="team", name=name, message=message)
 
 
-def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
+def _removed_routes(
+    before: Policy | None, after: Policy, around: PlanContext
+) -> Iterator[HarmfulChange]:
     """Yield removed routes, and routes that a team may no longer use, with their recent traffic."""
     if before is None:
         return
@@ -124,17 +131,17 @@ def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) 
                 f"route {name} is removed: {_number(sum(used.values()), 'request')} last "
                 f"week, from {by}"
             )
-            yield Hurt(kind="route", name=name, message=message)
+            yield HarmfulChange(kind="route", name=name, message=message)
             continue
         for team, attempts in sorted(used.items()):
             if team in after.teams and name not in after.teams[team].routes:
                 message = (
                     f"team {team} loses route {name}: {_number(attempts, 'request')} last week"
                 )
-                yield Hurt(kind="route", name=f"{team}/{name}", message=message)
+                yield HarmfulChange(kind="route", name=f"{team}/{name}", message=message)
 
 
-def _dead_ends(after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
+def _dead_ends(after: PolicyVersion, around: PlanContext) -> Iterator[HarmfulChange]:
     """Yield routes without any eligible deployment for a team's own class and tags."""
     for team in after.policy.teams.values():
         for name in team.routes:
@@ -144,10 +151,13 @@ def _dead_ends(after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
                     f"route {name} has no deployment for team {team.name} (class "
                     f"{team.data_class.label})"
                 )
-                yield Hurt(kind="eligible", name=f"{team.name}/{name}", message=f"{what}: {reason}")
+                yield HarmfulChange(
+                    kind="eligible", name=f"{team.name}/{name}", message=f"{what}: {reason}"
+                )
 
 
-def _dead_end(after: PolicyVersion, team: Team, route: Route, around: Surroundings) -> str | None:
+def _dead_end(after: PolicyVersion, team: Team, route: Route, around: PlanContext) -> str | None:
+    """Return the reason why a team's route can serve no request at all, None if it can."""
     operations = {
         kind for name in route.deployments for kind in after.policy.deployments[name].operations
     }
@@ -174,7 +184,7 @@ def _dead_end(after: PolicyVersion, team: Team, route: Route, around: Surroundin
     return " and ".join(sorted(set(refusals))) or "no operation"
 
 
-def _without_replay(differences: Iterable[Change], hurts: Iterable[Hurt]) -> str:
+def _without_replay(differences: Iterable[Change], hurts: Iterable[HarmfulChange]) -> str:
     changed, hurting = len(list(differences)), sum(not hurt.is_note for hurt in hurts)
     if not changed:
         return "Nothing changes in meaning."

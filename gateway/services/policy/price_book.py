@@ -166,7 +166,7 @@ class Repricing:
             return "unknown usage"
         if event.is_corrected:
             return "corrected otherwise"
-        price = self._price(event)
+        price = self._current_price(event)
         if price is None:
             return "no price at their time"
         try:
@@ -175,8 +175,9 @@ class Repricing:
             return "not covered by the price at their time"
         return "same cost" if becomes == _cost(event) else (price, becomes)
 
-    def _price(self, event: PricedEvent) -> Price | None:
-        policy, book = self._known(event.policy_version)
+    def _current_price(self, event: PricedEvent) -> Price | None:
+        """Return the price that the current book has for an event's moment."""
+        policy, book = self._policy_and_book(event.policy_version)
         if policy is None or book is None or event.deployment not in policy.deployments:
             return None
         return price_of(
@@ -186,7 +187,8 @@ class Repricing:
             book=book,
         )
 
-    def _known(self, version: int) -> tuple[Policy | None, Book | None]:
+    def _policy_and_book(self, version: int) -> tuple[Policy | None, Book | None]:
+        """Return a policy version and its part of the price book, read once."""
         if version not in self._versions:
             policy = self.policy_of(version)
             self._versions[version] = (policy, None if policy is None else self.book_of(policy))

@@ -57,7 +57,7 @@ class PastSource(Protocol):
 
 
 class Way(NamedTuple):
-    """A change of deployment, or none."""
+    """The deployments that a request goes to before and after; they may be the same."""
 
     before: str
     after: str
@@ -207,7 +207,7 @@ def replay(
     whole_s = (past.until - past.since).total_seconds()
     for batch in past.requests():
         for request in batch:
-            run.take(request)
+            run.add_request(request)
         on_progress(((run.last_ms / 1000) - past.since.timestamp()) / whole_s, run.requests)
     return Replay(
         first_at=_moment(run.first_ms),
@@ -247,7 +247,7 @@ class _Run:
         self.requests = self.earlier_attempts = self.earlier_cost_nusd = 0
         self.first_ms = self.last_ms = 0
 
-    def take(self, request: PastRequest) -> None:
+    def add_request(self, request: PastRequest) -> None:
         """Decide one request and add it to the sums."""
         if request.is_followed:
             self.earlier_attempts += 1
@@ -262,13 +262,14 @@ class _Run:
         fate = known.fate
         if fate.refusal is not None:
             known.tally.refused[fate.refusal] += 1
-            self._add(known.tally, request.cost_nusd, 0)
-        elif fate.accounts and not self._fits(request, known):
-            self._add(known.tally, request.cost_nusd, 0)
+            self._add_cost(known.tally, request.cost_nusd, 0)
+        elif fate.accounts and not self._fits_budgets(request, known):
+            self._add_cost(known.tally, request.cost_nusd, 0)
         else:
-            self._serve(request, known)
+            self._add_served(request, known)
 
-    def _serve(self, request: PastRequest, known: _SimilarRequests) -> None:
+    def _add_served(self, request: PastRequest, known: _SimilarRequests) -> None:
+        """Add a request that the other policy would serve: its move, region and cost."""
         assert known.way is not None, "what is not refused goes somewhere"
         assert known.region_after is not None, "and that is in a region"
         cost_nusd = cost_after_nusd(request, known.fate)
@@ -276,12 +277,13 @@ class _Run:
         known.way.to_other_model += known.is_other_model
         known.way.later_tokens += max(0, (request.output_tokens or 0) - 1)
         self.regions_after[known.region_after] += 1
-        self._add(known.tally, request.cost_nusd, cost_nusd)
+        self._add_cost(known.tally, request.cost_nusd, cost_nusd)
         if known.fate.accounts:
             spent_nusd = request.held_nusd or 0 if cost_nusd is None else cost_nusd
             self._budget_walk.charge(known.fate.accounts, request.at_ms, cost_nusd=spent_nusd)
 
-    def _fits(self, request: PastRequest, known: _SimilarRequests) -> bool:
+    def _fits_budgets(self, request: PastRequest, known: _SimilarRequests) -> bool:
+        """Return True if every hard budget has room; otherwise count the block."""
         hold = hold_nusd(request, known.fate)
         account = self._budget_walk.blocked_by(known.fate.accounts, request.at_ms, hold_nusd=hold)
         if account is not None:
@@ -289,7 +291,8 @@ class _Run:
         return account is None
 
     @staticmethod
-    def _add(tally: RouteTally, before_nusd: int | None, after_nusd: int | None) -> None:
+    def _add_cost(tally: RouteTally, before_nusd: int | None, after_nusd: int | None) -> None:
+        """Add a request's costs before and after; count it as unknown if one is missing."""
         if before_nusd is None or after_nusd is None:
             tally.unknown += 1
             return

@@ -79,7 +79,9 @@ def imagined(
 
     def look(of: Decision) -> tuple[Candidates, Conditions]:
         candidates, live = (
-            _assumed(of, operation) if estimates is None else estimates.look(of, operation)
+            _assumed(of, operation)
+            if estimates is None
+            else estimates.current_conditions(of, operation)
         )
         return candidates, _with_stated_sizes(
             live, exact=tokens is not None, answer_tokens=answer_tokens

@@ -49,7 +49,7 @@ class AbandonedAnswers:
         self._tasks: dict[asyncio.Task[None], tuple[UpstreamAnswer, Outcome]] = {}
         self._is_closed = False
 
-    def left(self, attempt: Attempt, exchange: UpstreamAnswer | None) -> None:
+    def settle_or_drain(self, attempt: Attempt, exchange: UpstreamAnswer | None) -> None:
         """Settle or drain an attempt whose caller left or whose replica stops.
 
         Never awaits, because its caller may already be cancelled.
@@ -158,9 +158,10 @@ class AbandonedAnswers:
         exchange.is_ended = True
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = (exchange, outcome)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._on_task_done)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Settle the answer of an ended background task, and log the task's error."""
         exchange, outcome = self._tasks.pop(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             log.error(

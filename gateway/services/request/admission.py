@@ -98,7 +98,9 @@ class Admission:
         is_limited = deployment.limits.is_limited
         if not is_limited and not accounts:
             return NOTHING_TAKEN
-        admission = await self._room(deployment, bound, decision) if is_limited else None
+        admission = (
+            await self._admit_under_limits(deployment, bound, decision) if is_limited else None
+        )
         try:
             holds = await self._hold(accounts, bound, deployment) if accounts else ()
         except BaseException:
@@ -118,9 +120,10 @@ class Admission:
         """Return the room of the attempt's tightest hard budget; None if it has none."""
         return self.budget_leases.remaining_nusd(holds)
 
-    async def _room(
+    async def _admit_under_limits(
         self, deployment: Deployment, bound: Bound, decision: Decision
     ) -> LimitGrant | None:
+        """Take an attempt's units of its deployment's limits; shadow limits refuse nothing."""
         limits = limits_of_deployment(deployment.name, deployment.limits)
         if not deployment.limits.is_shadow:
             return await self.limiter.admit(limits, bound.tokens)
@@ -139,6 +142,7 @@ class Admission:
     async def _hold(
         self, accounts: Sequence[Account], bound: Bound, deployment: Deployment
     ) -> tuple[Hold, ...]:
+        """Hold an attempt's maximum cost on every budget; refuse an unbounded request."""
         if not bound.is_certain and (
             hard := [account for account in accounts if account.rule.is_hard]
         ):

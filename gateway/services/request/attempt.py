@@ -31,7 +31,7 @@ from gateway.domain.pricing.settlement import (
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request
-from gateway.domain.residency.stated import Contradiction, contradiction, stated_region
+from gateway.domain.residency.stated_place import Contradiction, contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
 from gateway.services.deployments.state import Slot
 from gateway.services.ports import Clock

@@ -22,7 +22,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.state import DeploymentState, Health
+from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 
 ANOTHER_MAY_DO_BETTER = (
     UpstreamUnreachable,
@@ -58,7 +58,7 @@ class Failover(Struct, kw_only=True):
     team: str
     deadline_s: float
     max_attempts: int
-    health: Health
+    health: DeploymentHealth
     ejections: Ejections
     draw: Callable[[], float]
     made: int = 0
@@ -73,8 +73,8 @@ class Failover(Struct, kw_only=True):
     _timeouts: int = 0
 
     @property
-    def standing(self) -> DeploymentState:
-        """The state of the last chosen deployment."""
+    def chosen_state(self) -> DeploymentState:
+        """Return the state of the last chosen deployment."""
         assert self._standing is not None, "a choice was made"
         return self._standing
 
@@ -93,7 +93,7 @@ class Failover(Struct, kw_only=True):
         )
         if choice is None:
             raise self.error()
-        if self.made and not self.health.take_retry(self.standing, self.team, now_s=now_s):
+        if self.made and not self.health.take_retry(self.chosen_state, self.team, now_s=now_s):
             error = self.error()
             error.is_retry_useless = (
                 True  # without this, the caller's retries would cause the storm that ours avoid
@@ -116,7 +116,7 @@ class Failover(Struct, kw_only=True):
         """Record that the last try failed, before anything reached the caller."""
         assert self._last is not None, "what failed was tried"
         choice = self._last
-        self._note(choice, error)
+        self._note_failed_try(choice, error)
         error.attempts = self.made
         # it is kept here, and its frames keep this object
         self.failure = error.with_traceback(None)
@@ -129,7 +129,8 @@ class Failover(Struct, kw_only=True):
         if isinstance(error, ContextLengthExceeded):
             self._exclude_up_to(choice)
 
-    def _note(self, choice: Choice, error: RequestError) -> None:
+    def _note_failed_try(self, choice: Choice, error: RequestError) -> None:
+        """Record a candidate's failed try with its error."""
         for tried in self._tried:
             if tried.choice is choice:
                 tried.times, tried.error = tried.times + 1, error

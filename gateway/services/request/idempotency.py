@@ -27,7 +27,7 @@ from gateway.errors import (
     RequestError,
     Unavailable,
 )
-from gateway.services.exchange import FAILED, DatabaseExchange, wait_for
+from gateway.services.database_exchange import FAILED, DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()

@@ -13,7 +13,7 @@ import structlog
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.ports import EventJournal
 

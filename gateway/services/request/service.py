@@ -28,7 +28,7 @@ from gateway.errors import (
 )
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.request.abandoned import AbandonedAnswers
 from gateway.services.request.admission import Admission
@@ -82,7 +82,7 @@ class RequestService:
     refusals: Refusals
     ejections: Ejections
     estimates: Estimates
-    health: Health
+    health: DeploymentHealth
     region: str = UNKNOWN
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -222,7 +222,7 @@ class RequestService:
         """
         deployment = choice.candidate.deployment
         slot = self.health.take_slot(
-            failover.standing
+            failover.chosen_state
         )  # before any wait, so that requests that arrive meanwhile see it
         try:
             grant = await self.admission.take(
@@ -272,20 +272,21 @@ class RequestService:
             self.health.note_answer(attempt.slot, at_s=attempt.headers_s)
             return CallerAnswer(attempt, content_type, body, rest, self._remaining(attempt))
         except asyncio.CancelledError:
-            self.abandoned.left(attempt, exchange)
+            self.abandoned.settle_or_drain(attempt, exchange)
             raise
         except (RequestError, EventTooLarge) as problem:
             error = _as_error(problem, exchange)
             self._note_failure(
                 attempt, error
             )  # before it is settled; otherwise a probe would end without a result
-            self._failed(attempt, exchange, _outcome(error, exchange))
+            self._settle_failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
-            self._failed(attempt, exchange, Outcome.GATEWAY_ERROR)
+            self._settle_failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
 
     async def _send(self, attempt: Attempt, deadline_s: float) -> UpstreamAnswer:
+        """Translate an attempt for its provider and hand it to the transport."""
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
@@ -305,7 +306,10 @@ class RequestService:
         team, now_s = attempt.request.caller.team, self.clock.monotonic()
         self.health.note_failure(attempt.slot, error, team=team, now_s=now_s)
 
-    def _failed(self, attempt: Attempt, exchange: UpstreamAnswer | None, outcome: Outcome) -> None:
+    def _settle_failed(
+        self, attempt: Attempt, exchange: UpstreamAnswer | None, outcome: Outcome
+    ) -> None:
+        """Settle a failed attempt by the usage so far."""
         if exchange is None:
             attempt.settle(outcome, was_served=False)
         elif exchange.is_refused or not exchange.was_served:
@@ -361,7 +365,7 @@ class RequestService:
             elif attempt.observed.is_done:
                 self.abandoned.done(exchange, Outcome.OK)
             else:
-                self.abandoned.left(attempt, exchange)
+                self.abandoned.settle_or_drain(attempt, exchange)
             raise
         except Exception:  # settled here; the edge logs it
             self.abandoned.done(exchange, Outcome.GATEWAY_ERROR)

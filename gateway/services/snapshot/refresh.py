@@ -13,7 +13,7 @@ import structlog
 
 from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected
-from gateway.services.exchange import DatabaseExchange, wait_for
+from gateway.services.database_exchange import DatabaseExchange, wait_for
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import (
     Snapshot,
@@ -84,20 +84,20 @@ class Refresher:
         Raises `BadUsage` if the stored data cannot belong to this gateway.
         """
         try:
-            await self._look(limit_s=self._first_look_s)
+            await self._load_snapshot(limit_s=self._first_look_s)
         except BadUsage:
             raise
         except OperatorError as problem:
-            await self._note(problem)
+            await self._note_problem(problem)
 
     async def refresh(self) -> None:
         """Look once."""
         is_done = False
         try:
-            await self._look(limit_s=self._hung_after_s)
+            await self._load_snapshot(limit_s=self._hung_after_s)
             is_done = True
         except OperatorError as problem:
-            await self._note(problem)
+            await self._note_problem(problem)
             is_done = True
         finally:
             if not is_done:
@@ -212,7 +212,8 @@ class Refresher:
             return  # the following look reports the problem with Postgres
         self._reported = version
 
-    async def _look(self, *, limit_s: float) -> None:
+    async def _load_snapshot(self, *, limit_s: float) -> None:
+        """Read the stored state once, and replace the snapshot if it changed."""
         # Read before Postgres is asked: the answer may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
         snapshot = await self._postgres.ask_within(limit_s, lambda: self._source.load(before))
@@ -225,7 +226,8 @@ class Refresher:
         self._looked.set()
         self._taken.set()
 
-    async def _note(self, problem: OperatorError) -> None:
+    async def _note_problem(self, problem: OperatorError) -> None:
+        """Record why a refresh failed; without any snapshot, load the last stored one."""
         if self._holder.problem != problem.message:
             log.warning("snapshot_not_refreshed", problem=problem.message)
         self._holder.problem = problem.message

@@ -155,7 +155,8 @@ class SnapshotHolder:
             )
         if self.age_s() > self.outage_s:
             raise Unavailable(
-                f"{self.over()} GET /readyz names the problem. Try again later.", retry_after_s=5
+                f"{self.too_old_message()} GET /readyz names the problem. Try again later.",
+                retry_after_s=5,
             )
         return self.current
 
@@ -190,7 +191,7 @@ class SnapshotHolder:
         """Return True if the snapshot is too old to serve from."""
         return self.current is not None and self.age_s() > self.outage_s
 
-    def over(self) -> str:
+    def too_old_message(self) -> str:
         """Return the message for a snapshot that is too old."""
         return (
             "Policy and keys were last read from Postgres at "
@@ -212,7 +213,7 @@ def problems(
     if holder.current is None:
         found.append(f"No policy is loaded: {holder.problem}.")
     elif holder.is_over:
-        found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
+        found.append(f"{holder.too_old_message()} The latest look: {_latest(holder)}.")
     if is_gone:
         found.append(
             "The journal's folder was removed or moved away: put it back, or restart this replica "

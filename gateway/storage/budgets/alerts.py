@@ -122,7 +122,7 @@ class BudgetAlertStore:
             row = connection.execute(text(_TAKE), {"now": now, "until": until}).one_or_none()
             return None if row is None else _from_row(row)
 
-    def note(self, delivery: Delivery) -> None:
+    def record_delivery(self, delivery: Delivery) -> None:
         """Record the result of a delivery attempt; a repetition changes nothing. Raises
         `DatabaseUnavailable`.
         """

@@ -31,7 +31,7 @@ from gateway.domain.budgets.budgets import (
 )
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
-from gateway.storage.budgets.leases import leases_of
+from gateway.storage.budgets.lease_list import leases_of
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
 
@@ -260,6 +260,7 @@ def _to_row(ask: SliceAsk) -> dict[str, Any]:
 
 
 def _granted(row: tuple[Any, ...]) -> SliceGranted:
+    """Return the grant of a slice that a row states."""
     account_id, starts_s, granted, limit, spent, leased, outstanding = row
     return SliceGranted(
         account_id=account_id,

@@ -72,13 +72,15 @@ _OF_ONE = (
 _OF_JOURNAL = "claim.journal_id = %(journal_id)s"
 
 
-def _finish(which: str) -> str:
+def _finish_sql(which: str) -> str:
+    """Return the UPDATE that marks the chosen claims as finished."""
     return f"""
 UPDATE tollgate.idempotency_claims AS claim SET state = 'finished', finished_at = now()
 WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
 
 
-def _release(which: str) -> str:
+def _release_sql(which: str) -> str:
+    """Return the DELETE that frees the chosen claims' keys."""
     return f"""
 DELETE FROM tollgate.idempotency_claims AS claim
 WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
@@ -125,7 +127,11 @@ class ClaimTable:
         Raises `DatabaseUnavailable` if the outcome is unknown: the claim may exist until it is
         `end`ed.
         """
-        values = _values(claim) | {"body_hash": body_hash, "journal_id": journal_id, "kept": KEPT}
+        values = _claim_values(claim) | {
+            "body_hash": body_hash,
+            "journal_id": journal_id,
+            "kept": KEPT,
+        }
         with within(CLAIM_LIMIT_S):
             return self._sessions.transact(lambda connection: _claimed(connection, values))
 
@@ -141,7 +147,7 @@ class ClaimTable:
 
         def work(connection: psycopg.Connection[Any]) -> None:
             for claim, was_charged in in_order:
-                _end(connection, _values(claim), was_charged=was_charged)
+                _end_claim(connection, _claim_values(claim), was_charged=was_charged)
 
         self._sessions.transact(work)
 
@@ -173,10 +179,10 @@ def close_orphans(connection: Connection, journal_id: UUID, *, is_lost: bool = F
     values = {"journal_id": journal_id}
     connection.exec_driver_sql(_LOCK_ORPHANS, values)
     if is_lost:
-        connection.exec_driver_sql(_finish(_OF_JOURNAL), values)
+        connection.exec_driver_sql(_finish_sql(_OF_JOURNAL), values)
         return
-    connection.exec_driver_sql(_finish(f"{_OF_JOURNAL} AND {_WAS_CHARGED}"), values)
-    connection.exec_driver_sql(_release(_OF_JOURNAL), values)
+    connection.exec_driver_sql(_finish_sql(f"{_OF_JOURNAL} AND {_WAS_CHARGED}"), values)
+    connection.exec_driver_sql(_release_sql(_OF_JOURNAL), values)
 
 
 def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> Earlier | None:
@@ -188,11 +194,13 @@ def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> 
         return None  # committed before, but the answer was lost
     if found["fate"] == "released":
         earlier = {"request_id": found["request_id"]}
-        connection.execute(_release(_OF_ONE).encode(), {**values, **earlier})
+        connection.execute(_release_sql(_OF_ONE).encode(), {**values, **earlier})
         connection.execute(_CLAIM, values)
         return None
     if found["fate"] != found["state"]:
-        connection.execute(_finish(_OF_ONE).encode(), {**values, "request_id": found["request_id"]})
+        connection.execute(
+            _finish_sql(_OF_ONE).encode(), {**values, "request_id": found["request_id"]}
+        )
     return Earlier(
         request_id=found["request_id"],
         is_same_body=found["is_same_body"],
@@ -200,16 +208,18 @@ def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> 
     )
 
 
-def _end(
+def _end_claim(
     connection: psycopg.Connection[Any], values: Mapping[str, Any], *, was_charged: bool
 ) -> None:
+    """Finish a claim whose request was charged, or may have been; release it otherwise."""
     if was_charged:
-        connection.execute(_finish(_OF_ONE).encode(), values)
+        connection.execute(_finish_sql(_OF_ONE).encode(), values)
         return
     connection.execute(_WAIT_FOR_ITS_COMMIT.encode(), values)
-    connection.execute(_finish(f"{_OF_ONE} AND {_WAS_CHARGED}").encode(), values)
-    connection.execute(_release(_OF_ONE).encode(), values)
+    connection.execute(_finish_sql(f"{_OF_ONE} AND {_WAS_CHARGED}").encode(), values)
+    connection.execute(_release_sql(_OF_ONE).encode(), values)
 
 
-def _values(claim: Claim) -> dict[str, Any]:
+def _claim_values(claim: Claim) -> dict[str, Any]:
+    """Return a claim's parameters for SQL."""
     return {"team": claim.team, "key_hash": claim.key_hash, "request_id": claim.request_id}

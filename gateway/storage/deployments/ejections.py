@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import or_, select, text
 
 from gateway.domain.residency.ejection import Ejection
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.schema.deployments import ejections
 

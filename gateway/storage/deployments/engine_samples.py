@@ -71,15 +71,17 @@ class EngineSamples:
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))")
             )
-            before = _latest(connection, since=at - LONGEST_GAP)
+            before = _latest_samples(connection, since=at - LONGEST_GAP)
             for sample in (*samples, *_departed(before, samples, at=at)):
-                previous = before.get(sample.deployment) or _last(connection, sample.deployment)
+                previous = before.get(sample.deployment) or _latest_of(
+                    connection, sample.deployment
+                )
                 if previous is not None and sample.at <= previous.at:
                     continue  # another leader whose clock is ahead of ours wrote it
                 connection.execute(
                     insert(engine_samples).values(asdict(sample)).on_conflict_do_nothing()
                 )
-                _count(connection, previous, sample, policy)
+                _add_span(connection, previous, sample, policy)
 
     def forget(self, *, now: datetime) -> int:
         """Delete samples and probes that are older than `KEPT`; return their number.
@@ -96,6 +98,7 @@ class EngineSamples:
 def _departed(
     before: Mapping[str, EngineSample], samples: Sequence[EngineSample], *, at: datetime
 ) -> list[EngineSample]:
+    """Return closing samples for deployments that are not watched any more."""
     present = {sample.deployment for sample in samples}
     gone = sorted(
         name for name, latest in before.items() if name not in present and latest.is_watched
@@ -103,7 +106,7 @@ def _departed(
     return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
 
 
-def _latest(connection: Connection, *, since: datetime) -> dict[str, EngineSample]:
+def _latest_samples(connection: Connection, *, since: datetime) -> dict[str, EngineSample]:
     """Return each deployment's newest sample since a moment."""
     newest = (
         select(*_SAMPLE)
@@ -115,21 +118,22 @@ def _latest(connection: Connection, *, since: datetime) -> dict[str, EngineSampl
     return {row["deployment"]: EngineSample(**row) for row in rows}
 
 
-def _last(connection: Connection, deployment: str) -> EngineSample | None:
+def _latest_of(connection: Connection, deployment: str) -> EngineSample | None:
+    """Return a deployment's newest sample, None without any."""
     of_one = select(*_SAMPLE).where(_SAMPLE.deployment == deployment)
     newest = of_one.order_by(_SAMPLE.at.desc()).limit(1)
     row = connection.execute(newest).mappings().one_or_none()
     return EngineSample(**row) if row is not None else None
 
 
-def _count(
+def _add_span(
     connection: Connection,
     previous: EngineSample | None,
     sample: EngineSample,
     policy: PolicyVersion,
 ) -> None:
     """Add the watched, up and billed time since the previous sample."""
-    span = _since(connection, previous, sample)
+    span = _span_since(connection, previous, sample)
     if span is None:
         return
     watched_span, up_span = watched(previous, sample), up(previous, sample)
@@ -145,7 +149,7 @@ def _count(
         up_ms = _by_hour(up_span, part)
         billed_ms = _by_hour(span, part) if _is_always_billed(deployment.gpu) else up_ms
         for hour in sorted({*watched_ms, *billed_ms}):
-            _add(
+            _add_to_hour(
                 connection,
                 deployment,
                 version.version,
@@ -156,7 +160,7 @@ def _count(
             )
 
 
-def _since(
+def _span_since(
     connection: Connection, previous: EngineSample | None, sample: EngineSample
 ) -> UpSpan | None:
     """Return the time since the previous sample, however long ago that is.
@@ -171,11 +175,12 @@ def _since(
 
 
 def _by_hour(span: UpSpan | None, part: UpSpan) -> dict[datetime, int]:
+    """Return the milliseconds of a span inside a part, by hour."""
     inside = span.within(part) if span is not None else None
     return dict(inside.by_hour()) if inside is not None else {}
 
 
-def _add(
+def _add_to_hour(
     connection: Connection,
     deployment: Deployment,
     policy_version: int,
@@ -185,6 +190,7 @@ def _add(
     up_ms: int,
     billed_ms: int,
 ) -> None:
+    """Add times to one deployment's hour, and bill it at the version's GPU rate."""
     key = {"deployment": deployment.name, "hour": hour, "policy_version": policy_version}
     nothing = {"watched_ms": 0, "up_ms": 0, "billed_ms": 0}
     so_far = connection.execute(text(_HOUR), key).mappings().one_or_none() or nothing

@@ -65,7 +65,7 @@ class GroupCommit:
         self._waiting.append(future)
         return future
 
-    def note(self) -> None:
+    def request_commit(self) -> None:
         """Request a commit within `NOTE_DELAY_S`, without waiting for it."""
         self._is_noted = True
         if self._is_asleep:

@@ -242,11 +242,11 @@ class Journal:
         self._reserved_bytes -= intent.reserved_bytes
         self._copies_bytes -= FRAME_BYTES + len(intent.payload)
         if self._syncs:
-            self._commits.note()
+            self._commits.request_commit()
 
     def note_progress(self, payload: bytes) -> None:
         """Replace the last running usage of all live streams. Survives a kill, not a power cut."""
-        self._progress.note(payload)
+        self._progress.replace(payload)
 
     def flush(self) -> asyncio.Future[None]:
         """Return a future that resolves when everything appended so far is durable."""
@@ -281,7 +281,7 @@ class Journal:
         return (
             self._commits.has_failed
             or self.is_gone
-            or (self._free_bytes() < needed_bytes and not self._can_grow())
+            or (self._free_bytes() < needed_bytes and not self._may_add_spare())
         )
 
     @property
@@ -289,7 +289,9 @@ class Journal:
         """The bytes of the segments in use: whole segments, and the written part of the last
         one.
         """
-        return (len(self._live()) - 1) * self._sizes.segment_bytes + self._segments[-1].tail
+        return (len(self._live_segments()) - 1) * self._sizes.segment_bytes + self._segments[
+            -1
+        ].tail
 
     @property
     def max_bytes(self) -> int:
@@ -335,7 +337,7 @@ class Journal:
         oldest = next(iter(self._open.values()), None)
         times_s = self._commits.times_s()
         return JournalStats(
-            segments=len(self._live()),
+            segments=len(self._live_segments()),
             used_bytes=self.used_bytes,
             max_bytes=self.max_bytes,
             room_bytes=self._room_bytes(),
@@ -355,7 +357,7 @@ class Journal:
         rest.
         """
         assert upto <= self.end
-        for segment in self._live():
+        for segment in self._live_segments():
             if segment.number < upto.segment and not segment.is_deleted:
                 if not self._carry_forward(segment):
                     return
@@ -377,7 +379,7 @@ class Journal:
         self._progress.close()
         for spare in self._spares:
             spare.delete()
-        for segment in self._live():
+        for segment in self._live_segments():
             os.close(segment.file)
         if is_drained and not self._is_gone:
             layout.remove(self.directory)
@@ -420,7 +422,7 @@ class Journal:
         """Return the promised bytes plus those that the journal could still gain by growing on
         its disk.
         """
-        growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
+        growth = (self._sizes.max_segments - self._file_count()) * self._sizes.segment_bytes
         disk = os.fstatvfs(self._lock.folder)  # by the open folder: its name may be gone
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
@@ -428,7 +430,7 @@ class Journal:
         """Return the bytes that are free for new intents."""
         return self._unreserved_bytes() - self._sizes.ballast_bytes
 
-    def _live(self) -> tuple[Segment, ...]:
+    def _live_segments(self) -> tuple[Segment, ...]:
         """Return the segments whose files still exist."""
         if self._segments[0].is_gone:
             self._segments = tuple(segment for segment in self._segments if not segment.is_gone)
@@ -442,7 +444,7 @@ class Journal:
             raise NoJournalRoom("its folder was removed or moved away")
         while (free_bytes := self._free_bytes()) < needed_bytes:
             # Checked twice: the thread may have made the last possible spare in between.
-            if not self._grow() and self._free_bytes() < needed_bytes:
+            if not self._add_spare() and self._free_bytes() < needed_bytes:
                 raise NoJournalRoom(
                     f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is "
                     "reserved"
@@ -451,21 +453,22 @@ class Journal:
 
     def _grow_ahead(self) -> None:
         """Let the thread make the next spare before it is needed."""
-        if not self._is_growing and self._can_grow():
+        if not self._is_growing and self._may_add_spare():
             self._is_growing = True
-            self._commits.after_commit(self._grow_in_thread)
+            self._commits.after_commit(self._add_spare_in_thread)
 
-    def _grow_in_thread(self) -> None:
-        self._grow()
+    def _add_spare_in_thread(self) -> None:
+        """Make one more spare segment; runs in the commit thread."""
+        self._add_spare()
         self._is_growing = False
 
-    def _grow(self) -> bool:
-        """Make one more spare, in either thread.
+    def _add_spare(self) -> bool:
+        """Make one more spare segment, in either thread.
 
         Returns False if no more are allowed, or if the disk has no space.
         """
         with self._growth:  # held for one allocation, never for a sync
-            if not self._can_grow():
+            if not self._may_add_spare():
                 return False
             try:
                 self._spares.append(self._new_spare())
@@ -474,10 +477,14 @@ class Journal:
                 return False
             return True
 
-    def _can_grow(self) -> bool:
-        return self._files() < self._sizes.max_segments and time.monotonic() >= self._grow_again_s
+    def _may_add_spare(self) -> bool:
+        """Return True if the limit allows one more segment and no failure is recent."""
+        return (
+            self._file_count() < self._sizes.max_segments and time.monotonic() >= self._grow_again_s
+        )
 
-    def _files(self) -> int:
+    def _file_count(self) -> int:
+        """Return the number of segment files, spares included."""
         return sum(not segment.is_gone for segment in self._segments) + len(self._spares)
 
     def _new_spare(self) -> Spare:

@@ -36,7 +36,8 @@ class RunningUsageFile:
             for name in NAMES
         ]
 
-    def note(self, payload: bytes) -> None:
+    def replace(self, payload: bytes) -> None:
+        """Replace the stored running usage of all live streams."""
         self._sequence += 1
         checksum = crc32(payload, crc32(_CHECKED.pack(self._sequence, len(payload)), self._seed))
         record = _HEADER.pack(self._sequence, len(payload), checksum) + payload

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.budgets.idempotency import close_orphans
-from gateway.storage.ledger.workers import UNNAMED, serving_workers
+from gateway.storage.ledger.served_versions import UNNAMED, serving_workers
 from gateway.storage.postgres.database import Database, within
 
 LAGGING_LIMIT_S = 3.0  # a caller waits for it
@@ -112,7 +112,7 @@ class JournalTable:
         """Record that a worker holds this journal from now on. Raises `DatabaseUnavailable`."""
         self._execute(_REGISTER, {"id": journal_id, "replica": replica})
 
-    def beat(self, journal_id: UUID) -> None:
+    def record_heartbeat(self, journal_id: UUID) -> None:
         """Record that the journal is alive though it has nothing to write.
 
         Raises `DatabaseUnavailable`.
@@ -136,7 +136,7 @@ class JournalTable:
             if connection.execute(text("SELECT tollgate.undo_losses(:id)"), values).scalar_one():
                 connection.execute(text(_UNBOOK_LOSSES), values | {"posted": posted})
 
-    def lose(self, journal_id: UUID, *, reason: str) -> None:
+    def declare_lost(self, journal_id: UUID, *, reason: str) -> None:
         """Record that a journal will not come back, and book its leases as spent.
 
         Raises `NothingFound` if it is unknown, or `BadUsage` if its state is not live.
@@ -198,7 +198,9 @@ class JournalTable:
             connection.execute(text(statement), values)
 
 
-def beat(connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int) -> None:
+def record_heartbeat(
+    connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int
+) -> None:
     """Record, inside the ledger's transaction, a journal's heartbeat and the number of its new
     events.
     """

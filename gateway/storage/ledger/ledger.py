@@ -184,11 +184,11 @@ class Ledger:
             batch = waiting.pop()
             try:
                 written += self._sessions.transact(
-                    partial(_write, documents=batch, journal_id=journal_id)
+                    partial(_insert_events, documents=batch, journal_id=journal_id)
                 )
             except psycopg.Error as refused:
                 if len(batch) == 1:
-                    written += self._set_aside(batch[0], refused, journal_id)
+                    written += self._store_dead_letter(batch[0], refused, journal_id)
                 else:  # split into halves until the refused document is alone
                     waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
         return written
@@ -203,7 +203,7 @@ class Ledger:
 
         def book(connection: psycopg.Connection[Any]) -> Written:
             lease = dead_letters.lease_of(connection, letter)
-            return _write(connection, [letter.document], lease, is_alive=False)
+            return _insert_events(connection, [letter.document], lease, is_alive=False)
 
         try:
             return self._sessions.transact(book)
@@ -214,28 +214,29 @@ class Ledger:
         """Close the connections. A later write opens them again."""
         self._sessions.close()
 
-    def _set_aside(
+    def _store_dead_letter(
         self, document: bytes, refused: psycopg.Error, journal_id: UUID | None
     ) -> Written:
+        """Store a document that Postgres refuses as a dead letter, with the reason."""
         # Only the message: the error's details repeat values of the document.
         reason = f"{refused.diag.message_primary} ({refused.sqlstate})"
 
         def record(connection: psycopg.Connection[Any]) -> None:
-            _beat(connection, journal_id, 0)
+            _record_heartbeat(connection, journal_id, 0)
             dead_letters.record(connection, document, error=reason, journal_id=journal_id)
 
         self._sessions.transact(record)
         return Written(dead=1)
 
 
-def _write(
+def _insert_events(
     connection: psycopg.Connection[Any],
     documents: Sequence[bytes],
     journal_id: UUID | None,
     *,
     is_alive: bool = True,
 ) -> Written:
-    """Insert a batch; if `is_alive`, record its journal's heartbeat."""
+    """Insert a batch of events; if `is_alive`, record its journal's heartbeat."""
     cursor = connection.cursor()
     with cursor.copy(_COPY) as copy:
         copy.write(b"".join([_copied(document) for document in documents]))
@@ -245,7 +246,7 @@ def _write(
     known = len(documents) - inserted
     conflicts = adjustments.book_redeliveries(connection) if known else 0
     # The journal before the budgets: the exchange of slices locks them in this order too.
-    _beat(connection, journal_id if is_alive else None, inserted)
+    _record_heartbeat(connection, journal_id if is_alive else None, inserted)
     if charges is not None:
         cursor.execute(_SETTLE, (journal_id, charges))
     return Written(inserted=inserted, known=known - conflicts, conflicts=conflicts)
@@ -262,6 +263,9 @@ def _copied(document: bytes) -> bytes:
     return escaped + b"\n"
 
 
-def _beat(connection: psycopg.Connection[Any], journal_id: UUID | None, inserted: int) -> None:
+def _record_heartbeat(
+    connection: psycopg.Connection[Any], journal_id: UUID | None, inserted: int
+) -> None:
+    """Record a journal's heartbeat and the number of its new events, if a journal is given."""
     if journal_id is not None:
-        journals_table.beat(connection, journal_id, inserted=inserted)
+        journals_table.record_heartbeat(connection, journal_id, inserted=inserted)

@@ -84,15 +84,15 @@ class KeyStore:
 
     def revoke(self, key_id: str, *, revoked_by: str, reason: str = "") -> bool:
         """Revoke a key now; False if there is no such key or it was revoked before."""
-        return self._change(_REVOKE, key_id, by=revoked_by, reason=reason)
+        return self._update_key(_REVOKE, key_id, by=revoked_by, reason=reason)
 
     def pause(self, key_id: str, *, paused_by: str, reason: str = "") -> bool:
         """Reject a key until it is resumed; return False if it is unknown, paused or revoked."""
-        return self._change(_PAUSE, key_id, by=paused_by, reason=reason)
+        return self._update_key(_PAUSE, key_id, by=paused_by, reason=reason)
 
     def resume(self, key_id: str, *, reason: str = "") -> bool:
         """Accept a paused key again; return False if it is unknown or not paused."""
-        return self._change(_RESUME, key_id, reason=reason)
+        return self._update_key(_RESUME, key_id, reason=reason)
 
     def list_all(self) -> list[StoredKey]:
         """Return every key ever made, oldest first."""
@@ -119,7 +119,8 @@ class KeyStore:
         """Return one key, revoked or not. Raises `NothingFound`."""
         return _require_key(self.find(key_id), key_id)
 
-    def _change(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
+    def _update_key(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
+        """Run one UPDATE of a key with its reason; return True if it changed a row."""
         with self._database.begin(reason=reason) as connection:
             return connection.execute(text(statement), {"key_id": key_id, **values}).rowcount == 1
 

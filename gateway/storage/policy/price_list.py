@@ -76,20 +76,20 @@ def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> 
     None also if requests cost extra or all prices are zero: an admin then declares the price. Some
     prices depend on the hour or start at a date: a later call may return another price.
     """
-    found = _find(provider, model, base_url)
-    return None if found is None else _price(*found, model=model, at=at)
+    found = _find_listed(provider, model, base_url)
+    return None if found is None else _price_of(*found, model=model, at=at)
 
 
 def key_of(deployment: Deployment) -> ModelKey | None:
     """Return the list's key of a deployment's model; None if the list does not know it."""
-    found = _find(deployment.provider, deployment.model, deployment.base_url)
+    found = _find_listed(deployment.provider, deployment.model, deployment.base_url)
     return None if found is None else ModelKey(found[0].id, found[1].id)
 
 
 def listed_price(key: ModelKey, at: datetime) -> Price | None:
     """Return the bundled list price at a moment, for a model of the list."""
     provider, model = _listed_model(key)
-    return _price(provider, model, model=model.id, at=at)
+    return _price_of(provider, model, model=model.id, at=at)
 
 
 def all_keys() -> list[ModelKey]:
@@ -119,7 +119,7 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     """
     provider, model = _listed_model(key)
     dates = sorted({EVER.date(), *_start_dates(model)})
-    boundaries = sorted(_boundaries(model))
+    boundaries = sorted(_window_edges(model))
     found: list[Dated] = []
     unit: list[tuple[DailyWindow | None, Price | None]] = [(None, None)]
     for day in dates:
@@ -130,9 +130,10 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     return tuple(found)
 
 
-def _find(
+def _find_listed(
     provider: str, model: str, base_url: str
 ) -> tuple[genai.Provider, genai.ModelInfo] | None:
+    """Return the bundled list's provider and model for a deployment, None if it lacks them."""
     by_url = base_url if provider == "openai_compatible" else None
     by_name = _LISTED_AS.get(provider)
     if by_url is None and by_name is None:
@@ -151,15 +152,16 @@ def _listed_model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
     return provider, next(model for model in provider.models if model.id == key.model)
 
 
-def _price(
+def _price_of(
     provider: genai.Provider, listed: genai.ModelInfo, *, model: str, at: datetime
 ) -> Price | None:
+    """Return a listed model's price at a moment, None if the list's rates are incomplete."""
     standard = listed.get_prices(at)
-    rates = _rates(provider, standard, None)
+    rates = _rates_of_tier(provider, standard, None)
     if not _is_whole(provider, standard) or not any(rate.usd_per_mtok for rate in rates):
         return None
     for tier, context in _tiers(listed, at):
-        rates += _rates(provider, listed.get_prices(at, context), tier)
+        rates += _rates_of_tier(provider, listed.get_prices(at, context), tier)
     return Price(provider=provider.id, model=model, source=_source(), rates=tuple(rates))
 
 
@@ -183,7 +185,10 @@ def _tiers(listed: genai.ModelInfo, at: datetime) -> Iterator[tuple[str, dict[st
             yield tier, {name: value}
 
 
-def _rates(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None) -> list[Rate]:
+def _rates_of_tier(
+    provider: genai.Provider, listed: genai.ModelPrice, tier: str | None
+) -> list[Rate]:
+    """Return the rates of one service tier, None for the standard tier."""
     rates: list[Rate] = []
     for name, kind in _TOKENS.items():
         cached = _CACHED.get(name)
@@ -241,9 +246,10 @@ def _start_dates(model: genai.ModelInfo) -> Iterator[date]:
             yield constraint.start_date
 
 
-def _boundaries(model: genai.ModelInfo) -> set[time]:
+def _window_edges(model: genai.ModelInfo) -> set[time]:
+    """Return the times of day at which a model's listed price changes."""
     windows = [c for c in _constraints(model) if isinstance(c, genai.TimeOfDateConstraint)]
-    return {_utc(edge) for window in windows for edge in (window.start_time, window.end_time)}
+    return {_utc_time(edge) for window in windows for edge in (window.start_time, window.end_time)}
 
 
 def _constraints(model: genai.ModelInfo) -> Iterator[object]:
@@ -252,7 +258,8 @@ def _constraints(model: genai.ModelInfo) -> Iterator[object]:
     yield from (variant.constraint for variant in model.price_variants or ())
 
 
-def _utc(edge: time) -> time:
+def _utc_time(edge: time) -> time:
+    """Return a time of day in UTC."""
     return datetime.combine(EVER, edge, edge.tzinfo or UTC).astimezone(UTC).time()
 
 
@@ -264,19 +271,20 @@ def _unit(
     """
     starts = boundaries or [time()]
     prices = [
-        _price(provider, model, model=model.id, at=datetime.combine(day, start, UTC))
+        _price_of(provider, model, model=model.id, at=datetime.combine(day, start, UTC))
         for start in starts
     ]
     windows = [
         DailyWindow(start, end) for start, end in zip(starts, [*starts[1:], starts[0]], strict=True)
     ]
-    base = prices[max(range(len(windows)), key=lambda n: _length(windows[n]))]
+    base = prices[max(range(len(windows)), key=lambda n: _window_length(windows[n]))]
     return [
         (None, base),
         *((w, price) for w, price in zip(windows, prices, strict=True) if price != base),
     ]
 
 
-def _length(window: DailyWindow) -> timedelta:
+def _window_length(window: DailyWindow) -> timedelta:
+    """Return the duration of a daily window, which may cross midnight."""
     since, until = (datetime.combine(EVER, edge, UTC) for edge in (window.since, window.until))
     return until - since if until > since else until + timedelta(days=1) - since

@@ -130,7 +130,9 @@ class PriceStore:
         with self._database.begin(reason=reason) as connection:
             return _add(connection, entries, author=author, reason=reason)
 
-    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> int:
+    def import_list_prices(
+        self, deployments: Iterable[Deployment], *, author: str, reason: str
+    ) -> int:
         """Import the list's prices of models that the book does not have yet; return the number of
         new entries.
 
@@ -167,7 +169,7 @@ class PriceStore:
                 for row in rows
             ]
 
-    def keep(self, prices: Iterable[Price]) -> None:
+    def store_event_prices(self, prices: Iterable[Price]) -> None:
         """Record prices that no deployment of ours uses, so that receipts of demo events can
         name their source.
         """

@@ -110,7 +110,7 @@ class EmbeddedPostgres:
         try:
             make_folder(self.folder, is_shared=account.is_other)
             with self._start_lock():
-                return self._url(self._use(account, binaries))
+                return self._url(self._join_as_user(account, binaries))
         except OSError as error:
             raise DatabaseUnavailable(
                 f"The embedded Postgres cannot use {error.filename or self.folder}: "
@@ -173,7 +173,8 @@ class EmbeddedPostgres:
 
     # ---- starting
 
-    def _use(self, account: ServerAccount, binaries: Path) -> Path:
+    def _join_as_user(self, account: ServerAccount, binaries: Path) -> Path:
+        """Register this process as a user of the server, and start or join the server."""
         was_user = self._users is not None
         self._hold_users()
         try:

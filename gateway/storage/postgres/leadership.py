@@ -36,9 +36,10 @@ class Leadership:
             if self._connection is not None and self._still_leads(self._connection):
                 return True
             self._close()
-            return self._take()
+            return self._try_lock()
 
-    def _take(self) -> bool:
+    def _try_lock(self) -> bool:
+        """Try to take the job's advisory lock; return True if this worker leads now."""
         with self._database.explained(), within(SERVING_LIMIT_S), ExitStack() as unless_taken:
             connection = self._database.connect()
             unless_taken.callback(connection.close)

@@ -56,7 +56,7 @@ def address_as(url: str, purpose: LoginPurpose, home: Path) -> str:
     or none is ready.
     """
     given = parse_url(url)
-    kept = _read(home).get(_place(given))
+    kept = _read_stored(home).get(_database_key(given))
     login = (
         kept.logins.get(purpose) if kept is not None and kept.owner == given.get("user") else None
     )
@@ -68,12 +68,12 @@ def renewed(url: str, purpose: LoginPurpose, home: Path) -> str:
     changed it.
     """
     given = parse_url(url)
-    kept = _read(home).get(_place(given))
+    kept = _read_stored(home).get(_database_key(given))
     login = kept.logins.get(purpose) if kept is not None else None
     return url if login is None or login.user != given.get("user") else _with_login(url, login)
 
 
-def ensure(
+def ensure_logins(
     database: Database,
     url: str,
     home: Path,
@@ -88,7 +88,9 @@ def ensure(
     Logins that another home created stay unchanged, unless `renews` asks for new passwords.
     """
     owner = parse_url(url)
-    kept = _read(home).get(_place(owner)) or _StoredLogins(owner=str(owner.get("user", "")))
+    kept = _read_stored(home).get(_database_key(owner)) or _StoredLogins(
+        owner=str(owner.get("user", ""))
+    )
     ready, statements, notes = [], [], []
     for purpose in LoginPurpose:
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
@@ -110,7 +112,7 @@ def ensure(
             if purpose not in given and purpose not in kept.logins:
                 kept.logins[purpose] = wanted
                 _write(
-                    home, _place(owner), kept
+                    home, _database_key(owner), kept
                 )  # before the next line: a kill after it would lose the password
             left = _run(connection, missing)
         address = _with_login(url, wanted)
@@ -126,7 +128,7 @@ def ensure(
                 "It is not used."
             )
     if kept.logins:
-        _write(home, _place(owner), kept)
+        _write(home, _database_key(owner), kept)
     return CreatedLogins(ready=tuple(ready), sql=tuple(statements), notes=tuple(notes))
 
 
@@ -223,11 +225,13 @@ def _with_login(url: str, login: Login) -> str:
     return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
 
 
-def _place(given: Mapping[str, Any]) -> str:
+def _database_key(given: Mapping[str, Any]) -> str:
+    """Return a database's address, by which its logins are stored."""
     return f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
 
 
-def _read(home: Path) -> dict[str, _StoredLogins]:
+def _read_stored(home: Path) -> dict[str, _StoredLogins]:
+    """Return the stored logins of this home, by database."""
     path = home / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, _StoredLogins])
@@ -243,7 +247,7 @@ def _read(home: Path) -> dict[str, _StoredLogins]:
 def _write(home: Path, place: str, kept: _StoredLogins) -> None:
     """Replace the file in one step: a concurrent reader sees the old one or the new one."""
     path, new = home / FILE, home / f"{FILE}.new"
-    content = msgspec.json.format(msgspec.json.encode(_read(home) | {place: kept}))
+    content = msgspec.json.format(msgspec.json.encode(_read_stored(home) | {place: kept}))
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     new.unlink(missing_ok=True)
     with os.fdopen(

@@ -95,19 +95,20 @@ class Sessions:
         return self._on_a_session(work)
 
     def _on_a_session(self, work: Callable[[Session], T]) -> T:
-        session = _pop(self._idle)
+        session = _pop_or_none(self._idle)
         if session is not None:
             try:
-                return self._run(session, work)
+                return self._run_and_keep(session, work)
             except psycopg.OperationalError:
                 # A restarted server is not an error: try once more on a new connection.
                 if session.is_lost:
                     self.close()  # the others are older, and so are broken too
                 if not session.is_lost or self._database.left_s(monotonic()) <= 0:
                     raise
-        return self._run(self._opened(), work)
+        return self._run_and_keep(self._open_session(), work)
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
+        """Open a session in autocommit mode, with its prepared settings."""
         session = self._database.connect()
         try:
             session.autocommit = True
@@ -118,7 +119,8 @@ class Sessions:
             raise
         return session
 
-    def _run(self, session: Session, work: Callable[[Session], T]) -> T:
+    def _run_and_keep(self, session: Session, work: Callable[[Session], T]) -> T:
+        """Run `work` on a session; keep the session for reuse only if the server did its part."""
         # Keep the session only if the server did its part: after a switch to read-only, a new
         # connection finds the primary by name.
         is_kept = False
@@ -142,7 +144,8 @@ def is_about_data(error: psycopg.Error) -> bool:
     return (error.sqlstate or "")[:2] in _DATA_CLASSES
 
 
-def _pop(sessions: list[Session]) -> Session | None:
+def _pop_or_none(sessions: list[Session]) -> Session | None:
+    """Take one session from a list that other threads use too, None if it is empty."""
     try:
         return sessions.pop()
     except IndexError:
@@ -150,5 +153,5 @@ def _pop(sessions: list[Session]) -> Session | None:
 
 
 def _close_all(sessions: list[Session]) -> None:
-    while (session := _pop(sessions)) is not None:
+    while (session := _pop_or_none(sessions)) is not None:
         session.close()

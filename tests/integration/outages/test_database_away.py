@@ -27,7 +27,7 @@ from gateway.storage.policy.last_snapshot import SnapshotFile
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
-from gateway.storage.postgres.changes import ChangeFeed
+from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
 from tests.factories import PEPPER, key, key_record
 from tests.fakes import FakeClock

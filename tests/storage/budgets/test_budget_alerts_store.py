@@ -308,7 +308,9 @@ def taken_all(store: BudgetAlertStore, *, now: datetime = NOON) -> list[BudgetAl
     found = []
     while (alert := store.take(now=now, until=now + SOON)) is not None:
         found.append(alert)
-        store.note(Delivery(alert_id=alert.alert_id, tries=alert.tries + 1, delivered_at=now))
+        store.record_delivery(
+            Delivery(alert_id=alert.alert_id, tries=alert.tries + 1, delivered_at=now)
+        )
     return found
 
 
@@ -333,7 +335,7 @@ def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(
     )
     assert store.take(now=NOON, until=NOON + SOON) is None
     later = NOON + timedelta(hours=1)
-    store.note(Delivery(alert_id=first.alert_id, tries=1, error="no", next_try_at=later))
+    store.record_delivery(Delivery(alert_id=first.alert_id, tries=1, error="no", next_try_at=later))
     assert [alert.account_id for alert in taken_all(store, now=NOON + SOON)] == ["zoo"]
     assert [str(alert.threshold) for alert in taken_all(store, now=later)] == ["0.5", "0.8", "1"]
     assert store.waiting() == 0
@@ -379,7 +381,7 @@ def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertS
     )
     delivered = Delivery(alert_id=alert.alert_id, tries=2, delivered_at=NOON + SOON)
     for delivery in (failed, failed, delivered, delivered, failed):
-        store.note(delivery)
+        store.record_delivery(delivery)
     (found,) = rows(
         database,
         "SELECT tries, next_try_at, last_error, delivered_at, given_up_at FROM "

@@ -440,7 +440,7 @@ def test_a_lost_journal_is_booked_as_a_visible_line(database: Database, ledger: 
     lease(database, 40, account_id="search/month")
     lease(database, 700, account_id=CENTRE)
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
-    JournalTable(database).lose(WORKER, reason="disk died")
+    JournalTable(database).declare_lost(WORKER, reason="disk died")
     assert (balance(database), balance(database, "payments/day")) == ((500, 0), (200, 0))
     assert (balance(database, "search/month"), balance(database, CENTRE), leases(database)) == (
         (40, 0),
@@ -473,7 +473,7 @@ def test_a_lost_journal_that_turns_up_is_counted_once(database: Database, ledger
     reversed.
     """
     journals = JournalTable(database)
-    journals.lose(WORKER, reason="disk died")
+    journals.declare_lost(WORKER, reason="disk died")
     assert balance(database) == (500, 0)
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     assert balance(database) == (530, 0), "too much rather than too little"
@@ -491,7 +491,7 @@ def test_a_journal_without_leases_books_nothing(database: Database) -> None:
     """A lost journal without leases is only recorded as lost."""
     journals, journal = JournalTable(database), uuid4()
     journals.register(journal, replica="gateway-1")
-    journals.lose(journal, reason="x")
+    journals.declare_lost(journal, reason="x")
     journals.drained(journal)
     assert rows(database, "SELECT count(*) FROM tollgate.adjustments") == [(0,)]
 

@@ -194,7 +194,7 @@ class BudgetMachine(RuleBasedStateMachine):
         one = self.workers[worker]
         journals = JournalTable(self.database)
         try:
-            journals.lose(one.journal, reason="disk")
+            journals.declare_lost(one.journal, reason="disk")
         except NothingFound:  # it never requested a slice
             return
         self.workers[worker] = Worker()

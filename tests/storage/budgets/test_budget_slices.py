@@ -376,7 +376,7 @@ def test_a_journal_that_has_ended_takes_no_slice(
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
     if state == "lost":
-        journals.lose(WORKER, reason="disk")
+        journals.declare_lost(WORKER, reason="disk")
     else:
         journals.drained(WORKER)
     with pytest.raises(LeasesLost, match=f"it was {state}"):
@@ -392,7 +392,7 @@ def test_a_surviving_worker_learns_once_of_its_lost_leases(
     """
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
-    journals.lose(WORKER, reason="thought dead")
+    journals.declare_lost(WORKER, reason="thought dead")
     journals.register(WORKER, replica="gateway-1")
     with pytest.raises(LeasesLost):
         counter.exchange(WORKER, [ask(2, 100)])
@@ -408,7 +408,7 @@ def test_a_journal_cannot_be_lost_between_the_question_and_the_answer(
     with psycopg.connect(database_url) as asking:
         asking.execute("SELECT * FROM tollgate.exchange_slices(%s, '[]')", (WORKER,))
         with ThreadPoolExecutor(1) as pool:
-            losing = pool.submit(JournalTable(database).lose, WORKER, reason="x")
+            losing = pool.submit(JournalTable(database).declare_lost, WORKER, reason="x")
             eventually(lambda: _waiting(database), "a loss that waits for the answer")
             asking.commit()
             losing.result()
@@ -432,7 +432,7 @@ def test_the_gateways_role_takes_slices_and_makes_no_room(
     counter.exchange(WORKER, [ask(1, 100)])
     Ledger(gateway).write([spending(1, 40, hold(100))])
     journals = JournalTable(gateway)
-    journals.lose(WORKER, reason="x")
+    journals.declare_lost(WORKER, reason="x")
     journals.drained(WORKER)
     assert budget_mistakes(gateway) == ()
     assert balance(gateway) == (40, 0)

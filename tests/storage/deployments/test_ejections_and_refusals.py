@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.refusals import RefusalStore

@@ -115,7 +115,7 @@ class Stand:
 @pytest.fixture
 def stand(database_url: str) -> Iterator[Stand]:
     database = Database(database_url, role="tollgate_gateway")
-    PriceStore(database).keep([PRICE])
+    PriceStore(database).store_event_prices([PRICE])
     yield Stand(database, database_url)
     database.close()
 

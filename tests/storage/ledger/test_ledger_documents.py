@@ -385,7 +385,7 @@ def test_a_journal_is_known_by_its_heartbeat(database: Database, ledger: Ledger)
     )
     assert rows(database, "SELECT journal_id FROM tollgate.dead_letters") == [(journal_id,)]
     before = found[journal_id].heartbeat
-    journals.beat(journal_id)
+    journals.record_heartbeat(journal_id)
     journals.drained(other)
     assert [(j.id, j.state) for j in journals.all()] == [(other, "drained"), (journal_id, "live")]
     assert journals.all()[1].heartbeat > before

@@ -207,7 +207,7 @@ def test_every_command_that_changes_something_is_one_row(
     ]
     RepriceStore(admin).post(month, found, author="ada", reason="the contract came late")
     JournalTable(gateway).register(JOURNAL, replica="gateway-2")
-    JournalTable(admin).lose(JOURNAL, reason="its disk died")
+    JournalTable(admin).declare_lost(JOURNAL, reason="its disk died")
     assert [(act.action, act.subject, act.reason) for act in acts(admin)] == [
         ("key.create", "k000000001", None),
         ("key.create", "k000000002", None),

@@ -563,9 +563,11 @@ def test_a_first_use_pins_the_list_and_a_second_does_not(database: Database) -> 
         base_url="https://api.openai.com/v1",
     )
     assert not store.book([GPT_EU]).has_listed(GPT_EU)
-    made = store.pin([GPT_EU, own, deployment("partner")], author="ada", reason="policy version 1")
+    made = store.import_list_prices(
+        [GPT_EU, own, deployment("partner")], author="ada", reason="policy version 1"
+    )
     assert made == len(schedule(KEY)) > 1
-    assert store.pin([GPT_EU], author="ada", reason="policy version 2") == 0
+    assert store.import_list_prices([GPT_EU], author="ada", reason="policy version 2") == 0
     book = store.book([GPT_EU])
     assert book.has_listed(GPT_EU)
     bundled = builtin_price(provider="openai", model="gpt-5.5", base_url=GPT_EU.base_url, at=NOON)
@@ -581,7 +583,7 @@ def test_policies_applied_at_the_same_time_pin_once(database: Database, database
     def pin(_: int) -> int:
         mine = Database(database_url)
         try:
-            return PriceStore(mine).pin([GPT_EU], author="ada", reason="why")
+            return PriceStore(mine).import_list_prices([GPT_EU], author="ada", reason="why")
         finally:
             mine.close()
 

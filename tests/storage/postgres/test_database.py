@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
-from gateway.storage.postgres.changes import ChangeFeed
+from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database, within
 from gateway.storage.postgres.sessions import Sessions
 from tests.storage.factories import key

@@ -257,7 +257,7 @@ class FakeAlertStore:
         self._answer("take")
         return self.raised[taken]
 
-    def note(self, delivery: Delivery) -> None:
+    def record_delivery(self, delivery: Delivery) -> None:
         self._ask("note")
         self.notes.append(delivery)
         self.raised[delivery.alert_id] = replace(

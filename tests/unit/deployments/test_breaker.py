@@ -15,7 +15,7 @@ from gateway.domain.deployments.breaker import (
     SILENT_IN_A_ROW,
     Breaker,
 )
-from gateway.domain.sliding import SlidingCount
+from gateway.domain.sliding_count import SlidingCount
 
 
 def opened_at(now_s: float) -> Breaker:

@@ -28,7 +28,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.request.service import CallerAnswer, RequestService
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
@@ -60,7 +60,7 @@ class Dispatch(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.health = Health(
+        self.health = DeploymentHealth(
             on_open=lambda name, why: self.opened.append((name, why)),
             on_close=self.closed.append,
             max_in_flight=50,
@@ -432,7 +432,7 @@ async def test_no_place_is_lost_however_an_attempt_ends() -> None:
         await on.ask(narrow)
     on.journal.refuses = None
     assert await on.ask(narrow)
-    (standing,) = on.health.standings()
+    (standing,) = on.health.states()
     assert not standing.under_way
 
 
@@ -441,7 +441,7 @@ async def test_names_removed_from_the_policy_are_forgotten() -> None:
     on = dispatch(ok())
     await on.ask()
     on.health.forget_but(factories.policy(TWO, teams={}))
-    assert on.health.standings() == []
+    assert on.health.states() == []
 
 
 class Degrading(Estimates):

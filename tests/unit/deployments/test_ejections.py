@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from gateway.domain.residency.stated import Contradiction
+from gateway.domain.residency.stated_place import Contradiction
 from gateway.services.deployments.ejections import FORGOTTEN_AFTER_S, Ejections
 from tests.factories import REQUEST_ID
 from tests.fakes import FakeClock, FakeEjections

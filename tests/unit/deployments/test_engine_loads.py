@@ -73,8 +73,8 @@ class World:
         """Let time pass and the engine answer."""
         self.clock.advance(after_s)
         self.pages[name] = page_text
-        self.loads.turn()
-        await self.loads.settled()
+        self.loads.start_due_samples()
+        await self.loads.wait_for_samples()
 
 
 async def test_a_reported_load_expires() -> None:
@@ -97,7 +97,7 @@ async def test_rates_are_over_the_last_seconds() -> None:
     slow for ever.
     """
     world = World()
-    world.loads.turn()
+    world.loads.start_due_samples()
     for second in range(30):
         world.loads.began("qwen")
         await world.look(page(finished=2 * second))
@@ -190,10 +190,10 @@ async def test_requests_sent_during_a_sample_are_counted() -> None:
     """Counted twice is a longer wait by one; not counted at all is a stampede."""
     world = World(hangs={"qwen": threading.Event()})
     world.pages["qwen"] = page()
-    world.loads.turn()
+    world.loads.start_due_samples()
     world.loads.began("qwen")
     world.hangs["qwen"].set()
-    await world.loads.settled()
+    await world.loads.wait_for_samples()
     found = world.loads.of("qwen")
     assert found is not None
     assert found.sent_since == 1
@@ -210,13 +210,13 @@ async def test_an_engine_that_hangs_delays_no_other_and_is_asked_once() -> None:
     try:
         for _ in range(3):
             world.clock.advance(IDLE_EVERY_S)
-            world.loads.turn()
+            world.loads.start_due_samples()
             await soon(lambda: world.loads.of("llama") is not None, "the other engine's load")
         assert [name for name, _ in world.asked].count("qwen-3") == 1
         assert world.loads.of("qwen-3") is None
     finally:
         released.set()
-        await world.loads.settled()
+        await world.loads.wait_for_samples()
 
 
 async def test_a_defect_in_a_look_ends_no_other_look() -> None:
@@ -250,15 +250,15 @@ async def test_the_policy_decides_the_sampled_engines() -> None:
     await world.look(page(running=5))
     world.policy = policy_of("qwen", base_url="http://127.0.0.1:8/v1")
     world.pages.clear()
-    world.loads.turn()
+    world.loads.start_due_samples()
     assert world.loads.of("qwen") is None
-    await world.loads.settled()
+    await world.loads.wait_for_samples()
     world.policy = factories.version(factories.policy(factories.deployment("gpt")))
-    world.loads.turn()
+    world.loads.start_due_samples()
     asked = len(world.asked)
     world.policy = None
     world.clock.advance(IDLE_EVERY_S)
-    world.loads.turn()
+    world.loads.start_due_samples()
     assert len(world.asked) == asked
     assert world.loads.looks_alive("qwen") is None
 
@@ -329,7 +329,7 @@ async def test_a_long_prompt_is_no_hang() -> None:
     for it.
     """
     world = World()
-    world.loads.turn()
+    world.loads.start_due_samples()
     world.loads.began("qwen")
     for second in range(20):
         await world.look(page(running=1, kv_use=second / 100))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.deployments.engine_sample import EngineSample
-from gateway.providers.probe import EngineProbe
+from gateway.providers.engine_sampler import EngineSampler
 from tests import factories
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port
@@ -86,7 +86,7 @@ def look_at(engine: Engine | None, *, model: str = "m-1", port: int = 0) -> Engi
     one = factories.deployment(
         "qwen", base_url=address, model=model, is_self_hosted=True, api_key="env:ENGINE_KEY"
     )
-    return EngineProbe(lambda: NOW).sample(one)
+    return EngineSampler(lambda: NOW).sample(one)
 
 
 def test_a_sample_holds_the_figures_of_its_own_model(engines: Any) -> None:
@@ -164,7 +164,9 @@ def test_nothing_else_has_a_client_beside_the_transport() -> None:
     """
     assert importers_below("http.client") == ["engine/preflight.py"]
     assert importers_below("httpcore2") == [
-        "gateway/providers/probe.py",
+        "gateway/providers/engine_sampler.py",
         "gateway/providers/timed_stream.py",
     ]
-    assert importers_below("gateway.providers.timed_stream") == ["gateway/providers/probe.py"]
+    assert importers_below("gateway.providers.timed_stream") == [
+        "gateway/providers/engine_sampler.py"
+    ]

@@ -21,7 +21,7 @@ from gateway.services.deployments.engine_probes import (
     NOTHING,
     EngineProbes,
 )
-from gateway.services.deployments.state import DeploymentState, Health
+from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from tests import factories
 from tests.answers import at_once
 from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
@@ -42,7 +42,7 @@ class Watch:
         self.notes = FakeProbeNotes()
         self.opened: list[tuple[str, str]] = []
         self.closed: list[str] = []
-        self.health = Health(
+        self.health = DeploymentHealth(
             on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append
         )
         self.version: PolicyVersion | None = factories.version(factories.policy(ENGINE, HOSTED))
@@ -60,7 +60,7 @@ class Watch:
         )
 
     def open(self) -> DeploymentState:
-        self.health.open(ENGINE, "upstream_unreachable", now_s=self.clock.monotonic())
+        self.health.open_breaker(ENGINE, "upstream_unreachable", now_s=self.clock.monotonic())
         return self.health.of(ENGINE)
 
 
@@ -115,7 +115,7 @@ async def test_one_that_is_not_back_is_asked_again_later(
 async def test_a_company_s_api_is_never_probed() -> None:
     """It would be paid for; the next real request finds out."""
     watch = Watch()
-    watch.health.open(HOSTED, "upstream_auth", now_s=watch.clock.monotonic())
+    watch.health.open_breaker(HOSTED, "upstream_auth", now_s=watch.clock.monotonic())
     watch.clock.advance(60)
     watch.probes.run_once()
     assert watch.transport.sent == []

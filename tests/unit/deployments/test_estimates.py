@@ -207,7 +207,7 @@ def test_answers_are_as_long_as_this_teams_on_this_route(
         estimates.note(
             ended("a", operation="embeddings", usage=TokenUsage(input_tokens=10, output_tokens=1))
         )
-    _, live = estimates.look(decision)
+    _, live = estimates.current_conditions(decision)
     assert live.output_tokens == pytest.approx((15 * 100 + 5 * 256) / 20)
     assert live.output_samples == pytest.approx(15)
 
@@ -221,7 +221,7 @@ def test_an_answer_of_several_choices_counts_as_several(estimates: Estimates) ->
         features=TOKENS | {"choices": 4},
         usage=TokenUsage(input_tokens=9, output_tokens=400),
     )
-    assert estimates.look(decided("a", "b"))[1].output_tokens == pytest.approx(139)
+    assert estimates.current_conditions(decided("a", "b"))[1].output_tokens == pytest.approx(139)
 
 
 def test_tokens_per_byte_are_of_the_sums_with_five_assumed(
@@ -231,7 +231,7 @@ def test_tokens_per_byte_are_of_the_sums_with_five_assumed(
     body says nothing.
     """
     decision = decided("a", "b")
-    estimates.look(decision)
+    estimates.current_conditions(decision)
     learned(estimates, "a", 15, usage=TokenUsage(input_tokens=2000, output_tokens=1))
     learned(
         estimates,
@@ -242,7 +242,7 @@ def test_tokens_per_byte_are_of_the_sums_with_five_assumed(
     )
     learned(estimates, "b", 15, usage=TokenUsage(input_tokens=9000, output_tokens=1), features={})
     clock.advance(1)
-    a, b = estimates.look(decision)[1].predictions
+    a, b = estimates.current_conditions(decision)[1].predictions
     assert a.tokens_per_byte == pytest.approx((15 * 0.5 + 5 * 0.25) / 20, rel=0.01)
     assert b.tokens_per_byte == 0.25
 
@@ -252,7 +252,9 @@ def test_the_cached_share_is_of_route_team_and_deployment(estimates: Estimates) 
     cached = TokenUsage(input_tokens=1000, cached_input_tokens=800, output_tokens=1)
     learned(estimates, "a", 15, usage=cached)
     learned(estimates, "b", 15, usage=cached, team="search")
-    shares = [one.cached_share for one in estimates.look(decided("a", "b"))[1].predictions]
+    shares = [
+        one.cached_share for one in estimates.current_conditions(decided("a", "b"))[1].predictions
+    ]
     assert shares == [pytest.approx(0.6), 0.0]
 
 
@@ -381,7 +383,7 @@ def test_memory_is_bounded(estimates: Estimates) -> None:
     assert len(estimates._outputs) == module.MOST_PAIRS
     decision = decided("a", "b")
     for _ in range(module.MOST_VIEWS + 3):
-        estimates.look(changed(decision))
+        estimates.current_conditions(changed(decision))
     assert len(estimates._views) <= module.MOST_VIEWS
 
 

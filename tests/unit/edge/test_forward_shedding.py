@@ -12,7 +12,7 @@ from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.caller_exchange import CONTINUE
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.domain.policy.policy import Priority
 from gateway.domain.request.end_user import end_user_key
 from gateway.domain.request.request import Request

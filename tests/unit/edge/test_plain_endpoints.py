@@ -16,7 +16,7 @@ import pytest
 
 from gateway.api.app import PlainEndpoints, build_app
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import RequestSlots
+from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.checks import Check
 from gateway.domain.ledger.health import LedgerHealth, health_checks

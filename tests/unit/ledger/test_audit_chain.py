@@ -38,7 +38,7 @@ def test_a_log_as_it_was_written_raises_nothing() -> None:
     assert findings([]) == []
     walk = ChainWalk()
     assert walk.head is None
-    assert [finding for row in rows for finding in walk.take(row)] == []
+    assert [finding for row in rows for finding in walk.check_row(row)] == []
     assert (walk.rows, walk.head) == (30, head_of(rows))
     assert str(walk.head) == f"30 {rows[-1].hash}"
 

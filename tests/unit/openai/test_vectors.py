@@ -16,13 +16,13 @@ from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from gateway.services.request.abandoned import DrainLimits
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.complete_answer import LARGE_BYTES
 from gateway.wire.openai.answer.vectors import (
     MAX_VECTOR_BYTES,
     MOST_OPENINGS,
     TooManyVectors,
     without_vectors,
 )
-from gateway.wire.openai.answer.whole import LARGE_BYTES
 from tests import factories
 from tests.answers import rewrite_chat
 from tests.fakes import FakeTransport, FakeUpstreamAnswer

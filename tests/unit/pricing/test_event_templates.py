@@ -16,7 +16,7 @@ from gateway.domain.policy.policy import Operation
 from gateway.domain.request.request import Caller, Request
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.state import Health, Slot
+from gateway.services.deployments.state import DeploymentHealth, Slot
 from gateway.services.request.admission import AttemptGrant
 from gateway.services.request.attempt import (
     MOST_OPENINGS,
@@ -48,7 +48,7 @@ HOLD = Hold("team/payments/month", 0, 5)
 
 def a_slot(choice: Choice) -> Slot:
     """A slot at a choice's deployment."""
-    health = Health()
+    health = DeploymentHealth()
     return health.take_slot(health.of(choice.candidate.deployment))
 
 

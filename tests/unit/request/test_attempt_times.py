@@ -15,7 +15,7 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.decide import Choice, Ranking, decide
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.request.admission import NOTHING_TAKEN
 from gateway.services.request.attempt import AdmittedRequest, Attempt, Attempts
 from gateway.services.request.meter import Meter
@@ -91,7 +91,7 @@ class Running:
         admitted = AdmittedRequest(
             request, ranking, (), needs_bound=False, received_s=received_s, deadline_s=9999.0
         )
-        health = Health()
+        health = DeploymentHealth()
         self.attempt: Attempt = Attempts(meter, self.clock).begin(
             admitted,
             choice,

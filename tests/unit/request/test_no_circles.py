@@ -13,7 +13,7 @@ import pytest
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import Unavailable, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from gateway.services.deployments.state import Health, Slot
+from gateway.services.deployments.state import DeploymentHealth, Slot
 from gateway.services.request.attempt import Attempt
 from gateway.wire.observed import Observed
 from tests import factories
@@ -83,7 +83,7 @@ async def test_a_request_leaves_no_circle(
     """Else each keeps its body and its event in memory until the collector comes by, and then all
     wait for that.
     """
-    on = Stage(FakeTransport([]), health=Health())
+    on = Stage(FakeTransport([]), health=DeploymentHealth())
     for _ in range(3):
         gc.collect()
         gc.garbage.clear()  # the first of its kind also makes cached objects

@@ -29,7 +29,7 @@ from gateway.providers.registry import build_providers
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.limits.limiter import Limiter
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.services.request.admission import Admission
@@ -158,7 +158,7 @@ class Stage:
             refusals=self.refusals,
             ejections=self.ejections,
             estimates=Estimates(self.clock),
-            health=Health(),
+            health=DeploymentHealth(),
             draw=lambda: 0.0,
         )
         snapshot = factories.snapshot(

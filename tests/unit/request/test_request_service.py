@@ -33,7 +33,7 @@ from gateway.providers.registry import build_providers
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.deployments.ejections import FORGOTTEN_AFTER_S, Ejections
 from gateway.services.deployments.estimates import Estimates
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.limits.limiter import Limiter
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
 from gateway.services.request.admission import Admission
@@ -100,7 +100,7 @@ class Stage:
     )
     is_stopping: bool = False
     max_attempts: int = 3
-    health: Health = field(default_factory=Health)
+    health: DeploymentHealth = field(default_factory=DeploymentHealth)
 
     def __post_init__(self) -> None:
         self.abandoned = AbandonedAnswers(

@@ -12,7 +12,7 @@ from gateway.domain.policy.policy import Policy, Route
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend, Place
 from gateway.services.policy.past_prices import PastPrices
-from gateway.services.policy.plan import Hurt, Surroundings, plan
+from gateway.services.policy.plan import HarmfulChange, PlanContext, plan
 from gateway.services.policy.plan_messages import notes, sentence
 from gateway.services.policy.replay import Replay, Way, replay
 from tests import factories
@@ -283,7 +283,7 @@ def test_notes_name_the_unknowns() -> None:
 # ---- harmful changes
 
 
-def around(**changes: Any) -> Surroundings:
+def around(**changes: Any) -> PlanContext:
     values: dict[str, Any] = {
         "live_keys": {},
         "traffic": {},
@@ -291,10 +291,10 @@ def around(**changes: Any) -> Surroundings:
         "prices": {"one": OLD, "two": OLD, "us": OLD},
         "place": Place(gateway_region="unknown", day=date(2026, 11, 22)),
     }
-    return Surroundings(**values | changes)
+    return PlanContext(**values | changes)
 
 
-def hurts(before: Policy | None, after: Policy, **changes: Any) -> tuple[Hurt, ...]:
+def hurts(before: Policy | None, after: Policy, **changes: Any) -> tuple[HarmfulChange, ...]:
     made = plan(
         None if before is None else factories.version(before),
         factories.version(after, number=8),

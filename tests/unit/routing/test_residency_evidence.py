@@ -7,7 +7,7 @@ from datetime import date
 
 from gateway.domain.places.known_hosts import Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
-from gateway.services.policy.evidence import Verified, verify_sent
+from gateway.services.policy.attempt_verification import Verified, verify_sent
 from tests import factories
 
 DAY = date(2026, 11, 22)

@@ -11,7 +11,7 @@ import pytest
 from gateway.domain.places.known_hosts import Statement
 from gateway.domain.places.regions import RegionTree
 from gateway.domain.policy.policy import ResidencyRule
-from gateway.domain.residency.stated import contradiction, stated_region
+from gateway.domain.residency.stated_place import contradiction, stated_region
 from tests.factories import deployment
 
 TREE = RegionTree({"de": ("eu-de",), "home": ("hall-1", "hall-2")})

@@ -54,7 +54,9 @@ class Stores:
     def book(self, deployments: Iterable[Deployment]) -> StoredBook:
         return StoredBook(PriceBook(entries=()))
 
-    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> None:
+    def import_list_prices(
+        self, deployments: Iterable[Deployment], *, author: str, reason: str
+    ) -> None:
         raise AssertionError("a gateway imports no prices")
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:

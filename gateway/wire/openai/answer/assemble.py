@@ -163,18 +163,19 @@ class _Answer:
     stop_reason: msgspec.Raw | None = None
     has_begun: bool = False
 
-    def take(self, choice: _Choice) -> None:
+    def add_choice(self, choice: _Choice) -> None:
+        """Add one chunk's part of this choice."""
         if choice.delta is not None:
-            self._take_delta(choice.delta)
+            self._add_delta(choice.delta)
         if choice.text is not None:
             self.content.append(choice.text)
         if choice.logprobs is not None:
-            self._take_logprobs(choice.logprobs)
+            self._add_logprobs(choice.logprobs)
         self.finish_reason = choice.finish_reason or self.finish_reason
         if bytes(choice.stop_reason) != b"null":
             self.stop_reason = choice.stop_reason
 
-    def _take_delta(self, delta: _Delta) -> None:
+    def _add_delta(self, delta: _Delta) -> None:
         if (
             delta.role is not None and not self.has_begun
         ):  # the first delta: the role and an empty content
@@ -184,9 +185,9 @@ class _Answer:
         if delta.reasoning is not None:
             self.reasoning.append(delta.reasoning)
         for call in delta.tool_calls or ():
-            self._take_call(call)
+            self._add_tool_call(call)
 
-    def _take_call(self, call: _Call) -> None:
+    def _add_tool_call(self, call: _Call) -> None:
         found = self.calls.setdefault(
             call.index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
         )
@@ -195,7 +196,7 @@ class _Answer:
         found["function"]["name"] += function.get("name") or ""
         found["function"]["arguments"] += function.get("arguments") or ""
 
-    def _take_logprobs(self, logprobs: _Logprobs) -> None:
+    def _add_logprobs(self, logprobs: _Logprobs) -> None:
         for name in _Logprobs.__struct_fields__:
             more = getattr(logprobs, name)
             if more is not None:
@@ -250,7 +251,7 @@ class Assembler:
                     not self.observed.is_error
                 )  # vLLM ends a failed stream with `[DONE]` too
             else:
-                self._take(payload)
+                self._add_event(payload)
 
     def body(self) -> bytes:
         """Return the body that a plain call would have returned.
@@ -262,7 +263,7 @@ class Assembler:
         assert self.observed.is_done, "a stream that was cut has no body"
         if self._head is None:  # only the end arrived
             raise _final_error(_UNREADABLE)
-        write = _completion if self.operation is Operation.COMPLETIONS else _chat
+        write = _completion_body if self.operation is Operation.COMPLETIONS else _chat_body
         last = self._last or self._head
         answers = [self._answers[index] for index in sorted(self._answers)]
         try:
@@ -276,7 +277,8 @@ class Assembler:
         """
         self.feed(self._splitter.end())
 
-    def _take(self, payload: bytes) -> None:
+    def _add_event(self, payload: bytes) -> None:
+        """Add one stream event to the answer; raise `UpstreamError` if it cannot be read."""
         if not is_quick(payload):
             raise _final_error(_UNREADABLE)
         try:
@@ -287,13 +289,14 @@ class Assembler:
             self.observed.is_error, self._error = True, payload
             return
         self._head = self._head or chunk
-        self._note(chunk)
+        self._note_chunk(chunk)
         for choice in chunk.choices:
-            self._answers.setdefault(choice.index, _Answer()).take(choice)
+            self._answers.setdefault(choice.index, _Answer()).add_choice(choice)
         if len(self._answers) > MAX_CHOICES:
             raise _final_error(_UNREADABLE)
 
-    def _note(self, chunk: _Chunk) -> None:
+    def _note_chunk(self, chunk: _Chunk) -> None:
+        """Note a chunk's id, finish reason and usage."""
         observed = self.observed
         observed.upstream_id = observed.upstream_id or chunk.id
         for choice in chunk.choices:
@@ -333,7 +336,8 @@ def _joined(parts: list[str]) -> str | None:
     return "".join(parts) if parts else None
 
 
-def _chat(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+def _chat_body(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+    """Return the chat completion body that a plain call returns."""
     choices = [
         {
             "index": index,
@@ -347,15 +351,16 @@ def _chat(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
         for index, answer in enumerate(answers)
     ]
     return {
-        **_opening(head, "chat.completion", choices, last),
+        **_first_members(head, "chat.completion", choices, last),
         "prompt_logprobs": None,
         "prompt_token_ids": None,
         "prompt_text": None,
-        **_closing(last),
+        **_last_members(last),
     }
 
 
-def _completion(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+def _completion_body(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+    """Return the text completion body that a plain call returns."""
     choices = [
         {
             "index": index,
@@ -370,12 +375,13 @@ def _completion(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str,
         }
         for index, answer in enumerate(answers)
     ]
-    return {**_opening(head, "text_completion", choices, last), **_closing(last)}
+    return {**_first_members(head, "text_completion", choices, last), **_last_members(last)}
 
 
-def _opening(
+def _first_members(
     head: _Chunk, kind: str, choices: list[dict[str, Any]], last: _Chunk
 ) -> dict[str, Any]:
+    """Return the first members of a body, in vLLM's order."""
     return {
         "id": head.id,
         "object": kind,
@@ -388,7 +394,8 @@ def _opening(
     }
 
 
-def _closing(last: _Chunk) -> dict[str, Any]:
+def _last_members(last: _Chunk) -> dict[str, Any]:
+    """Return the last members of a body, in vLLM's order."""
     return {
         "kv_transfer_params": None,
         "ec_transfer_params": None,

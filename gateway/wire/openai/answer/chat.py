@@ -16,8 +16,8 @@ import msgspec
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.answer_splices import places_in, spliced, without_usage
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.parts import places_in, spliced, without_usage
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -168,7 +168,7 @@ class ChatStream:
                 self.observed.note_final(usage)
             # The `code` of vLLM's errors is a number, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
-        rewritten = self._rewritten(event, payload, chunk)
+        rewritten = self._spliced_chunk(event, payload, chunk)
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
@@ -249,7 +249,8 @@ class ChatStream:
             choices_per_prompt=self.choices,
         )
 
-    def _rewritten(self, event: bytes, payload: bytes, chunk: Chunk) -> AnswerPart:
+    def _spliced_chunk(self, event: bytes, payload: bytes, chunk: Chunk) -> AnswerPart:
+        """Splice the caller's model name and the cost into a chunk, and note its usage."""
         usage = bytes(chunk.usage)
         has_usage = is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)

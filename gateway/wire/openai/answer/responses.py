@@ -11,8 +11,8 @@ import msgspec
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.parts import places_in, spliced
 from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
     ResponseBody,
@@ -136,7 +136,9 @@ class ResponseStream:
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
                 return event
-            return changed(self._rewritten(payload, decoded), lambda new: with_data(event, new))
+            return changed(
+                self._spliced_response(payload, decoded), lambda new: with_data(event, new)
+            )
         except UNREADABLE:
             shown = hidden(event)
             if shown is not None:
@@ -155,7 +157,8 @@ class ResponseStream:
                 msgspec.json.decode(decoded.delta), choice=number_of(decoded.output_index)
             )
 
-    def _rewritten(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
+    def _spliced_response(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
+        """Splice the caller's model name and the cost into an event with a response object."""
         body = bytes(decoded.response)
         response = response_of(body)
         is_last = decoded.type in _FINAL_RESPONSE_EVENTS

@@ -18,7 +18,7 @@ from gateway.domain.policy.known_members import by_folded
 from gateway.errors import InvalidRequest
 from gateway.wire.data_urls import holds_all
 from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
-from gateway.wire.openai.request.names import refuse_variant
+from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.tools import features_of_tools
 
@@ -140,7 +140,7 @@ class _Object(tuple[tuple[str, Any], ...]):
     """An object as written, including its duplicate members."""
 
 
-def look(top: str, value: bytes, needs: Needs) -> None:
+def note_needs(top: str, value: bytes, needs: Needs) -> None:
     """Record the needs of a top-level member that is an object or an array.
 
     Raises `InvalidRequest` if it has too many values, or an object that could be read in two ways.

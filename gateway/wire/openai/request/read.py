@@ -25,9 +25,9 @@ from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
 from gateway.wire.members import MalformedJson, decode_members, locate, replace
-from gateway.wire.openai.request import media, names
+from gateway.wire.openai.request import media, member_names
+from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.needs import Needs
-from gateway.wire.openai.request.plain import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.size import choices_of, size_of
 from gateway.wire.openai.request.tools import features_of_tools, read_tools
 
@@ -87,8 +87,8 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     members = decode_members(body)
     plain = read_plain(operation, body, members)
     if plain is None:
-        names.check_names(members)
-        names.check_sizes(members)
+        member_names.check_names(members)
+        member_names.check_sizes(members)
     places = locate(body, members)
     fields = plain or _decode_fields(_read_part(members) if is_large else body)
     if not fields.model:
@@ -194,7 +194,7 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
     if name in media.FREE_MEMBERS:
         json_bounds.check_depth(encoded)
     elif name != PROMPTS[operation] or not is_text(value):
-        media.look(name, encoded, needs)
+        media.note_needs(name, encoded, needs)
 
 
 def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
@@ -270,7 +270,7 @@ def _read_object(
             f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
         ) from None
     for inner in members:
-        names.refuse_variant(inner, named, where=f"'{name}'")
+        member_names.refuse_variant(inner, named, where=f"'{name}'")
     return members
 
 

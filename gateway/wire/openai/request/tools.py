@@ -17,7 +17,7 @@ from gateway.domain.policy.request_fields import (
 from gateway.errors import InvalidRequest
 from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
-from gateway.wire.openai.request.names import refuse_variant
+from gateway.wire.openai.request.member_names import refuse_variant
 
 # The members of OpenAI's function, custom and namespace tools, and the cache mark that Anthropic's
 # clients add.

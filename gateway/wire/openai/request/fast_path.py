@@ -1,4 +1,4 @@
-"""Plain requests, the most common kind: only known members, and a prompt that is text.
+"""The fast path for the most common requests: only known members, and a prompt that is text.
 
 One decoding proves all of it at once. No name in such a body can be mistaken for another one. Only
 the prompt is nested, and it holds no pictures, files or addresses to fetch.

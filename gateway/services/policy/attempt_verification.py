@@ -12,7 +12,7 @@ from datetime import date
 from gateway.domain.places.facts import Fact
 from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion
 from gateway.domain.residency.rules import denials, rules_for
-from gateway.domain.residency.sent import SentAttempts
+from gateway.domain.residency.sent_attempts import SentAttempts
 from gateway.errors import InvalidRequest
 
 
@@ -120,6 +120,7 @@ def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[
 
 
 def _doubt(one: SentAttempts, why: str, *, attempts: int | None = None) -> Doubt:
+    """Return the doubt about some attempts, with its reason."""
     return Doubt(
         day=one.day,
         deployment=one.deployment,
@@ -156,7 +157,7 @@ def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) 
     found: dict[tuple[str, str, str, str, date | None], list[int]] = {}
     for name, number in used:
         deployment = versions[number].policy.deployments.get(name)
-        for fact, value, source, as_of in _of(deployment) if deployment is not None else ():
+        for fact, value, source, as_of in _facts_of(deployment) if deployment is not None else ():
             found.setdefault((name, fact, value, source, as_of), []).append(number)
     return [
         UsedFact(
@@ -171,7 +172,8 @@ def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) 
     ]
 
 
-def _of(deployment: Deployment) -> Iterable[tuple[str, str, str, date | None]]:
+def _facts_of(deployment: Deployment) -> Iterable[tuple[str, str, str, date | None]]:
+    """Yield each known fact of a deployment's place: name, value, source and date."""
     facts = deployment.facts
     named: tuple[tuple[str, Fact[str] | Fact[int | None] | Fact[str | None]], ...] = (
         ("processing", facts.processing),

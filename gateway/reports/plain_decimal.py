@@ -1,4 +1,4 @@
-"""Exact numbers as plain text: no exponent, no trailing zeros, never through a float."""
+"""Writes exact decimals: no exponent, no trailing zeros, never through a float."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates the partitions of coming months in advance, so that no event lands in the default one."""
+"""Creates the partitions of coming months, so that no event lands in the default partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_EVERY_S = 6 * 3600.0
 RETRY_AFTER_S = 60.0
 
 
-class MonthKeeper:
+class PartitionKeeper:
     """A background job; `ensure` makes the missing months between two days and returns them.
 
     It runs in a thread.

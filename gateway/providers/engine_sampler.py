@@ -1,4 +1,4 @@
-"""Samples self-hosted engines by a `GET` of their metrics page.
+"""Samples self-hosted engines: one `GET` of an engine's metrics page for each sample.
 
 No content and no credential leaves here, so no permit is needed. It does not use the HTTP client
 for content, follows no redirect, keeps no cookie and uses no proxy of the environment: a probe goes
@@ -35,8 +35,8 @@ _COUNTS = {
 _STARTED = "process_start_time_seconds"
 
 
-class EngineProbe:
-    """Asks engines, each time on a new connection. Used from several threads.
+class EngineSampler:
+    """Reads engines' metrics pages, each time on a new connection. Used from several threads.
 
     Trusts the machine's certificates, or `SSL_CERT_FILE`.
 

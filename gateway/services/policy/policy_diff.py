@@ -1,4 +1,4 @@
-"""The differences between two policies, field by field, in the document's terms."""
+"""Computes the differences between two policies, field by field, in the document's terms."""
 
 from __future__ import annotations
 

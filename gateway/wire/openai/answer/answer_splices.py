@@ -1,4 +1,4 @@
-"""Splices into an answer: the caller's model name and the cost."""
+"""Splices the caller's model name and the cost into an answer, and cuts out its usage."""
 
 from __future__ import annotations
 

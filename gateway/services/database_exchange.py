@@ -1,5 +1,4 @@
-"""The exchange with Postgres, for every part of the services that asks it: threads, turns and the
-state of Postgres.
+"""Asks Postgres for one part of the services: its threads, its turns and its back-off.
 
 A question runs in a thread, because storage is synchronous (docs/decisions/0022). Each part has an
 exchange of its own, so a slow question delays no other part.

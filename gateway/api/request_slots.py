@@ -1,4 +1,4 @@
-"""The slots for requests in flight, shared fairly between teams."""
+"""Limits the requests in flight of one process, and shares their slots fairly between teams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RequestSlots:
         self._taken[team] = taken + 1
         self._total += 1
 
-    def leave(self, team: str) -> None:
+    def release(self, team: str) -> None:
         """Return one slot."""
         taken = self._taken[team] - 1
         assert taken >= 0, "each place is given back once"

@@ -1,4 +1,4 @@
-"""Notifications of changed policies or keys, by LISTEN.
+"""Waits for notifications of changed policies or keys, by LISTEN.
 
 A notification can be lost, so callers also poll after a while.
 """

@@ -1,4 +1,4 @@
-"""The admission side of a process: budgets, limits and idempotency claims."""
+"""The parts of a process that admit requests: budget leases, limiter and idempotency claims."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway.storage.budgets.refusals import RefusalStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowances:
-    """This worker's shares of each, which Postgres divides between workers, and the admission of
-    requests.
+class AdmissionParts:
+    """This worker's budget leases, limiter, idempotency claims and refusal counts, and the
+    admission of requests by them.
     """
 
     budget_leases: BudgetLeases
@@ -31,7 +31,7 @@ class Allowances:
     admission: Admission
 
 
-def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
+def build_admission_parts(context: ProcessContext, worker: UUID) -> AdmissionParts:
     """Build the admission side.
 
     `worker` is the journal's id: leases belong to it and return when the journal is adopted.
@@ -52,7 +52,7 @@ def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
     admission = Admission(
         budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
     )
-    return Allowances(
+    return AdmissionParts(
         budget_leases=budget_leases,
         limiter=limiter,
         claims=claims,

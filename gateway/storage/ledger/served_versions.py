@@ -1,4 +1,4 @@
-"""The policy version that each live worker serves: each worker writes it into its journal's row.
+"""Records the policy version that each live worker serves, in its journal's row.
 
 Only the workers know the version that they serve. After applying a policy, the operator's command
 waits here until all workers have it.

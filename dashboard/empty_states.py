@@ -1,4 +1,4 @@
-"""Replacement texts for a page without data, each with the next step."""
+"""Empty states: the texts of a page that has no data to show, each with the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complete answers of every operation on their way back to the caller."""
+"""Rewrites complete (not streamed) answers of every operation for the caller."""
 
 from __future__ import annotations
 

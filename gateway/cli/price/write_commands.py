@@ -1,4 +1,4 @@
-"""`tollgate price add|sync|reprice`: the commands that write prices and their consequences."""
+"""The commands that write prices: `tollgate price add`, `sync` and `reprice`."""
 
 from __future__ import annotations
 

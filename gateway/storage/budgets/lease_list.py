@@ -1,4 +1,4 @@
-"""The current leases of a budget by worker, for operators; `budgets` moves the money."""
+"""Lists the workers' leases of one budget, for operators; `budgets` moves the money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as JSON and CSV.
+"""Writes reports, receipts and usage as JSON and CSV.
 
 Money and rates are written with every digit; the CLI has tables for people.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.domain.money import plain_usd
 from gateway.domain.pricing.pricing import Line
-from gateway.reports.plain import plain_decimal
+from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.questions.usage_me import OwnUsage
 from gateway.reports.receipts.attempt import AttemptReceipt
 from gateway.reports.receipts.receipt import Receipt, arithmetic

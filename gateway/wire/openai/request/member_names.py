@@ -1,6 +1,4 @@
-"""Names of a request's members that two servers may read in two ways, and members too large to
-decode.
-"""
+"""Refuses member names that two servers may read in two ways, and members too large to decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that were sent, as evidence of the rules that they were sent under."""
+"""Sent attempts that agree in every field that residency depends on, as evidence for an audit."""
 
 from __future__ import annotations
 
