@@ -73,7 +73,13 @@ def connect(
     """
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     timed = TimedStream(stream=_connected(host, port, left_s), left_s=left_s)
-    return timed.start_tls(tls(), host) if parts.scheme == "https" else timed
+    if parts.scheme != "https":
+        return timed
+    try:
+        return timed.start_tls(tls(), host)
+    except BaseException:
+        timed.close()
+        raise
 
 
 def _connected(host: str, port: int, left_s: Callable[[], float]) -> httpcore2.NetworkStream:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
+import httpcore2
 import pytest
 
 from gateway.providers.engine_sampler import MOST_BYTES, EngineSampler
+from gateway.providers.timed_stream import connect
 from tests import factories
 from tests.fakes import CountingListener
 from tests.providers.authority import Authority
@@ -75,6 +80,26 @@ async def test_a_handshake_that_hangs_ends_at_the_deadline() -> None:
     """The deadline includes TLS."""
     async with serving(Peer.gone) as server:
         assert await page(f"https://127.0.0.1:{server.port}", timeout_s=0.3) is None
+
+
+def test_a_connection_without_time_left_for_tls_is_closed() -> None:
+    """Its file descriptor must not stay open for as long as someone holds the error."""
+    left = iter([5.0])  # for the connection, and nothing after it
+
+    def left_s() -> float:
+        try:
+            return next(left)
+        except StopIteration:
+            raise httpcore2.TimeoutException from None
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = urlsplit(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(httpcore2.TimeoutException) as raised:
+            connect(address, left_s=left_s, tls=ssl.create_default_context)
+        assert raised.tb is not None, "it holds the frames, so nothing is closed by being dropped"
+        with listener.accept()[0] as accepted:
+            accepted.settimeout(5)
+            assert accepted.recv(1) == b""
 
 
 @pytest.mark.parametrize("answer", [b"", b"220 mail.example ESMTP\r\n\r\n", b"x" * 200_000])
