@@ -19,5 +19,14 @@ def fetch(
     Trusts the machine's certificates or `SSL_CERT_FILE`, as the gateway does: without the
     environment httpx2 would read neither.
     """
-    trusted = ssl.create_default_context()
-    return httpx2.get(url, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted)
+    target = httpx2.URL(url)
+    return httpx2.get(
+        target, headers=headers, timeout=timeout_s, trust_env=False, verify=_trust(target.scheme)
+    )
+
+
+def _trust(scheme: str) -> ssl.SSLContext:
+    """Return the trusted certificates; none without TLS, because they take 20 ms to load."""
+    if scheme == "https":
+        return ssl.create_default_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

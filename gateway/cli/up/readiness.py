@@ -5,15 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import httpx2
+
+from gateway.cli.terminal.fetch import fetch
 from gateway.cli.terminal.progress import ProgressStep
+from gateway.cli.up.children import Children
 from gateway.errors import BadUsage, OperatorError
-
-if TYPE_CHECKING:
-    import httpx2
-
-    from gateway.cli.up.children import Children
 
 READY_WITHIN_S = 60.0
 
@@ -30,14 +28,12 @@ def wait_for(
 
     Raises `OperatorError` with its last answer.
     """
-    import httpx2
-
     began_s = time.monotonic()
     last = "no answer"
     while time.monotonic() - began_s < within_s:
         children.require_alive()
         try:
-            answer = httpx2.get(url, timeout=5, trust_env=False)
+            answer = fetch(url, timeout_s=5)
             if answer.status_code == 200 and is_right(answer):
                 return
             last = f"HTTP {answer.status_code} {answer.text[:500]}"
