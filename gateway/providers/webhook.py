@@ -18,6 +18,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import httpx2
@@ -32,6 +33,7 @@ HEADERS = {
     "content-type": "application/json",
     "connection": "close",
 }
+REMEDY = "See docs/runbooks/budget-alerts.md; the alert is sent again."
 SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one itself
 
 
@@ -60,7 +62,7 @@ class Webhook:
                 "it leads to."
             )
         if not 200 <= status < 300:
-            raise NotDelivered(f"The webhook answered {status}.")
+            raise NotDelivered(f"The webhook answered {status}. {REMEDY}")
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Return the answer's status. Its body is not read."""
@@ -77,15 +79,13 @@ class Webhook:
                 return answer.status_code
         except TimeoutError:
             raise NotDelivered(
-                f"The webhook did not answer within {self._timeout_s:g} s."
+                f"The webhook did not answer within {self._timeout_s:g} s. {REMEDY}"
             ) from None
-        except httpx2.ProtocolError:
-            raise NotDelivered(
-                "The webhook's answer was cut, has no end, or is not HTTP."
-            ) from None
+        except httpx2.RemoteProtocolError as broken:
+            raise NotDelivered(f"The webhook's answer {_fault(broken)}. {REMEDY}") from None
         except (httpx2.TransportError, httpx2.InvalidURL, OSError, UnicodeError) as broken:
             raise NotDelivered(
-                f"The webhook could not be reached: {type(_cause(broken)).__name__}."
+                f"The webhook could not be reached: {type(_cause(broken)).__name__}. {REMEDY}"
             ) from None
 
 
@@ -128,6 +128,20 @@ def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str,
         "webhook-timestamp": timestamp,
         "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
     }
+
+
+def _fault(broken: httpx2.RemoteProtocolError) -> str:
+    """Return the fault of an answer's head, by the status that its parser would send a client.
+
+    There is none if no byte was wrong and the connection ended.
+    """
+    match getattr(_cause(broken), "error_status_hint", None):
+        case None:
+            return "was cut before the end of its head"
+        case HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            return "has no end: its head was not complete after 100 KiB"
+        case _:
+            return "is not HTTP"
 
 
 def _cause(error: BaseException) -> BaseException:

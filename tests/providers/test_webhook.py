@@ -21,7 +21,7 @@ import pytest
 from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.webhook import Webhook, signed, signing_key
+from gateway.providers.webhook import REMEDY, Webhook, signed, signing_key
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port
 from tests.providers.authority import Authority
@@ -146,7 +146,7 @@ async def test_anything_else_is_not(secret: str, status: int) -> None:
     """
     answer = f"HTTP/1.1 {status} No\r\ncontent-length: 6\r\n\r\nhidden".encode()
     async with serving(answering(answer)) as server:
-        with pytest.raises(NotDelivered, match=f"^The webhook answered {status}\\.") as raised:
+        with pytest.raises(NotDelivered, match=f"^The webhook answered {status}\\. ") as raised:
             await deliver(f"http://127.0.0.1:{server.port}/token-in-the-path", secret)
     assert not {"hidden", "token"} & set(str(raised.value).replace("-", " ").split())
 
@@ -224,6 +224,14 @@ async def floods(peer: Peer) -> None:
         await peer.send(b"x" * 65536)
 
 
+async def long_head(peer: Peer) -> None:
+    """Send headers forever, each of them valid."""
+    await peer.request()
+    await peer.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await peer.send(b"x-padding: " + b"x" * 65536 + b"\r\n")
+
+
 async def babbles(peer: Peer) -> None:
     await peer.request()
     await peer.send(b"220 mail.example ESMTP\r\n\r\n")
@@ -233,23 +241,27 @@ async def babbles(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (silent, "did not answer within 0.3 s"),
-        (drips, "did not answer within 0.3 s"),
-        (hangs_up, "was cut"),
-        (cuts, "was cut"),
-        (resets, "could not be reached"),
-        (floods, "has no end"),
-        (babbles, "is not HTTP"),
+        (silent, "The webhook did not answer within 0.3 s."),
+        (drips, "The webhook did not answer within 0.3 s."),
+        (hangs_up, "The webhook's answer was cut before the end of its head."),
+        (cuts, "The webhook's answer was cut before the end of its head."),
+        (resets, "The webhook could not be reached: ConnectionResetError."),
+        (floods, "The webhook's answer has no end: its head was not complete after 100 KiB."),
+        (long_head, "The webhook's answer has no end: its head was not complete after 100 KiB."),
+        (babbles, "The webhook's answer is not HTTP."),
     ],
 )
 async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(
     secret: str, script: Script, message: str
 ) -> None:
-    """A receiver must not delay the next alert or end the job, and its connection is closed."""
+    """A receiver must not delay the next alert or end the job, and its connection is closed. The
+    message names one fault and the page with its remedy.
+    """
     async with serving(script) as server:
-        with pytest.raises(NotDelivered, match=message):
+        with pytest.raises(NotDelivered) as raised:
             await deliver(f"http://127.0.0.1:{server.port}/", secret, timeout_s=0.3)
         await none_open(server)
+    assert str(raised.value) == f"{message} {REMEDY}"
 
 
 async def none_open(server: Server) -> None:
@@ -267,7 +279,7 @@ async def test_a_receiver_that_is_not_there_is_one_that_did_not_take_it(
 
 async def test_the_reason_is_named_if_a_host_has_several_addresses(secret: str) -> None:
     """Both of localhost's addresses refuse; "several errors" would help no operator."""
-    with pytest.raises(NotDelivered, match=r"could not be reached: ConnectionRefusedError\."):
+    with pytest.raises(NotDelivered, match=r"could not be reached: ConnectionRefusedError\. See "):
         await deliver(f"http://localhost:{free_port()}/", secret)
 
 

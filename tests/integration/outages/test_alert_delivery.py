@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.webhook import Webhook
+from gateway.providers.webhook import REMEDY, Webhook
 from gateway.services.ledger.alerts import BudgetAlerts
 from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.ledger.ledger import Ledger
@@ -210,14 +210,14 @@ async def test_a_recovered_receiver_gets_the_missed_alert(
     stand.spend(500)
     await job.run_once()
     assert stand.rows() == [
-        ("0.5", 1, "The webhook could not be reached: ConnectionRefusedError.", False)
+        ("0.5", 1, f"The webhook could not be reached: ConnectionRefusedError. {REMEDY}", False)
     ]
     receiver = receivers(port=port_of(stand))
     receiver.statuses = [503]
     for _ in range(4):
         stand.clock.advance(1)
         await job.run_once()
-    assert stand.rows() == [("0.5", 3, "The webhook answered 503.", True)]
+    assert stand.rows() == [("0.5", 3, f"The webhook answered 503. {REMEDY}", True)]
     assert len(receiver.received) == 2
     assert len({alert["id"] for alert in receiver.received}) == 1
     assert receiver.received[1]["sent_s"] - receiver.received[0]["sent_s"] == 2
