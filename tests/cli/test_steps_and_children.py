@@ -117,9 +117,21 @@ def test_a_narrow_terminal_keeps_the_times(columns: int) -> None:
     assert "  a line that stays\r\n" in shown
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
-    """The terminal of an editor or of a build server shows escape sequences as letters."""
-    shown = shown_on_a_terminal(LOADING_STEP, TERM="dumb")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TERM": "dumb"},
+        {"TERM": "dumb", "FORCE_COLOR": "1"},
+        {"TERM": "xterm", "TTY_COMPATIBLE": "0"},
+        {"TERM": "xterm", "TTY_INTERACTIVE": "0"},
+        {"TERM": "xterm", "FORCE_COLOR": ""},
+    ],
+)
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(variables: dict[str, str]) -> None:
+    """The terminal of an editor or of a build server shows escape sequences as letters. For rich
+    three variables decide about that, and a line that it does not move it does not show.
+    """
+    shown = shown_on_a_terminal(LOADING_STEP, **variables)
     assert "\x1b" not in shown
     assert shown.startswith("▸ Engine: vLLM in its own environment: ... (about 1 min 40 s)\r\n")
 

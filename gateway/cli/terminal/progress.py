@@ -5,7 +5,6 @@ One moving line on a terminal, drawn by rich, and a few plain ones elsewhere.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -80,10 +79,27 @@ class ProgressStep:
             self._show()
 
     def _show(self) -> None:
-        is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
-        display = _MovingLine if self._out.isatty() and not is_dumb else _PlainLines
-        self._display = display(self.title, self._figures, self._out)
+        console = _moving_console(self._out)
+        if console is None:
+            self._display = _PlainLines(self.title, self._figures, self._out)
+        else:
+            self._display = _MovingLine(self.title, self._figures, console)
         self._display.start()
+
+
+def _moving_console(out: TextIO) -> Console | None:
+    """Return rich's console if it moves a line on this stream.
+
+    Otherwise rich would show nothing before the end: the environment can say that a terminal takes
+    no escape sequences.
+    """
+    if not out.isatty():
+        return None
+    from rich.console import Console
+
+    console = Console(file=out, highlight=False)
+    can_move = console.is_terminal and console.is_interactive and not console.is_dumb_terminal
+    return console if can_move else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,19 +148,18 @@ class _MovingLine:
     A narrow terminal cuts the title and then the state, so that the times stay.
     """
 
-    def __init__(self, title: str, figures: _Figures, out: TextIO) -> None:
-        self._title, self._figures, self._out = title, figures, out
+    def __init__(self, title: str, figures: _Figures, console: Console) -> None:
+        self._title, self._figures, self._console = title, figures, console
         self._live: Live | None = None
 
     def start(self) -> None:
-        from rich.console import Console
         from rich.live import Live
         from rich.spinner import Spinner
 
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(
             self,
-            console=Console(file=self._out, highlight=False),
+            console=self._console,
             refresh_per_second=MOVES_PER_S,
             transient=True,
             # Text of others goes above the line, if it goes to a terminal.
@@ -158,8 +173,7 @@ class _MovingLine:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        assert self._live is not None
-        self._live.console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
