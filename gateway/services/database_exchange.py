@@ -38,11 +38,6 @@ class DatabaseExchange:
         self._away_since_s: float | None = None
 
     @property
-    def is_asking(self) -> bool:
-        """Return True during a turn."""
-        return self._asking_since_s is not None
-
-    @property
     def asking_s(self) -> float:
         """Return the seconds since the turn began; 0 between turns."""
         began_s = self._asking_since_s
@@ -63,7 +58,9 @@ class DatabaseExchange:
         return None if since_s is None else self._clock.monotonic() - since_s
 
     def ask(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        """Start `work` in a thread. It runs to its own end, also if its waiter leaves."""
+        """Start `work` in a thread. Once begun it runs to its own end, also if its waiter leaves;
+        before that it leaves with its waiter.
+        """
         self._asked_s = self._clock.monotonic()
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
@@ -76,9 +73,7 @@ class DatabaseExchange:
             async with asyncio.timeout(seconds):
                 return await self.ask(work)
         except TimeoutError:
-            raise DatabaseUnavailable(
-                f"Postgres has not answered within {seconds:.0f} s."
-            ) from None
+            raise DatabaseUnavailable(f"Postgres has not answered within {seconds:g} s.") from None
 
     async def turn(
         self,
