@@ -4,8 +4,8 @@ Offline, off the event loop, bounded.
 
 A model's own tokenizer is read from a `tokenizer.json` that an admin put on this machine; nothing
 is ever downloaded. It needs the optional package `tokenizers`. Without a tokenizer, or if counting
-takes too long, sizes give an estimate. Text is counted in memory and dropped; it is neither kept
-nor logged.
+fails or takes too long, sizes give an estimate. Text is counted in memory and dropped; it is
+neither kept nor logged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from functools import cache
 from typing import Any
 
 import msgspec
+import structlog
 
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.domain.request.token_estimate import estimate, is_countable, tokens_in
 from gateway.wire.observed import Observed
+
+log = structlog.get_logger()
 
 MAX_INPUT_BYTES = (
     2**20
@@ -99,7 +102,8 @@ class OfflineTokenCounter:
         self._load = cache(load)  # bounded by the admin's list
         self._deadline_s = deadline_s
         self._max_waiting = max_waiting
-        self._waiting = 0
+        self._waiting, self._is_closed = 0, False
+        self._reported: set[tuple[str, str]] = set()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="token-counter")
 
     def check(self) -> Mapping[str, str]:
@@ -123,27 +127,38 @@ class OfflineTokenCounter:
             output_bytes=observed.size_bytes,
             is_whole=observed.is_whole or observed.is_done,
         )
-        if path is None or not observed.texts or self._waiting >= self._max_waiting:
+        has_room = not self._is_closed and self._waiting < self._max_waiting
+        if path is None or not observed.texts or not has_room:
             return guess
         work = _Work(read, observed.texts, observed.output_bytes, observed.has_all_text)
         self._waiting += 1
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._count, path, work)
         future.add_done_callback(self._done)
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), self._deadline_s)
-        # no package, a bad file or too slow: an estimate is marked as one, but a lost count would
-        # be invisible
-        except Exception:
+        # Not `wait_for`: it would raise the cancellation of a count that `close` dropped.
+        await asyncio.wait({future}, timeout=self._deadline_s)
+        if not future.done() or future.cancelled():
             return guess
+        problem = future.exception()
+        if problem is None:
+            return future.result()
+        self._report(model, type(problem).__name__)
+        return guess
 
     def close(self) -> None:
-        """Stop the thread; waiting texts are not counted."""
+        """Stop the thread; waiting texts are estimated."""
+        self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _report(self, model: str, problem: str) -> None:
+        """Log a failure once for each model. The error's own words may quote the text."""
+        if (model, problem) not in self._reported:
+            self._reported.add((model, problem))
+            log.warning("tokens_not_counted", model=model, problem=problem)
 
     def _done(self, future: asyncio.Future[Counted]) -> None:
         self._waiting -= 1
         if not future.cancelled():
-            future.exception()  # `count` retrieves it, unless it timed out; then it is not needed
+            future.exception()  # `count` reads it, unless it timed out; then it is not needed
 
     def _count(self, path: str, work: _Work) -> Counted:
         tokenizer = self._load(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.settlement import Counted
@@ -212,6 +213,60 @@ async def test_a_count_that_fails_is_an_estimate() -> None:
     async with counter(broken) as made:
         assert not (await made.count("m-1", chat(), observed("x"))).is_exact
         assert "no such token" in made.check()["m-1"]
+
+
+async def test_a_failing_tokenizer_is_logged_once_and_without_its_words() -> None:
+    """Every answer without usage is then charged by its size: an operator must learn of it. The
+    error of a library may quote the prompt.
+    """
+
+    class Panic(BaseException):
+        """A library in another language may raise no `Exception`."""
+
+    failures: list[BaseException] = [RuntimeError("a secret"), RuntimeError("another"), Panic()]
+
+    def broken(path: str) -> Tokenizer:
+        def count(texts: Sequence[str]) -> int:
+            raise failures.pop(0)
+
+        return count
+
+    async with counter(broken) as made:
+        with capture_logs() as logs:
+            for _ in range(3):
+                found = await made.count("m-1", chat(), observed("12345"))
+                assert found == estimate(chat().facts, output_bytes=5)
+    assert logs == [
+        {"event": "tokens_not_counted", "log_level": "warning", "model": "m-1", "problem": problem}
+        for problem in ("RuntimeError", "Panic")
+    ]
+
+
+async def test_a_stop_leaves_estimates() -> None:
+    """A count that waits for the thread, or that is asked for later, must still end its attempt:
+    a cancellation that nobody asked for would look like the caller's.
+    """
+    is_counting, may_end = threading.Event(), threading.Event()
+
+    def slow(path: str) -> Tokenizer:
+        def count(texts: Sequence[str]) -> int:
+            is_counting.set()
+            may_end.wait()
+            return 1
+
+        return count
+
+    guess = estimate(chat().facts, output_bytes=5)
+    async with counter(slow) as made:
+        counting = asyncio.create_task(made.count("m-1", chat(), observed("12345")))
+        await asyncio.to_thread(is_counting.wait)
+        waiting = asyncio.create_task(made.count("m-1", chat(), observed("12345")))
+        await asyncio.sleep(0)
+        made.close()
+        assert await waiting == guess
+        assert await made.count("m-1", chat(), observed("12345")) == guess
+        may_end.set()
+        assert (await counting).is_exact
 
 
 async def test_a_wrong_tokenizer_file_is_reported_at_start() -> None:
