@@ -48,22 +48,26 @@ class RollupKeeper:
 
         Without this job reports stay right but become slow.
 
-        A failing step does not keep the others from running. Raises the first step's error.
+        A failing step is logged and does not keep the others from running. Raises the first defect.
         """
-        problem: OperatorError | None = None
+        is_whole = True
         defect: Exception | None = None
-        for step in (self._refresh_rollups, self._expire_holds, self._give_up_journals):
+        for name, step in (
+            ("roll-ups", self._refresh_rollups),
+            ("expired holds", self._expire_holds),
+            ("lost journals", self._give_up_journals),
+        ):
             try:
                 await step()
             except OperatorError as failed:
-                problem = failed.with_traceback(None)
+                is_whole = False
+                log.warning("rollups_not_refreshed", step=name, problem=failed.message)
             except Exception as failed:
+                log.exception("rollups_not_refreshed", step=name)
                 defect = defect or failed
-        if problem is not None:
-            log.warning("rollups_not_refreshed", problem=problem.message)
         if defect is not None:
             raise defect
-        return problem is None
+        return is_whole
 
     async def _refresh_rollups(self) -> None:
         log.debug("rollups_refreshed", hours=await asyncio.to_thread(self._refresh))
