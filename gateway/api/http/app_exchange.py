@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 from urllib.parse import unquote
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from gateway.api.http.caller_socket import CallerSocket
 from gateway.api.http.parser import RequestHead
 from gateway.errors import RequestError
-
-if TYPE_CHECKING:
-    from gateway.api.http.connection import Connection
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _LOG = logging.getLogger("uvicorn.error")
@@ -23,20 +22,29 @@ _LOG = logging.getLogger("uvicorn.error")
 class AppExchange:
     """A request for the FastAPI application, with the interface of `CallerExchange`."""
 
-    __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
+    __slots__ = ("_app", "_cut", "_cycle", "_on_answered", "_socket", "is_whole", "received_bytes")
 
     def __init__(
-        self, connection: Connection, app: Any, head: RequestHead, *, path: bytes, query: bytes
+        self,
+        app: Any,
+        head: RequestHead,
+        socket: CallerSocket,
+        *,
+        path: bytes,
+        query: bytes,
+        on_answered: Callable[[AppExchange], None],
+        cut: Callable[[], None],
     ) -> None:
-        self._connection, self._app = connection, app
+        """Make an exchange; `cut` ends the connection after an incomplete answer."""
+        self._app, self._socket, self._on_answered, self._cut = app, socket, on_answered, cut
         self.is_whole = False
         self.received_bytes = 0
         scope = {
             "type": "http",
             "asgi": _ASGI,
             "http_version": "1.0" if head.is_http_1_0 else "1.1",
-            "server": connection.server,
-            "client": connection.client,
+            "server": socket.server,
+            "client": socket.client,
             "scheme": "http",
             "root_path": "",
             "headers": head.fields,
@@ -48,8 +56,8 @@ class AppExchange:
         }
         self._cycle = RequestResponseCycle(
             scope=cast("Any", scope),
-            transport=connection.transport,
-            flow=connection.flow,
+            transport=socket.transport,
+            flow=socket.flow,
             logger=_LOG,
             access_logger=_LOG,
             access_log=False,
@@ -83,7 +91,7 @@ class AppExchange:
         """Run the application's answer."""
         await self._cycle.run_asgi(self._app)
         if not self._cycle.response_complete:
-            self._connection.cut()
+            self._cut()
 
     def add_to_body(self, piece: bytes) -> None:
         """Add a part of the body."""
@@ -92,7 +100,7 @@ class AppExchange:
             return
         self._cycle.body += piece
         if len(self._cycle.body) > HIGH_WATER_LIMIT:
-            self._connection.pause_reading()
+            self._socket.flow.pause_reading()
         self._cycle.message_event.set()
 
     def end_body(self) -> None:
@@ -120,7 +128,7 @@ class AppExchange:
 
     def _tell_connection(self) -> None:
         """Tell the connection that the answer is complete, so that it begins the next request."""
-        self._connection.answered(self)
+        self._on_answered(self)
 
 
 def _nothing() -> None:

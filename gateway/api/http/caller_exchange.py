@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from gateway.api.errors import Headers
+from gateway.api.http.caller_socket import CallerSocket
 from gateway.api.http.parser import Fields, RequestHead
 from gateway.api.routes import Endpoint
 from gateway.errors import RequestError, RequestTooLarge
-
-if TYPE_CHECKING:
-    from gateway.api.http.connection import Connection
 
 READ_AHEAD_BYTES = 64 * 1024  # of a body before it is requested
 LARGE_BYTES = 256 * 1024  # a larger piece is not copied behind its head
@@ -29,7 +26,8 @@ class ClientGone(Exception):
 
 
 class CallerExchange:
-    """The caller's side of one forwarded request. `on_leaving` is called when the caller leaves.
+    """The caller's side of one forwarded request. `on_leaving` is called when the caller leaves,
+    `on_answered` with the exchange when its answer is complete.
 
     The answer's head is written together with its first piece: one packet, and one write for a
     plain answer.
@@ -38,12 +36,14 @@ class CallerExchange:
     __slots__ = (
         "_awaits_continue",
         "_body",
-        "_connection",
         "_error",
         "_head",
         "_is_chunked",
         "_is_http_1_0",
         "_is_wanted",
+        "_on_answered",
+        "_resume_reading",
+        "_socket",
         "_waiter",
         "endpoint",
         "fields",
@@ -56,8 +56,17 @@ class CallerExchange:
         "received_bytes",
     )
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, head: RequestHead) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        head: RequestHead,
+        socket: CallerSocket,
+        *,
+        on_answered: Callable[[CallerExchange], None],
+        resume_reading: Callable[[], None],
+    ) -> None:
+        self._socket, self._on_answered = socket, on_answered
+        self._resume_reading = resume_reading
         self.endpoint = endpoint
         self.fields: Fields = head.fields
         self.keeps_alive = head.keeps_alive
@@ -85,9 +94,9 @@ class CallerExchange:
             self._check()
             if self._awaits_continue:
                 self._awaits_continue = False
-                self._connection.write(CONTINUE)
-            self._connection.resume_reading()
-            self._waiter = self._connection.loop.create_future()
+                self._socket.transport.write(CONTINUE)
+            self._resume_reading()
+            self._waiter = get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
@@ -130,9 +139,9 @@ class CallerExchange:
 
         Does nothing after the caller left.
         """
-        connection = self._connection
-        if connection.flow.write_paused and not self.is_gone:
-            await connection.flow.drain()
+        transport, flow = self._socket.transport, self._socket.flow
+        if flow.write_paused and not self.is_gone:
+            await flow.drain()
         if self.is_gone:
             return
         assert not self.is_answered, "an answer ends once"
@@ -143,12 +152,12 @@ class CallerExchange:
         if len(piece) < LARGE_BYTES:
             piece = self._head + piece
         elif self._head:  # a copy of 126 MB takes 200 ms
-            connection.write(self._head)
-        connection.write(piece)
+            transport.write(self._head)
+        transport.write(piece)
         self._head = b""
         if is_last:
             self.is_answered = True
-            connection.answered(self)
+            self._on_answered(self)
 
     # ---- for the connection
 
@@ -166,7 +175,7 @@ class CallerExchange:
             self._body += piece
         if not self._is_wanted:
             if len(self._body) > READ_AHEAD_BYTES:
-                self._connection.pause_reading()
+                self._socket.flow.pause_reading()
         elif self.received_bytes > READ_AHEAD_BYTES:
             self._wake()  # the body may be too large now
 

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from gateway.api.errors import error_answer
 from gateway.api.http.app_exchange import AppExchange
 from gateway.api.http.caller_exchange import STATUS_LINES, CallerExchange
+from gateway.api.http.caller_socket import CallerSocket
 from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.deadlines import NEVER
 from gateway.api.http.limits import HttpLimits
@@ -67,12 +68,11 @@ class Connection(asyncio.Protocol):
         "_rate_from_s",
         "_reading",
         "_refusal",
+        "_socket",
         "_table",
         "_waiting",
-        "client",
         "flow",
         "loop",
-        "server",
         "slot",
         "transport",
     )
@@ -93,14 +93,19 @@ class Connection(asyncio.Protocol):
         self._rate_from_s, self._rate_bytes = 0.0, 0
         self.transport: asyncio.Transport
         self.flow: FlowControl
+        self._socket: CallerSocket
 
     # ---- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.flow = FlowControl(self.transport)
-        self.server = _address(transport.get_extra_info("sockname"))
-        self.client = _address(transport.get_extra_info("peername"))
+        self._socket = CallerSocket(
+            transport=self.transport,
+            flow=self.flow,
+            server=_address(transport.get_extra_info("sockname")),
+            client=_address(transport.get_extra_info("peername")),
+        )
         self._head_from_s = self.loop.time()
         self._table.deadlines.watch(self, self._head_from_s + self._limits.head_s)
         self._table.admit(self)
@@ -158,7 +163,7 @@ class Connection(asyncio.Protocol):
         if self._answering is None:
             self._start_answering(one)
         else:
-            self.pause_reading()
+            self.flow.pause_reading()
             self._waiting.append(one)
         return True
 
@@ -177,14 +182,6 @@ class Connection(asyncio.Protocol):
             self._await_next_request()
 
     # ---- for exchanges
-
-    def write(self, data: bytes) -> None:
-        """Write bytes to the socket."""
-        self.transport.write(data)
-
-    def pause_reading(self) -> None:
-        """Stop reading from the socket: the answering side is slower than the caller."""
-        self.flow.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on, unless other answers come first."""
@@ -390,10 +387,27 @@ class Connection(asyncio.Protocol):
             path, query = _path_of(head)
             endpoint = FORWARDING.get(_decoded(path))
             if endpoint is None or head.method != b"POST":
-                return AppExchange(self, self._app, head, path=path, query=query)
+                return self._app_exchange(head, path, query)
         elif head.method != b"POST":
-            return AppExchange(self, self._app, head, path=target, query=b"")
-        return CallerExchange(self, endpoint, head)
+            return self._app_exchange(head, target, b"")
+        return CallerExchange(
+            endpoint,
+            head,
+            self._socket,
+            on_answered=self.answered,
+            resume_reading=self.resume_reading,
+        )
+
+    def _app_exchange(self, head: RequestHead, path: bytes, query: bytes) -> AppExchange:
+        return AppExchange(
+            self._app,
+            head,
+            self._socket,
+            path=path,
+            query=query,
+            on_answered=self.answered,
+            cut=self.cut,
+        )
 
     def _start_answering(self, one: CallerExchange | AppExchange) -> None:
         """Start the task that answers this exchange."""
