@@ -303,7 +303,7 @@ class BudgetLeases:
     async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
         """Send the asks to Postgres and apply its grants.
 
-        Raises `DatabaseUnavailable`; the next exchange then repeats the same asks.
+        Raises `DatabaseUnavailable`; the next exchange then repeats the asks without an answer.
 
         If Postgres refuses one ask, only that one is dropped: after an error each ask is sent
         alone.
@@ -321,7 +321,7 @@ class BudgetLeases:
             log.error("leases_lost", journal=str(self._worker))
             for budget_lease in self._leases.values():
                 budget_lease.lose()
-        self._unanswered = ()
+        self._unanswered = [one for one in self._unanswered if one not in asks]
         self._last_answer_s = asyncio.get_running_loop().time()
         self._postgres.note_answer()
         now_s = self._clock.monotonic()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,11 +17,14 @@ import pytest
 
 from gateway.domain.budgets.budgets import (
     Account,
+    AsksRefused,
     BudgetKind,
     BudgetPeriod,
     BudgetRule,
     BudgetScope,
     Hold,
+    SliceAsk,
+    SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.leases import BudgetLeases
@@ -242,6 +245,38 @@ async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
         on.budget_leases.settle(holds, 0)
         on.clock.advance(2)
         await soon(lambda: on.leases.leased(month.account_id) == 0, "all of it back")
+
+
+class Picky(FakeLeases):
+    """A Postgres that refuses each ask for one account, and all that are sent with it."""
+
+    def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        if any(one.account_id == "red/month" for one in asks):
+            raise AsksRefused("bigint out of range (22003)")
+        return super().exchange(journal_id, asks)
+
+
+async def test_an_answer_that_is_lost_beside_a_refused_ask_is_asked_for_again() -> None:
+    """After a refusal each ask is sent alone. The first one's end forgot the others: a slice whose
+    answer was lost stayed leased and unusable until the worker's journal ended.
+    """
+    on = Stage(leases=Picky())
+    red, blue = on.account("red/month"), on.account("blue/month")
+    on.leases.loses_next_reply = True
+    holding = asyncio.gather(on.hold(USD, red), on.hold(USD, blue), return_exceptions=True)
+    await asyncio.sleep(0)  # both wait, so both are in the first exchange
+    async with on.running():
+        assert [type(end) for end in await holding] == [Unavailable, Unavailable]
+        await soon(
+            lambda: on.budget_leases.away_s is None and len(on.leases.asked) >= 2, "the answer"
+        )
+        first, again = on.leases.asked[:2]
+        assert [one.account_id for one in first] == ["blue/month"]
+        assert first == again
+        holds = await on.hold(USD, blue)
+        on.budget_leases.settle(holds, 0)
+        on.clock.advance(2)
+        await soon(lambda: on.leases.leased("blue/month") == 0, "all of it back")
 
 
 async def test_a_hold_under_a_lost_lease_is_not_free_afterwards() -> None:
