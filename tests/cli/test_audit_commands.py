@@ -79,8 +79,11 @@ def test_a_cut_off_end_is_found_against_a_kept_head(
 def test_a_check_that_cannot_run_is_reported(applied: Cli, tmp_path: Path) -> None:
     """A check that did not run must not look like one that found nothing."""
     assert applied("audit", "verify", "--head", "7 abc").code == 2
+    assert applied("audit", "verify", "--head", " ").code == 2
     assert applied("audit", "verify", "--head-file", str(tmp_path / "none")).code == 2
     (tmp_path / "empty").write_text("")
+    assert applied("audit", "verify", "--head-file", str(tmp_path / "empty")).code == 2
+    (tmp_path / "empty").write_text("\n  \n")
     assert applied("audit", "verify", "--head-file", str(tmp_path / "empty")).code == 2
     away = Cli(
         build_toolbox(Settings(home=tmp_path, database_url="postgresql://x:hunter2@127.0.0.1:1/x"))

@@ -184,12 +184,16 @@ def _read_heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
         lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as broken:
         raise BadUsage(f"--head-file {file} cannot be read: {broken}.") from None
+    kept = [line for line in lines if line.strip()]
+    if file is not None and not kept:
+        raise BadUsage(
+            f"--head-file {file} has no head in it, so nothing was checked. Keep one with "
+            "tollgate audit head >> FILE"
+        )
     try:
-        heads = [read_head(text) for text in (*arguments, *lines) if text.strip()]
+        heads = [read_head(text) for text in (*arguments, *kept)]
     except ValueError as wrong:
         raise BadUsage(f"{wrong}.") from None
-    if file is not None and not lines:
-        raise BadUsage(f"--head-file {file} has no head in it.")
     return heads
 
 
