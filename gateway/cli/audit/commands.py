@@ -79,7 +79,7 @@ def verify(
     walk = ChainWalk(_read_heads(head or (), head_file))
     with toolbox.open_stores() as stores:
         log = stores.audit
-        found = _chain_findings(walk, _with_progress(log.rows(), log.count()))
+        found = walk.findings(_with_progress(log.rows(), log.count()))
         shown = list(islice(found, MOST_SHOWN))
         left_out = sum(1 for _ in found)
     _show_findings(walk, shown, left_out=left_out, format=format)
@@ -195,13 +195,6 @@ def _read_heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
     except ValueError as wrong:
         raise BadUsage(f"{wrong}.") from None
     return heads
-
-
-def _chain_findings(walk: ChainWalk, rows: Iterable[AuditRow]) -> Iterator[ChainFinding]:
-    """Yield every problem of the log, checked row by row."""
-    for row in rows:
-        yield from walk.check_row(row)
-    yield from walk.missing_at_end()
 
 
 def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:

@@ -175,10 +175,8 @@ def _readable_versions(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVer
 
 def _checked_chain(log: AuditTrail) -> _Chain:
     walk = ChainWalk()
-    findings = [finding for row in log.rows() for finding in walk.check_row(row)]
-    return _Chain(
-        rows=walk.rows, head=str(walk.head or "none"), findings=[*findings, *walk.missing_at_end()]
-    )
+    findings = list(walk.findings(log.rows()))
+    return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=findings)
 
 
 def _next_month(month: date) -> date:

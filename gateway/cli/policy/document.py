@@ -13,7 +13,6 @@ from gateway.cli.terminal.output import note
 from gateway.domain.policy.policy import Policy
 from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
 from gateway.services.policy.apply import prices_of, unpriced, version_of
-from gateway.services.policy.policy_diff import Change
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -85,20 +84,6 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
         yield Finding(
             line, "deployments", f"{message} (unpriced_model); add 'price' to it", is_error=False
         )
-
-
-def show_changes(differences: tuple[Change, ...], version: int | None) -> None:
-    """Print the difference to the version in force on standard error, for the person who
-    decides.
-    """
-    note(f"Compared with version {version}:" if version else "The first policy:")
-    marks = {"added": "+", "removed": "-", "changed": "~"}
-    for change in differences:
-        note(f"  {marks[change.verb]} {change.kind} {change.name}")
-        for detail in change.details:
-            note(f"      {detail}")
-    if not differences:
-        note("  no difference in meaning")
 
 
 def confirm(file: str, question: str) -> None:

@@ -91,6 +91,12 @@ class ChainWalk:
         """Return the last row so far."""
         return ChainHead(self._seq, self._hash) if self.rows else None
 
+    def findings(self, rows: Iterable[AuditRow]) -> Iterator[ChainFinding]:
+        """Yield all problems of a log; none if it is unchanged."""
+        for row in rows:
+            yield from self.check_row(row)
+        yield from self.missing_at_end()
+
     def check_row(self, row: AuditRow) -> Iterator[ChainFinding]:
         """Yield the problems of the next row."""
         expected = self._seq + 1
@@ -115,16 +121,6 @@ class ChainWalk:
                     head.seq,
                     f"it is missing: a head was kept of it, and the log ends at {self._seq}",
                 )
-
-
-def chain_findings(
-    rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ()
-) -> Iterator[ChainFinding]:
-    """Yield all problems of a log; none if it is unchanged."""
-    walk = ChainWalk(heads)
-    for row in rows:
-        yield from walk.check_row(row)
-    yield from walk.missing_at_end()
 
 
 def read_head(text: str) -> ChainHead:

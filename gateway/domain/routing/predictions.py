@@ -88,11 +88,6 @@ class Expected(Struct, frozen=True, gc=False):
     waiting: float | None = None
     misses: tuple[str, ...] = ()
 
-    @property
-    def answer_s(self) -> float:
-        """The time until the last token: the first one, and the time for each after it."""
-        return self.ttft_s + self.tpot_s * max(0.0, self.output_tokens - 1.0)
-
     def record(self) -> dict[str, object]:
         """Return the event's record: whole tokens and nano-dollars, hundredths of milliseconds."""
         kept: dict[str, object] = {

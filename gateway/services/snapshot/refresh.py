@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TypeVar
 
 import structlog
 
@@ -23,7 +22,6 @@ from gateway.services.snapshot.snapshot import (
 from gateway.services.snapshot.source import StoredSnapshots
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 FIRST_LOOK_S = 3.0  # seconds; then a start continues with the stored snapshot
 HUNG_AFTER_S = (

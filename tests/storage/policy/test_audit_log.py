@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.ledger.audit_chain import AuditAct, ChainHead, chain_findings
+from gateway.domain.ledger.audit_chain import AuditAct, ChainHead, ChainWalk
 from gateway.domain.policy.api_keys import StoredKey
 from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
 from gateway.domain.pricing.price_corrections import Adjustment
@@ -95,7 +95,7 @@ def acts(database: Database) -> list[AuditAct]:
 
 
 def findings(database: Database, *heads: ChainHead) -> list[str]:
-    return [finding.what for finding in chain_findings(AuditLog(database).rows(), heads=heads)]
+    return [finding.what for finding in ChainWalk(heads).findings(AuditLog(database).rows())]
 
 
 def run(database: Database, statement: str, **values: Any) -> None:

@@ -12,7 +12,6 @@ from gateway.domain.ledger.audit_chain import (
     BEGINNING,
     ChainHead,
     ChainWalk,
-    chain_findings,
     read_head,
 )
 from tests.audit_edits import COLUMNS, EDITS, Rows, audit_log, edited, sealed
@@ -21,7 +20,7 @@ EDITS_MADE = 10_000
 
 
 def findings(rows: Rows, *heads: ChainHead) -> list[str]:
-    return [f"{finding.seq}: {finding.what}" for finding in chain_findings(rows, heads=heads)]
+    return [f"{finding.seq}: {finding.what}" for finding in ChainWalk(heads).findings(rows)]
 
 
 def head_of(rows: Rows, place: int = -1) -> ChainHead:
@@ -52,7 +51,7 @@ def test_every_one_of_ten_thousand_random_edits_is_found(rng: Random) -> None:
     for _ in range(EDITS_MADE):
         kind, after = edited(rows, rng)
         kinds[kind] += 1
-        if not any(chain_findings(after, heads=[kept])):
+        if not any(ChainWalk([kept]).findings(after)):
             missed.append((kind, after))
     assert missed == []
     assert len(kinds) == len(set(EDITS)), "every kind of edit was made"

@@ -52,12 +52,6 @@ def test_a_queue_is_as_long_as_those_before_take(
     assert queue_s(load, ttft_s=0.5) == (mean_s, late_s)
 
 
-def test_an_answer_takes_its_first_token_and_each_after_it() -> None:
-    """The first token has its own time."""
-    assert ONE.answer_s == pytest.approx(0.5 + 127 * 0.02)
-    assert replace(ONE, output_tokens=0.0).answer_s == 0.5
-
-
 def test_an_event_keeps_whole_numbers() -> None:
     """Floats with seventeen digits would fill the ledger with noise."""
     kept = replace(
