@@ -14,6 +14,7 @@ import pytest
 from gateway.cli.terminal.fetch import fetch
 from gateway.cli.up.children import Children
 from gateway.cli.up.readiness import wait_for
+from gateway.errors import OperatorError
 from tests.providers.authority import Authority
 
 
@@ -57,6 +58,20 @@ def test_waiting_for_a_server_without_tls_loads_no_certificates(
     )
     wait_for(f"http://127.0.0.1:{server.server_address[1]}/healthz", Children(tmp_path / "logs"))
     assert loaded == []
+
+
+def test_a_server_that_does_not_get_ready_is_an_error_with_the_next_step(
+    server: HTTPServer, tmp_path: Path
+) -> None:
+    """Its process runs, so nothing else would name the log that has the reason."""
+    server.RequestHandlerClass.waits = 1000  # type: ignore[attr-defined]  # the class made above
+    url = f"http://127.0.0.1:{server.server_address[1]}/healthz"
+    with pytest.raises(OperatorError) as raised:
+        wait_for(url, Children(tmp_path / "logs"), within_s=0.1)
+    assert raised.value.message == (
+        f"{url} was not ready in 0.1 s: HTTP 503. The logs in {tmp_path / 'logs'} have the reason; "
+        "remove it and run tollgate up again."
+    )
 
 
 @pytest.mark.parametrize("kind", ["expired", "wrong-host", "self-signed"])

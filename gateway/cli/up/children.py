@@ -30,14 +30,14 @@ class Children:
     """The running processes, in their starting order; `stop` ends them."""
 
     def __init__(self, logs: Path) -> None:
-        self._logs = logs
+        self.logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def log_path(self, name: str) -> Path:
         """Return a child's log file."""
-        return self._logs / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def start(
         self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False

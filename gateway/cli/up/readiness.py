@@ -26,7 +26,7 @@ def wait_for(
 ) -> None:
     """Return when `url` answers 200 and `is_right` accepts the answer.
 
-    Raises `OperatorError` with its last answer.
+    Raises `OperatorError` with its last answer and the place of the logs.
     """
     began_s = time.monotonic()
     last = "no answer"
@@ -36,13 +36,16 @@ def wait_for(
             answer = fetch(url, timeout_s=5)
             if answer.status_code == 200 and is_right(answer):
                 return
-            last = f"HTTP {answer.status_code} {answer.text[:500]}"
+            last = f"HTTP {answer.status_code} {answer.text[:500]}".rstrip()
         except httpx2.HTTPError as broken:
             last = str(broken) or type(broken).__name__
         if step is not None:
             step.advance("loading the model")
         time.sleep(0.2)
-    raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
+    raise OperatorError(
+        f"{url} was not ready in {within_s:g} s: {last}. The logs in {children.logs} have the "
+        "reason; remove it and run tollgate up again."
+    )
 
 
 def require_free(host: str, port: int, *, setting: str) -> None:
