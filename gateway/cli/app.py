@@ -112,14 +112,25 @@ COMMANDS = {
 class LazyCommands(Mapping[str, Any]):
     """The commands by name; each is imported when it is looked up."""
 
+    def __init__(self, commands: Mapping[str, Command]) -> None:
+        self._commands = commands
+
     def __getitem__(self, name: str) -> Any:
-        return COMMANDS[name].load()
+        return self._commands[name].load()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        return iter(self._commands)
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return len(self._commands)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._commands
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a command. An error of its import is raised: it is no unknown name."""
+        command = self._commands.get(name)
+        return default if command is None else command.load()
 
 
 class Root(TyperGroup):
@@ -130,7 +141,7 @@ class Root(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = cast("MutableMapping[str, Any]", LazyCommands())
+        self.commands = cast("MutableMapping[str, Any]", LazyCommands(COMMANDS))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands without importing them."""
