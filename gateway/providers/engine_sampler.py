@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from io import StringIO
+from itertools import islice
 from math import isfinite
 from time import monotonic
 from urllib.parse import urlsplit
@@ -33,6 +36,8 @@ _COUNTS = {
     "vllm:num_requests_waiting": "waiting",
 }
 _STARTED = "process_start_time_seconds"
+_NAMES = (*_COUNTS, _STARTED)
+MOST_LINE_CHARS, MOST_LINES = 1024, 1024  # vLLM has one of 100 for each core and model
 
 
 class EngineSampler:
@@ -134,12 +139,10 @@ def _figures(page: str, *, model: str) -> dict[str, float]:
     A cut or garbled page yields its readable part.
     """
     sums: dict[str, dict[str, float]] = {}
-    try:
+    with suppress(ValueError, ArithmeticError, LookupError):  # each is raised for some odd line
         for name, named, value in _samples(page):
             by_model = sums.setdefault(name, {})
             by_model[named] = by_model.get(named, 0.0) + value
-    except ValueError:
-        pass
     return {
         name: by_model.get(model, sum(by_model.values()))
         for name, by_model in sums.items()
@@ -150,10 +153,20 @@ def _figures(page: str, *, model: str) -> dict[str, float]:
 def _samples(page: str) -> Iterator[tuple[str, str, float]]:
     """Yield name, model and value of each wanted figure.
 
-    Raises `ValueError` at a line that cannot be read.
+    Raises an error of the parser at a line that cannot be read.
     """
-    for family in text_string_to_metric_families(page):
+    for family in text_string_to_metric_families(_wanted(page)):
         for one in family.samples:
-            name = _COUNTS.get(one.name, one.name)
-            if (one.name in _COUNTS or one.name == _STARTED) and isfinite(one.value):
-                yield name, one.labels.get("model_name", ""), one.value
+            if one.name in _NAMES and isfinite(one.value):
+                yield _COUNTS.get(one.name, one.name), one.labels.get("model_name", ""), one.value
+
+
+def _wanted(page: str) -> str:
+    """Return the lines of the wanted figures.
+
+    The parser takes minutes for a line of 4 MB. A last line without its end is left out, because it
+    may lack digits.
+    """
+    lines = StringIO(page[: page.rfind("\n") + 1])
+    wanted = (line for line in lines if line.startswith(_NAMES) and len(line) <= MOST_LINE_CHARS)
+    return "".join(islice(wanted, MOST_LINES))
