@@ -277,5 +277,6 @@ def _seconds_until(moment: str, now: str | None) -> float:
     """
     try:
         return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
-    except (ValueError, TypeError):  # TypeError: only one of them has a time zone
+    except (ValueError, TypeError, OverflowError):
+        # TypeError: only one of them has a time zone. OverflowError: a year of twenty digits.
         return float("nan")

@@ -71,7 +71,13 @@ def _float(text: str) -> float | None:
 
 def _amount(value: object) -> float | None:
     """Return the amount, or None for a value that no engine can mean. `true` is not a number."""
-    return float(value) if type(value) in (int, float) and isfinite(value) and value >= 0 else None  # type: ignore[arg-type,operator]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        amount = float(value)
+    except OverflowError:  # JSON has integers of any size
+        return None
+    return amount if isfinite(amount) and amount >= 0 else None
 
 
 def _share(value: object) -> float | None:
