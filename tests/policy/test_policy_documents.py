@@ -435,8 +435,8 @@ ADDRESSES = [
     ("http://169.254.169.254/v1", "no server can have"),
     ("http://llm.example/v1", "unencrypted over a public network"),
     ("http://8.8.8.8/v1", "unencrypted over a public network"),
-    ("http://0x8080808/v1", "unencrypted over a public network"),
-    ("http://134744072/v1", "unencrypted over a public network"),
+    ("http://0x8080808/v1", "in an unusual form"),
+    ("http://134744072/v1", "in an unusual form"),
     ("http://[::ffff:8.8.8.8]/v1", "unencrypted over a public network"),
 ]
 

@@ -10,6 +10,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+# A resolver reads such a host as an address: 2852039166 and 169.254.43518 are 169.254.169.254.
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,2000}")
 # Names that public DNS never serves (RFC 6761, 6762, 8375; ICANN .internal; Kubernetes; common
 # LANs).
@@ -83,6 +85,8 @@ def _host_problem(parts: SplitResult) -> str | None:
     literal = _literal(host)
     if literal is None and not _HOST.fullmatch(host):
         return "names no host; write for example https://llm.example/v1"
+    if literal is None and _NUMBER.fullmatch(host):
+        return "writes an address in an unusual form; write all four numbers, as in 10.0.0.7"
     if literal is not None and (
         literal.is_unspecified or literal.is_link_local or literal.is_multicast
     ):
@@ -96,18 +100,16 @@ def _host_problem(parts: SplitResult) -> str | None:
 
 
 def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a host is; ::ffff:10.0.0.7 is 10.0.0.7."""
     try:
-        return ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def _is_private(host: str, literal: IPv4Address | IPv6Address | None) -> bool:
-    if isinstance(literal, IPv6Address) and literal.ipv4_mapped:
-        return not literal.ipv4_mapped.is_global
     if literal is not None:
         return not literal.is_global
-    # A resolver reads digits and dots (2130706433, 127.1) or hex (0x8080808) as numbers, not names.
-    if host.replace(".", "").isdigit() or host.lower().startswith("0x"):
-        return False
     return "." not in host or f".{host.lower()}".endswith(_PRIVATE_SUFFIXES)
