@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from gateway.domain.budgets.budgets import BudgetRule, BudgetScope
+from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
 from gateway.domain.places.known_hosts import known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
@@ -138,6 +138,10 @@ def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
 def _on_routes(policy: Policy) -> Iterator[Note]:
     used = {name for team in policy.teams.values() for name in team.routes}
     used |= {route.degrade_to for route in policy.routes.values() if route.degrade_to is not None}
+    hard: dict[str, list[str]] = {}  # the teams with a hard budget, by route
+    for team in policy.teams.values():
+        for name in team.routes if _has_hard_budget(team, policy) else ():
+            hard.setdefault(name, []).append(team.name)
     earlier: list[tuple[str, str]] = []
     for at, route in enumerate(policy.routes.values()):
         if route.name not in used:
@@ -150,15 +154,13 @@ def _on_routes(policy: Policy) -> Iterator[Note]:
                 yield ("routes", at, "aliases", index), message
             if "*" in alias:
                 earlier.append((alias, route.name))
-        yield from _on_unbounded(route, at, policy)
+        yield from _on_unbounded(route, at, hard.get(route.name, []), policy)
 
 
-def _on_unbounded(route: Route, at: int, policy: Policy) -> Iterator[Note]:
-    """Note unbounded answers: a hard budget first holds an upper bound of the cost, and there is
-    none.
+def _on_unbounded(route: Route, at: int, teams: list[str], policy: Policy) -> Iterator[Note]:
+    """Note unbounded answers to teams with a hard budget: it first holds an upper bound of the
+    cost, and there is none.
     """
-    asking = [team for team in policy.teams.values() if route.name in team.routes]
-    teams = [team.name for team in asking if _has_hard_budget(team, policy)]
     unbounded = [
         index
         for index, name in enumerate(route.deployments)
@@ -247,8 +249,11 @@ def _on_budgets(policy: Policy) -> Iterator[Note]:
     if alerting and policy.alerts is None:
         message = "the policy has no 'alerts' block, so budget alerts are only in log and metrics"
         yield (*alerting[0], "alert_at"), message
+    smallest = _smallest_of_teams(policy)
     for rule, path in paths:
-        for whole in _smaller_of_whole(rule, policy):
+        whole = smallest.get((rule.team, rule.period))
+        is_part = rule.scope in (BudgetScope.PROJECT, BudgetScope.KEY)
+        if is_part and whole is not None and whole.limit_nusd < rule.limit_nusd:
             limit = f"{whole.rule_id} of {plain_usd(whole.limit_nusd)} USD"
             message = f"is larger than the whole team's, {limit}: that one is used up first"
             yield (*path, "limit_usd"), message
@@ -271,14 +276,15 @@ def _budget_paths(policy: Policy) -> Iterator[tuple[BudgetRule, Path]]:
             before[rule.scope, rule.owner] += 1
 
 
-def _smaller_of_whole(rule: BudgetRule, policy: Policy) -> Iterator[BudgetRule]:
-    """Yield the smaller budgets of the whole team: with them, a part's one never refuses."""
-    if rule.team is None or rule.scope is BudgetScope.TEAM:
-        return
-    for whole in policy.teams[rule.team].budgets:
-        is_of_whole = whole.scope is BudgetScope.TEAM and whole.is_hard
-        if is_of_whole and whole.period == rule.period and whole.limit_nusd < rule.limit_nusd:
-            yield whole
+def _smallest_of_teams(policy: Policy) -> dict[tuple[str | None, BudgetPeriod], BudgetRule]:
+    """Return the smallest hard budget of each whole team in each period."""
+    smallest: dict[tuple[str | None, BudgetPeriod], BudgetRule] = {}
+    for rule in policy.budgets:
+        if rule.scope is BudgetScope.TEAM and rule.is_hard:
+            before = smallest.setdefault((rule.team, rule.period), rule)
+            if rule.limit_nusd < before.limit_nusd:
+                smallest[rule.team, rule.period] = rule
+    return smallest
 
 
 def _on_avoidable_budgets(team: Team, at: int) -> Iterator[Note]:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
+from gateway.providers.probe import EngineProbe
 
 from gateway.domain.deployments.engine_load import EngineMetrics, read_page
 from gateway.domain.deployments.engine_sample import EngineSample
-from gateway.providers.probe import EngineProbe
 from tests import factories
 from tests.attacks.odd_engine import http, odd_engine
 from tests.attacks.raw_callers import two_teams

@@ -9,8 +9,8 @@ from gateway.wire.policy_rules.deployments import check_deployment, check_groups
 from gateway.wire.policy_rules.ineffective import note_ineffective_blocks
 from gateway.wire.policy_rules.references import check_unique
 from gateway.wire.policy_rules.regions import check_deployment_places, check_regions, check_rules
-from gateway.wire.policy_rules.routes import check_aliases, check_route
-from gateway.wire.policy_rules.teams import check_budgets, check_team
+from gateway.wire.policy_rules.routes import check_aliases, check_routes
+from gateway.wire.policy_rules.teams import check_budgets, check_teams
 
 __all__ = ["check", "note_ineffective_blocks"]
 
@@ -29,8 +29,6 @@ def check(document: PolicyDocument) -> None:
     for kind in ("deployment", "route", "team", "cost centre"):
         check_unique(document, f"{kind}s".replace(" ", "_"), kind)
     check_aliases(document)
-    for route in document.blocks_of("routes"):
-        check_route(route, document)
-    for team in document.blocks_of("teams"):
-        check_team(team, document)
+    check_routes(document)
+    check_teams(document)
     check_budgets(document)

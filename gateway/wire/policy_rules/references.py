@@ -25,10 +25,16 @@ def names_of(document: PolicyDocument, listed: str) -> Iterator[str]:
     return (block.of("name") for block in document.blocks_of(listed) if block.of("name"))
 
 
-def check_references(block: Block, field: str, kind: str, document: PolicyDocument) -> None:
-    if document.of(f"{kind}s") is None:
+def known_names(document: PolicyDocument, listed: str) -> frozenset[str] | None:
+    """Return the names in a list, None if the list cannot be read."""
+    return None if document.of(listed) is None else frozenset(names_of(document, listed))
+
+
+def check_references(block: Block, field: str, kind: str, known: frozenset[str] | None) -> None:
+    """Reject names of things that are not in `known`, and names that are listed twice."""
+    if known is None:
         return
-    known, seen = set(names_of(document, f"{kind}s")), set[str]()
+    seen = set[str]()
     for spot, name in block.items_of(field):
         if name not in known:
             spot.error(f"there is no {kind} '{name}'{suggestion(name, known)}")

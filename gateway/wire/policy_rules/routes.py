@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway.domain.words import suggestion
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy.routes import RouteBlock
-from gateway.wire.policy_rules.references import check_references, names_of
+from gateway.wire.policy_rules.references import check_references, known_names, names_of
 from gateway.wire.yaml_blocks.blocks import INVALID
 
 
-def check_route(route: RouteBlock, document: PolicyDocument) -> None:
-    """Check the fields of one route, and the deployments and routes that it names."""
+def check_routes(document: PolicyDocument) -> None:
+    """Check the fields of each route, and the deployments and routes that they name."""
+    deployments, routes = known_names(document, "deployments"), known_names(document, "routes")
+    next_of = {route.of("name"): route.of("degrade_to") for route in document.blocks_of("routes")}
+    cycles = _degrade_cycles(next_of)
+    for route in document.blocks_of("routes"):
+        _check_route(route, deployments)
+        _check_degrading(route, routes, cycles)
+
+
+def _check_route(route: RouteBlock, deployments: frozenset[str] | None) -> None:
     if route.of("deployments") == []:
         route.error("deployments", "must list at least one deployment")
     for field in ("deployments", "shadow_deployments"):
-        check_references(route, field, "deployment", document)
+        check_references(route, field, "deployment", deployments)
     _check_balance(route)
     _check_weights(route)
-    _check_degrading(route, document)
 
 
 def check_aliases(document: PolicyDocument) -> None:
@@ -84,31 +92,42 @@ def _check_weights(route: RouteBlock) -> None:
         )
 
 
-def _check_degrading(route: RouteBlock, document: PolicyDocument) -> None:
-    wanted = route.of("degrade_to")
-    if wanted is None or document.of("routes") is None:
+def _check_degrading(
+    route: RouteBlock, known: frozenset[str] | None, cycles: Mapping[str, Sequence[str]]
+) -> None:
+    wanted, own = route.of("degrade_to"), route.of("name")
+    if wanted is None or known is None:
         return
-    next_of = {one.of("name"): one.of("degrade_to") for one in document.blocks_of("routes")}
-    known = [name for name in next_of if name is not None]
-    spot, own = route.spot_of("degrade_to"), route.of("name")
     if wanted not in known:
-        spot.error(f"there is no route '{wanted}'{suggestion(wanted, known)}")
-    elif own is not None and (way := _degrade_cycle(own, next_of)):
-        spot.error(f"leads back to '{own}' ({' to '.join(way)}); degrade to another route")
+        route.error("degrade_to", f"there is no route '{wanted}'{suggestion(wanted, known)}")
+    elif cycle := cycles.get(own, ()):
+        at = cycle.index(own)
+        way = " to ".join((*cycle[at:], *cycle[:at], own))
+        route.error("degrade_to", f"leads back to '{own}' ({way}); degrade to another route")
     if not route.has("latency") and not route.has("max_cost_usd"):
-        spot.error(
+        route.error(
+            "degrade_to",
             "has nothing to go by: add 'latency: {ttft_p95_ms: 800}' or 'max_cost_usd', or "
             "remove 'degrade_to'",
         )
 
 
-def _degrade_cycle(route: str, next_of: Mapping[str | None, str | None]) -> list[str] | None:
-    """Return the routes on which degrading comes back to this one, None if it does not."""
-    way = [route]
-    while (following := next_of.get(way[-1])) is not None:
-        if following == route:
-            return [*way, route]
-        if following in way:
-            return None  # the cycle does not include this route; its members report it
-        way.append(following)
-    return None
+def _degrade_cycles(next_of: Mapping[str, str | None]) -> dict[str, Sequence[str]]:
+    """Return the routes on which degrading comes back to the same route, each with its cycle.
+
+    Each route is visited once: 2,000 routes in a row took 14 s when each was followed to the end.
+    """
+    cycles: dict[str, Sequence[str]] = {}
+    visited = set[str]()
+    for start in next_of:
+        way: dict[str, None] = {}  # in order
+        route: str | None = start
+        while route is not None and route not in visited:
+            visited.add(route)
+            way[route] = None
+            route = next_of.get(route)
+        if route is not None and route in way:
+            cycle = list(way)
+            cycle = cycle[cycle.index(route) :]
+            cycles |= dict.fromkeys(cycle, cycle)
+    return cycles

@@ -6,17 +6,19 @@ from gateway.domain.budgets.budgets import BudgetKind
 from gateway.domain.words import shown, suggestion
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy.teams import TeamBlock, declared_budgets
-from gateway.wire.policy_rules.references import check_references, check_unique
+from gateway.wire.policy_rules.references import check_references, check_unique, known_names
 from gateway.wire.yaml_blocks.findings import Spot
 
 
-def check_team(team: TeamBlock, document: PolicyDocument) -> None:
-    """Check the routes, class and tags that one team names, and its projects and keys."""
-    check_references(team, "routes", "route", document)
-    _check_class(team, document)
-    _check_tags(team, document)
-    check_unique(team, "projects", "project")
-    check_unique(team, "keys", "key", field="key")
+def check_teams(document: PolicyDocument) -> None:
+    """Check the routes, class and tags that each team names, and its projects and keys."""
+    routes = known_names(document, "routes")
+    for team in document.blocks_of("teams"):
+        check_references(team, "routes", "route", routes)
+        _check_class(team, document)
+        _check_tags(team, document)
+        check_unique(team, "projects", "project")
+        check_unique(team, "keys", "key", field="key")
 
 
 def _check_class(team: TeamBlock, document: PolicyDocument) -> None:

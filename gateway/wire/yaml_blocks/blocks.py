@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from gateway.domain.words import nearest, suggestion
-from gateway.wire.yaml_blocks.findings import TAG, Spot, Wrong, kind_of
+from gateway.wire.yaml_blocks.findings import TAG, Spot, Wrong, fields_of, kind_of
 
 
 class Invalid:
@@ -98,9 +98,11 @@ class Items:
             spot.error(f"must be a list such as [a, b], not {kind_of(spot.node)}")
             return INVALID
         read = inner([spot.item(index) for index in range(len(spot.node.value))])
+        seen = set()
         for index, value in enumerate(read if self.is_unique else ()):
-            if value is not INVALID and value in read[:index]:
+            if value is not INVALID and value in seen:
                 spot.item(index).error(f"{value} is there twice; remove one")
+            seen.add(value)
         return read
 
 
@@ -263,10 +265,11 @@ class Block(BaseModel):
 
     def entries_of(self, name: str) -> dict[str, tuple[Spot, Any]]:
         """Return the entries of a mapping with their places; an invalid value is None."""
-        spot = self.spot_of(name)
+        spot, values = self.spot_of(name), self.of(name) or {}
+        nodes = fields_of(spot.node) if values else {}
         return {
-            key: (spot.at([key]), None if value is INVALID else value)
-            for key, value in (self.of(name) or {}).items()
+            key: (spot.member(key, nodes[key]), None if value is INVALID else value)
+            for key, value in values.items()
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import yaml
 
@@ -83,20 +84,10 @@ class Spot:
         spot = self
         for step in path:
             if isinstance(spot.node, yaml.SequenceNode):
-                spot = spot.item(step if isinstance(step, int) else spot.index_of(step))
+                spot = spot.item(step if isinstance(step, int) else _positions(spot.node)[step])
             else:
-                spot = spot.member(str(step), spot.field(str(step)) or spot.node)
+                spot = spot.member(str(step), fields_of(spot.node).get(str(step), spot.node))
         return spot
-
-    def field(self, name: str) -> yaml.Node | None:
-        """Return the value of a field of this mapping, None if it is absent."""
-        return next((value for key, value in self.node.value if key.value == name), None)
-
-    def index_of(self, name: str) -> int:
-        """Return the position of the item whose `name` or `key` has this value."""
-        items = [self.item(index) for index in range(len(self.node.value))]
-        named = [item.field("name") or item.field("key") for item in items]
-        return next(at for at, node in enumerate(named) if node is not None and node.value == name)
 
     def error(self, message: str) -> None:
         """Report an error. Raises `PolicyRejected` if there are too many to continue."""
@@ -106,6 +97,20 @@ class Spot:
         """Report a note: a fact that is worth knowing and is not an error."""
         note = Finding(self.line, self.path or "document", message, is_error=False)
         self.findings.notes.append(note)
+
+
+@lru_cache(maxsize=4)  # a document's notes come list by list; without it each would walk its list
+def fields_of(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
+    """Return the values of a mapping by name; of a name that is there twice, the first."""
+    pairs = reversed(mapping.value)
+    return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
+
+
+@lru_cache(maxsize=4)
+def _positions(items: yaml.SequenceNode) -> dict[str, int]:
+    """Return the position of each item of a list by its `name` or `key`."""
+    named = enumerate(fields_of.__wrapped__(item) for item in items.value)
+    return {(one["name"] if "name" in one else one["key"]).value: at for at, one in named}
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

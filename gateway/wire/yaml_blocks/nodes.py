@@ -27,7 +27,7 @@ MAX_DEPTH = 20
 _UNPRINTABLE = re.compile(
     "[^\n\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
-_TAB_INDENT = re.compile(r"^ *\t\s*\S", re.MULTILINE)
+_TAB_INDENT = re.compile(r"^ *\t", re.MULTILINE)
 
 
 def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
@@ -52,11 +52,12 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
 
 
 def _refuse_characters(text: str) -> None:
-    for pattern, message in (
-        (_TAB_INDENT, "a tab indents this line; use spaces"),
-        (_UNPRINTABLE, "this line holds a character that cannot be printed; remove it"),
+    for pattern, searched, message in (
+        # Blank lines at the end indent nothing.
+        (_TAB_INDENT, text.rstrip(), "a tab indents this line; use spaces"),
+        (_UNPRINTABLE, text, "this line holds a character that cannot be printed; remove it"),
     ):
-        found = pattern.search(text)
+        found = pattern.search(searched)
         if found:
             raise _rejected(text.count("\n", 0, found.start()) + 1, message)
 
