@@ -1,14 +1,21 @@
-"""Upstream credentials: the policy has references, the environment or files have the secrets.
-Nothing is kept.
+"""Secrets of upstreams and receivers: the policy has references, the environment or files have the
+secrets. Nothing is kept.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
+
+MOST_BYTES = 64 * 1024
+
+
+class SecretUnusable(Exception):
+    """A reference leads to no secret. Its message continues "the secret NAME ..."."""
 
 
 def resolve(deployment: Deployment) -> str | None:
@@ -20,14 +27,44 @@ def resolve(deployment: Deployment) -> str | None:
     reference = deployment.api_key
     if reference is None:
         return None
-    kind, _, name = reference.partition(":")
     try:
-        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text()
-    except OSError as broken:
-        raise _missing(deployment, broken.strerror or "cannot be read") from None
-    if not secret.strip():
-        raise _missing(deployment, "is empty or not set")
-    return secret.strip()
+        secret = read_secret(reference)
+    except SecretUnusable as problem:
+        raise _missing(deployment, str(problem)) from None
+    if not (secret.isascii() and secret.isprintable()):
+        raise _missing(deployment, "holds a line break or another character that no header carries")
+    return secret
+
+
+def read_secret(reference: str) -> str:
+    """Return a reference's secret without blanks at its ends. Raises `SecretUnusable`.
+
+    Requests wait for it, so it reads a bounded regular file alone: opening a pipe would wait for
+    its writer, and `/dev/zero` has no end.
+    """
+    kind, _, name = reference.partition(":")
+    secret = (os.environ.get(name, "") if kind == "env" else _content(name)).strip()
+    if not secret:
+        raise SecretUnusable("is empty or not set")
+    return secret
+
+
+def _content(path: str) -> str:
+    try:
+        # RuntimeError: `~` has no meaning for an account without a home.
+        with open(Path(path).expanduser(), "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SecretUnusable("is not a regular file")
+            content = file.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise SecretUnusable(f"is larger than {MOST_BYTES} bytes")
+            return content.decode()
+    except (OSError, RuntimeError, ValueError) as broken:
+        raise SecretUnusable(getattr(broken, "strerror", None) or "cannot be read") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _missing(deployment: Deployment, what: str) -> UpstreamAuth:

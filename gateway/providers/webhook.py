@@ -14,18 +14,17 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from pathlib import Path
 
 import httpx2
 import msgspec
 
 from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
 from gateway.domain.policy.policy import Alerts
+from gateway.providers.credentials import SecretUnusable, read_secret
 
 TIMEOUT_S = 5.0  # for everything: address, connection, request and the head of the answer
 HEADERS = {
@@ -96,16 +95,10 @@ def signing_key(reference: str) -> bytes:
 
     After `whsec_` it is base64, as in the specification; any other text is used unchanged.
     """
-    kind, _, name = reference.partition(":")
     try:
-        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text()
-    except (OSError, ValueError) as broken:
-        raise NotDelivered(
-            _unusable(reference, getattr(broken, "strerror", None) or "cannot be read")
-        ) from None
-    secret = secret.strip()
-    if not secret:
-        raise NotDelivered(_unusable(reference, "is empty or not set"))
+        secret = read_secret(reference)
+    except SecretUnusable as problem:
+        raise NotDelivered(_unusable(reference, str(problem))) from None
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
     try:
