@@ -67,11 +67,12 @@ class EngineSampler:
         An engine that answers in any way is up: its GPUs are in use, even if something else is
         wrong.
         """
-        page = self.metrics_page(deployment)
+        page, is_whole = self._page(deployment, METRICS)
         at = self._now()
         if page is None:
             return EngineSample(deployment=deployment.name, at=at)
-        found = _figures(page, model=deployment.model)
+        # Unknown attempts are settled from these counters, and the sum of a part is too small.
+        found = _figures(page, model=deployment.model) if is_whole else {}
         return EngineSample(
             deployment=deployment.name,
             at=at,
@@ -90,8 +91,12 @@ class EngineSampler:
         Takes a few seconds at most and raises nothing. A page that is cut, too long or late yields
         the part that arrived.
         """
+        return self._page(deployment, path)[0]
+
+    def _page(self, deployment: Deployment, path: str) -> tuple[str | None, bool]:
+        """Return the page's text, and True if all of it arrived."""
         parts = urlsplit(deployment.base_url)
-        status, body = None, bytearray()
+        status, body, is_whole = None, bytearray(), False
         try:
             url = httpcore2.URL(f"{parts.scheme}://{parts.netloc}{path}")
             stream = connect(parts, left_s=_time_left(self._timeout_s), tls=lambda: self._tls)
@@ -104,9 +109,11 @@ class EngineSampler:
                     body += part
                     if len(body) >= MOST_BYTES:
                         break
+                else:
+                    is_whole = True
         except NETWORK_ERRORS:
             pass
-        return None if status is None else body.decode("utf-8", "replace")
+        return None if status is None else body.decode("utf-8", "replace"), is_whole
 
 
 def _time_left(timeout_s: float) -> Callable[[], float]:

@@ -67,6 +67,22 @@ def test_an_odd_line_costs_no_other_figure(line: bytes) -> None:
     assert found.generation_tokens is None
 
 
+def test_a_part_of_a_page_is_no_sum() -> None:
+    """An engine has a line for each of its cores. Unknown attempts were settled from the sum of
+    those that had arrived.
+    """
+    page = b"".join(
+        b'vllm:prompt_tokens_total{engine="%d",model_name="m"} 500\n' % core for core in range(2)
+    )
+    with odd_engine(page) as engine:
+        deployment = factories.deployment("odd", base_url=engine.url, is_self_hosted=True)
+        probe = EngineProbe(lambda: NOW, timeout_s=20)
+        assert probe.sample(deployment).prompt_tokens == 1000
+        engine.page = engine.page[: -len(page) // 2]
+        cut = probe.sample(deployment)
+    assert (cut.is_up, cut.prompt_tokens) == (True, None)
+
+
 def test_the_gateway_goes_on(start_gateway: StartGateway) -> None:
     """With 60 KB of one label each health check took up to 17 s."""
     with odd_engine(RUNNING) as engine:
