@@ -53,12 +53,20 @@ def notes() -> str:
     return f"{HEAD}data_tags: {{{tags}}}\n{empty}"
 
 
+def patterns() -> str:
+    """Return a route with 40,000 patterns as aliases."""
+    listed = ", ".join(f'"y{one:06d}*"' for one in range(40_000))
+    route = f"{{name: r, deployments: [d], aliases: [{listed}]}}"
+    return f"{HEAD}{ENGINE}routes: [{route}]\nteams: []\n"
+
+
 DOCUMENTS = {
     "notes": notes(),
     "tabs": HEAD + EMPTY + "\t\n" * 490_000,
     "chain": chain(),
     "teams": teams(),
     "shares": shares(),
+    "patterns": patterns(),
 }
 
 
