@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from gateway.providers.probe import EngineProbe
 
 from gateway.domain.budgets.alerts import NotDelivered
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.probe import EngineProbe
 from gateway.providers.webhook import Webhook
 from tests import factories
 from tests.providers.scripted import Peer, serving
