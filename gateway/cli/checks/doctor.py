@@ -5,7 +5,9 @@ Sends no content.
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +38,7 @@ _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
 )
-
+_TRUST_REMEDY = "have it renewed, or put its authority into SSL_CERT_FILE, here and at the gateway"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -51,7 +53,8 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     this machine.
 
     Every line names the next step. Exit 1 if a check fails, 3 if the database cannot be asked.
-    Engines are asked for their health and providers for a connection; no prompt is ever sent.
+    Engines are asked for their health, providers for a connection and their certificate; no
+    prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
     checks: list[Check] = list(journal_checks(toolbox))
@@ -63,6 +66,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     except BadUsage as wrong:
         checks.append(Check("database", Status.FAIL, wrong.message))
     checks += machine_checks(toolbox.options)
+    checks += _trust(os.environ.get("SSL_CERT_FILE", ""))
     checks += _port_checks(toolbox.options)
     checks += _gateway_checks(toolbox.options)
     rows = [(check.status.value, check.name, check.finding, check.remedy) for check in checks]
@@ -236,7 +240,9 @@ def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
 
 
 def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
-    """Check an engine by its health endpoint, and a provider only by an open connection."""
+    """Check an engine by its health endpoint, and a provider only by an open connection, with its
+    certificate.
+    """
     parts = urlsplit(deployment.base_url)
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     name = f"reach {deployment.name}"
@@ -244,8 +250,12 @@ def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
     if host.endswith(NEVER_RESOLVES):
         return Check(name, Status.WARN, f"{host} is a name for examples: nothing is there")
     try:
-        with socket.create_connection((host, port), timeout=PROBE_LIMIT_S):
-            pass
+        with socket.create_connection((host, port), timeout=PROBE_LIMIT_S) as connection:
+            if parts.scheme == "https":
+                ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as untrusted:
+        finding = f"the certificate of {host}:{port} is refused here: {untrusted.verify_message}"
+        return Check(name, Status.FAIL, finding, _TRUST_REMEDY)
     except OSError as broken:
         reason = broken.strerror or type(broken).__name__
         return Check(name, Status.FAIL, f"no connection to {host}:{port}: {reason}", remedy)
@@ -265,6 +275,27 @@ def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
         f"/health of {host}:{port} {answer}",
         "wait until it is loaded, or see its log",
     )
+
+
+def _trust(file: str) -> Iterator[Check]:
+    """Check the certificates to trust, if they were named: OpenSSL ignores a file that it cannot
+    read, and then refuses what its authorities have signed.
+    """
+    if not file:
+        return
+    name = "certificates"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as broken:
+        reason = "no certificates in it" if isinstance(broken, ssl.SSLError) else broken.strerror
+        yield Check(
+            name,
+            Status.FAIL,
+            f"SSL_CERT_FILE names {file}: {reason}; it is ignored",
+            "name a file of certificates (PEM), or unset it",
+        )
+    else:
+        yield Check(name, Status.OK, f"those in {file} are trusted (SSL_CERT_FILE)")
 
 
 def _port_checks(options: Options) -> Iterator[Check]:
