@@ -12,10 +12,9 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gateway.settings import Settings, misspelt, read
-
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
+    from gateway.settings import Settings
 
 
 class SystemClock:
@@ -32,12 +31,16 @@ class SystemClock:
 
 def run() -> None:
     """Run the `tollgate` command."""
-    from gateway.cli.app import run_cli
-
+    try:
+        from gateway.cli.app import run_cli
+    except KeyboardInterrupt:
+        sys.exit(130)  # Ctrl-C during the imports
     sys.exit(run_cli(lambda: build_toolbox(_settings())))
 
 
 def _settings() -> Settings:
+    from gateway.settings import misspelt, read
+
     for warning in misspelt(os.environ):
         print(warning, file=sys.stderr)
     return read()

@@ -6,6 +6,8 @@ error).
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 SUCCESS, FINDING, BAD_USAGE, UNKNOWN = 0, 1, 2, 3
 INTERRUPTED = 130
+# A write fails with one of these if its disk is full or broken, or a quota or a limit is used up.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 EXIT_CODES: dict[type[TollgateError], int] = {
     BadUsage: BAD_USAGE,
     DatabaseUnavailable: UNKNOWN,
@@ -152,12 +156,15 @@ class Root(TyperGroup):
         """Run the command; report its error."""
         try:
             return super().invoke(ctx)
-        except (typer.TyperException, typer.Exit, typer.Abort, EOFError):
-            raise  # Typer's own: usage errors, exits, a declined prompt
+        except typer.Abort as ended:
+            if isinstance(ended.__context__, KeyboardInterrupt):  # Ctrl-C at a question
+                typer.echo(err=True)
+                raise typer.Exit(INTERRUPTED) from None
+            raise
+        except (typer.TyperException, typer.Exit, EOFError):
+            raise  # Typer's own: usage errors and exits
         except BrokenPipeError:
-            # The reader (head, less) has closed the pipe. The interpreter's last flush must not
-            # fail either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()  # the reader (head, less) has closed the pipe
             raise typer.Exit(SUCCESS) from None
         except Exception as error:
             raise typer.Exit(_report(error)) from None
@@ -182,11 +189,14 @@ def run_cli(factory: Callable[[], Toolbox], arguments: Sequence[str] | None = No
     """Run one command line and return its exit code."""
     app = build_app(cast("Toolbox", LazyToolbox(factory)))
     given = sys.argv[1:] if arguments is None else list(arguments)
+    _make_streams_usable()
     try:
         with heartbeat(given):
             app(args=given, prog_name="tollgate")
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:  # the help could not be printed; it is not the command's
+        return _report(error)
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else SUCCESS
     return SUCCESS
@@ -219,6 +229,24 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
     return app
 
 
+def _make_streams_usable() -> None:
+    """Open a closed output as /dev/null, and write letters that an output cannot hold as escapes.
+
+    A terminal of Latin-1 cannot hold the dash of an unknown figure.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Lead standard output to /dev/null, so that the interpreter's last flush does not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         typer.echo(f"tollgate {__version__}")
@@ -235,6 +263,13 @@ def _report(error: Exception) -> int:
     if isinstance(error, TollgateError):
         typer.echo(error.message, err=True)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        typer.echo(
+            f"The output cannot be written: {error.strerror}. Make room, and run it again.",
+            err=True,
+        )
+        _drop_output()
+        return UNKNOWN
     typer.echo(
         f"Tollgate failed in a way it should not ({type(error).__name__}: {error}). "
         f"TOLLGATE_DEBUG=1 shows the traceback; please report it.",
