@@ -32,7 +32,7 @@ def resolve(deployment: Deployment) -> str | None:
     except SecretUnusable as problem:
         raise _missing(deployment, str(problem)) from None
     if not (secret.isascii() and secret.isprintable()):
-        raise _missing(deployment, "holds a line break or another character that no header carries")
+        raise _missing(deployment, "is more than one line of ASCII, so no header can carry it")
     return secret
 
 
@@ -59,8 +59,11 @@ def _content(path: str) -> str:
             if len(content) > MOST_BYTES:
                 raise SecretUnusable(f"is larger than {MOST_BYTES} bytes")
             return content.decode()
+    except UnicodeDecodeError:
+        raise SecretUnusable("is not text") from None
     except (OSError, RuntimeError, ValueError) as broken:
-        raise SecretUnusable(getattr(broken, "strerror", None) or "cannot be read") from None
+        reason = getattr(broken, "strerror", None) or "no such path"
+        raise SecretUnusable(f"cannot be read ({reason})") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -130,13 +130,27 @@ def test_a_secret_is_read_from_a_file_each_time(tmp_path: Path) -> None:
     assert call.headers["authorization"] == "Bearer second"
 
 
-@pytest.mark.parametrize("content", [None, "", " \n"])
-def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str | None) -> None:
-    """The message names its place, and nothing is sent."""
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, r"cannot be read \(No such file or directory\)"),
+        (b"", "is empty or not set"),
+        (b" \n", "is empty or not set"),
+        (b"\xff\xfe\x00", "is not text"),
+        ("sk-é".encode(), "is more than one line of ASCII"),
+        (b"sk-one\nsk-two\n", "is more than one line of ASCII"),
+    ],
+)
+def test_an_unusable_secret_is_named_by_its_reference(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    """The message names its place, and nothing is sent. A file saved as UTF-16, or with two keys,
+    was an error of the gateway: no other deployment was tried, and doctor ended.
+    """
     path = tmp_path / "secret"
     if content is not None:
-        path.write_text(content)
-    with pytest.raises(UpstreamAuth, match=f"file:{path}"):
+        path.write_bytes(content)
+    with pytest.raises(UpstreamAuth, match=f"file:{path} of deployment one {reason}"):
         resolve(deployment(api_key=f"file:{path}"))
 
 

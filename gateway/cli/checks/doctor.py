@@ -233,7 +233,7 @@ def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
         return Check(
             name,
             Status.FAIL,
-            f"{deployment.api_key} is missing or empty here",
+            f"{deployment.api_key} is missing, empty or no line of ASCII here",
             "set it on the gateway's machine",
         )
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
