@@ -11,6 +11,8 @@ from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from gateway.cli.toolbox import Toolbox
 
 COLUMNS = ("id", "replica", "state", "started_at", "heartbeat", "written", "note")
@@ -55,6 +57,9 @@ def lose_journal(
 ) -> None:
     """Declare a live journal's volume permanently lost, and book its leased budget money as spent.
 
+    Stop its gateway first: what a running gateway goes on to spend is booked as well. A journal
+    that a gateway on this machine holds is refused.
+
     Its unwritten events are not in the ledger. One adjustment `lost_journal` per team covers the
     most that it had leased, and `tollgate month status` continues to list it. If the volume is
     found after all, start a gateway on it: its events are booked, and the adjustment is reversed.
@@ -64,5 +69,17 @@ def lose_journal(
     if not reason.strip():
         raise BadUsage("--reason must explain the loss. Nothing was changed.")
     with toolbox.open_stores() as stores:
-        stores.journals.declare_lost(journal_id_of(journal_id), reason=reason.strip())
+        lost = journal_id_of(journal_id)
+        _require_not_held(toolbox, lost)
+        stores.journals.declare_lost(lost, reason=reason.strip())
     note(f"Journal {journal_id} is recorded as lost; its leased budget money is booked as spent.")
+
+
+def _require_not_held(toolbox: Toolbox, journal_id: UUID) -> None:
+    """Raise `BadUsage` if a gateway that runs on this machine holds the journal."""
+    here = toolbox.machine.journals(lambda *_: None)
+    if any(journal.journal_id == journal_id and journal.is_held for journal in here):
+        raise BadUsage(
+            f"Journal {journal_id} is held by a gateway that runs on this machine, so it is not "
+            "lost. Stop that gateway: its events are written then. Nothing was changed."
+        )

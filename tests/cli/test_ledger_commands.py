@@ -8,6 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
+from tests.journal.factories import a_journal
 from tests.storage.factories import event, request_id
 
 UNKNOWN: dict[str, Any] = {
@@ -106,6 +108,20 @@ def test_a_month_is_listed_check_by_check(cli: Cli, ledger: Ledger) -> None:
     }
     assert cli("month", "status").code in (0, 1)
     assert cli("month", "status", "2026-13").code == 2
+
+
+def test_a_journal_that_a_gateway_here_holds_is_not_lost(
+    cli: Cli, database: Database, tmp_path: Path
+) -> None:
+    """The lease of a running gateway was booked as spent, and then all that it went on to spend."""
+    journal = a_journal(tmp_path / "home/journal")
+    command = ("journal", "lost", str(journal.journal_id), "--reason", "the wrong line")
+    JournalTable(database).register(journal.journal_id, replica="gateway-1")
+    ran = cli(*command)
+    assert (ran.code, "is held by a gateway" in ran.err) == (2, True), ran
+    assert json.loads(cli.ok("journal", "list", "--format", "json"))[0]["state"] == "live"
+    journal.close(is_drained=False)
+    cli.ok(*command)
 
 
 def test_a_journal_is_listed_and_declared_lost_once(cli: Cli, database: Database) -> None:
