@@ -45,6 +45,7 @@ ROLE, DATABASE, SUPERUSER, PORT = "tollgate", "tollgate", "postgres", 5432
 
 START_LIMIT_S = 300  # seconds; crash recovery replays the log before the server is ready
 STOP_LIMIT_S = 30
+QUIT_LIMIT_S = 10  # after SIGQUIT the postmaster kills its children within five seconds
 CONNECT_LIMIT_S = 10
 LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
 POLL_S = 0.02
@@ -219,7 +220,7 @@ class EmbeddedPostgres:
         _wait_for(
             lambda: _try_lock(server_lock),
             STOP_LIMIT_S,
-            f"Postgres in {self.data} neither takes connections nor ends",
+            f"Postgres in {self.data} neither takes connections nor ends. {self._hanging()}",
         )
         return None
 
@@ -338,9 +339,14 @@ class EmbeddedPostgres:
         Also after joining: the process that started the server may have been killed before this
         step.
         """
-        with suppress(psycopg.OperationalError):
+        try:
             psycopg.connect(self._url(socket_dir), connect_timeout=CONNECT_LIMIT_S).close()
-            return
+        except psycopg.errors.ConnectionTimeout:
+            raise  # a server that answers nothing does not answer its superuser either
+        except psycopg.OperationalError:
+            self._make_login(socket_dir)
+
+    def _make_login(self, socket_dir: Path) -> None:
         with psycopg.connect(
             host=str(socket_dir),
             port=PORT,
@@ -410,17 +416,25 @@ class EmbeddedPostgres:
 
     def _stop_server(self) -> None:
         with _opened(self.folder / "server.lock") as server_lock:
-            for how in (signal.SIGINT, signal.SIGQUIT):  # fast shutdown, then immediate
+            # Fast shutdown, then immediate.
+            for how, limit_s in ((signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, QUIT_LIMIT_S)):
                 if _try_lock(server_lock):
                     return
                 with suppress(ProcessLookupError):
                     os.kill(_read_pidfile(self.data).pid, how)
                 with suppress(DatabaseUnavailable):
-                    _wait_for(lambda: _try_lock(server_lock), STOP_LIMIT_S, "")
+                    _wait_for(lambda: _try_lock(server_lock), limit_s, "")
             if not _try_lock(server_lock):
-                raise DatabaseUnavailable(
-                    f"The embedded Postgres does not stop; see {self.folder / 'server.log'}"
-                )
+                raise DatabaseUnavailable(f"The embedded Postgres does not stop. {self._hanging()}")
+
+    def _hanging(self) -> str:
+        """Return the remedies for a server that answers nothing."""
+        pid = _read_pidfile(self.data).pid
+        return (
+            f"If process {pid} was stopped, go on with it: kill -CONT {pid}. If it hangs, end it: "
+            f"kill -QUIT {pid}; the next command starts it again. Its log: "
+            f"{self.folder / 'server.log'}"
+        )
 
 
 class _PidFile:

@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage.postgres import embedded
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 AS_ROOT = os.geteuid() == 0
@@ -44,6 +46,14 @@ def _is_running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(number)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for number in (task / "children").read_text().split()
+    ]
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -166,6 +176,28 @@ def test_a_server_with_killed_users_is_joined_and_then_stopped(home: Path) -> No
         assert server.start() == url
         assert _pid(home) == pid
     assert not _is_running(pid)
+
+
+def test_a_server_that_answers_nothing_is_named_with_its_remedies(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command gave up without a remedy."""
+    for limit in ("CONNECT_LIMIT_S", "STOP_LIMIT_S", "QUIT_LIMIT_S"):
+        monkeypatch.setattr(embedded, limit, 2)
+    with EmbeddedPostgres(home):
+        pid = _pid(home)
+        stopped = [pid, *_children(pid)]
+        for one in stopped:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            with pytest.raises(DatabaseUnavailable) as caught:
+                EmbeddedPostgres(home).start()
+        finally:
+            for one in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGCONT)
+        assert f"kill -CONT {pid}" in caught.value.message
+        assert str(home / "pg/server.log") in caught.value.message
 
 
 def test_a_pid_file_that_names_a_living_stranger_does_not_block_the_start(home: Path) -> None:
