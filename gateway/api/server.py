@@ -8,6 +8,7 @@ the rest of the ledger.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import signal
 import socket
@@ -26,6 +27,7 @@ from gateway.errors import BadUsage
 log = structlog.get_logger()
 
 BACKLOG = 4096
+PORT_ERRORS = (errno.EADDRINUSE, errno.EACCES)  # the others are the address's
 SERVER_WAITS_LONGER_S = 10.0
 
 
@@ -56,10 +58,10 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def bind(host: str, port: int, *, setting: str) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
-    Raises `BadUsage`, naming the setting, if the port cannot be bound.
+    Raises `BadUsage`, naming the setting, if the address or the port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -70,8 +72,12 @@ def bind(host: str, port: int, *, setting: str) -> socket.socket:
     except OSError as broken:
         listener.close()
         raise BadUsage(
-            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with "
-            f"{setting}."
+            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another "
+            + (
+                "port with --port or TOLLGATE_PORT."
+                if broken.errno in PORT_ERRORS
+                else "address with --host or TOLLGATE_HOST."
+            )
         ) from None
     return listener
 

@@ -15,6 +15,7 @@ from gateway.reports.dimensions import Columns, Dimension, has_tag
 from gateway.reports.report import Dataset
 
 MAX_PAGE = 1000
+MAX_OFFSET = 2**63 - 1  # of Postgres
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 
@@ -55,18 +56,20 @@ def ask(
 
     Raises `BadUsage` with the accepted words.
     """
-    if (limit is not None and not 1 <= limit <= MAX_PAGE) or offset < 0:
+    if limit is not None and not 1 <= limit <= MAX_PAGE:
         raise BadUsage(
-            f"A page has 1 to {MAX_PAGE} rows and starts at 0 or later; got {limit} from {offset}. "
-            f"CSV and JSON without --limit have every row."
+            f"A page has 1 to {MAX_PAGE} rows; got {limit}. CSV and JSON without --limit have "
+            "every row."
         )
+    if not 0 <= offset <= MAX_OFFSET:
+        raise BadUsage(f"A page starts at row 0 or later; got {offset}.")
     filters = tuple((dimension(name), value) for name, value in (where or {}).items())
     for name, value in filters:
         if name is Dimension.DAY and value is not None:
             _day(value)
     return Question(
         dataset=Dataset.DEMO if demo else Dataset.REAL,
-        month=None if month in (None, "all") else month_start(month),
+        month=None if month in (None, "all") else month_start(month, or_all=True),
         by=None if by is None else tuple(dict.fromkeys(dimension(name) for name in by)),
         where=filters,
         limit=limit,
@@ -86,12 +89,15 @@ def dimension(name: str) -> Dimension:
         ) from None
 
 
-def month_start(month: str) -> date:
-    """Return the first day of `YYYY-MM`. Raises `BadUsage`."""
+def month_start(month: str, *, or_all: bool = False) -> date:
+    """Return the first day of `YYYY-MM`. Raises `BadUsage`, which names `all` if the caller takes
+    it.
+    """
     match = _MONTH.fullmatch(month)
     if match is None or match[1] == "0000":
         raise BadUsage(
-            f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11, or 'all'."
+            f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11"
+            + (", or 'all'." if or_all else ".")
         )
     return date(int(match[1]), int(match[2]), 1)
 

@@ -20,7 +20,7 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
     tune_allocator()
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
-    listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
+    listener = bind(settings.host, settings.port)
     with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
         uvloop.run(
             process.serve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -291,8 +292,12 @@ def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[
         server.set_app(_checked(make_wsgi_app(metrics.registry), host, names))
     except OSError as broken:
         raise BadUsage(
-            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another port "
-            "with TOLLGATE_METRICS_PORT."
+            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another "
+            + (
+                "port with TOLLGATE_METRICS_PORT."
+                if broken.errno in (errno.EADDRINUSE, errno.EACCES)
+                else "address with TOLLGATE_METRICS_HOST."
+            )
         ) from None
 
 

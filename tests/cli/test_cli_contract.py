@@ -112,6 +112,8 @@ def test_help_is_quick() -> None:
         (["report", "spend", "--by", "nonsense"], 2),
         (["report", "spend", "--month", "yesterday"], 2),
         (["report", "events", "--where", "team"], 2),
+        (["report", "events", "--offset", "-1"], 2),
+        (["report", "events", "--offset", str(2**63)], 2),
         (["report", "list"], 0),
         (["--version"], 0),
     ],
@@ -125,6 +127,29 @@ def test_exit_codes_tell_findings_from_faults(
     assert (printed.out + printed.err).strip(), "no command ends without a word"
     assert "Traceback" not in printed.err
     assert "hunter2" not in printed.out + printed.err, "a password must not reach a log"
+
+
+def test_a_message_offers_only_what_its_command_takes(capfd: pytest.CaptureFixture[str]) -> None:
+    """`month status all` was answered with `or all`; a wrong offset was called a wrong page."""
+    assert without_database("month", "status", "all") == 2
+    assert capfd.readouterr().err == (
+        "'all' is not a month. Write it as YYYY-MM, for example 2026-11.\n"
+    )
+    assert without_database("report", "spend", "--month", "x") == 2
+    assert "or 'all'" in capfd.readouterr().err
+    assert without_database("report", "spend", "--offset", "-3") == 2
+    assert capfd.readouterr().err == "A page starts at row 0 or later; got -3.\n"
+
+
+@pytest.mark.parametrize("command", [["show"], ["export"], ["rollback", "--yes"]])
+@pytest.mark.parametrize("number", ["0", "77", "2147483648", "9" * 20])
+def test_a_number_that_is_no_version_is_a_finding(
+    applied: Cli, command: list[str], number: str
+) -> None:
+    """A number beyond the column printed the statement and asked for a report of the defect."""
+    ran = applied("policy", *command, number)
+    assert ran.code == 1
+    assert ran.err.startswith(f"There is no policy version {number}.")
 
 
 def test_debug_shows_the_traceback(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.services.stores import PolicyHistory
 
+MAX_VERSION = 2**31 - 1  # of the column
+
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")
 ]
@@ -40,7 +42,7 @@ def read_document(file: str) -> str:
 
 def require_version(policies: PolicyHistory, version: int | None) -> StoredPolicy:
     """Return one stored version, the current one without a number. Raises `NothingFound`."""
-    stored = policies.current() if version is None else policies.get(version)
+    stored = policies.current() if version is None else _stored(policies, version)
     if stored is None and version is None:
         raise NothingFound(
             "No policy was applied yet. Write one and run: tollgate policy apply FILE"
@@ -50,6 +52,11 @@ def require_version(policies: PolicyHistory, version: int | None) -> StoredPolic
             f"There is no policy version {version}. tollgate policy history lists them."
         )
     return stored
+
+
+def _stored(policies: PolicyHistory, version: int) -> StoredPolicy | None:
+    """Return a version, or None; a number that its column cannot hold is no version either."""
+    return policies.get(version) if 0 < version <= MAX_VERSION else None
 
 
 def readable(stored: StoredPolicy | None) -> Policy | None:

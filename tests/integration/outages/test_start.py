@@ -88,3 +88,13 @@ def test_host_and_port_on_the_command_line_win_over_the_settings(
     assert ended.returncode == 2
     assert f"Cannot listen on 127.0.0.2:{port}: Address already in use" in ended.stderr
     assert "Choose another port with --port or TOLLGATE_PORT" in ended.stderr
+
+
+@pytest.mark.parametrize("host", ["203.0.113.9", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_not_answered_with_another_port(
+    database_url: str, home: Path, host: str
+) -> None:
+    """No port would have helped."""
+    ended = serve(database_url, home, "--host", host)
+    assert ended.returncode == 2
+    assert ended.stderr.rstrip().endswith("Choose another address with --host or TOLLGATE_HOST.")
