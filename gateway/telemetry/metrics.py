@@ -192,6 +192,18 @@ class Metrics:
             "Partitions of this month and the next ones that are not there.",
             registry=self.registry,
         )
+        # From Postgres: attempts of a killed gateway are booked from its journal, and no process
+        # counts them.
+        self.last_hour_attempts = Gauge(
+            "tollgate_last_hour_attempts",
+            "Attempts of the last hour in the ledger, of all gateways.",
+            registry=self.registry,
+        )
+        self.last_hour_unknown_attempts = Gauge(
+            "tollgate_last_hour_unknown_attempts",
+            "Those of them whose usage is unknown.",
+            registry=self.registry,
+        )
 
     def _declare_budget_alerts(self) -> None:
         """Declare the metrics of the worker that raises alerts; a policy bounds the number of
@@ -246,6 +258,8 @@ class Metrics:
         """Record the ledger's state, as read from Postgres."""
         self.default_partition_rows.set(state.default_partition_rows)
         self.missing_partitions.set(len(state.missing_partitions))
+        self.last_hour_attempts.set(state.attempts_last_hour)
+        self.last_hour_unknown_attempts.set(state.unknown_last_hour)
 
     def count_budget_alert(self, alert: BudgetAlert) -> None:
         """Count a budget that reached a threshold."""

@@ -144,8 +144,19 @@ def test_metrics_ask_for_health_when_they_are_read() -> None:
 
 
 def test_state_reaches_the_metrics() -> None:
-    """The alert on partitions reads these gauges."""
+    """The alerts on partitions and on unknown usage read these gauges; no process counts attempts
+    that a killed gateway left.
+    """
     metrics = Metrics()
-    metrics.note_state(state(default_partition_rows=4, missing_partitions=("a", "b")))
+    metrics.note_state(
+        state(
+            default_partition_rows=4,
+            missing_partitions=("a", "b"),
+            attempts_last_hour=74,
+            unknown_last_hour=3,
+        )
+    )
+    assert metrics.registry.get_sample_value("tollgate_last_hour_attempts") == 74
+    assert metrics.registry.get_sample_value("tollgate_last_hour_unknown_attempts") == 3
     assert metrics.registry.get_sample_value("tollgate_default_partition_rows") == 4
     assert metrics.registry.get_sample_value("tollgate_missing_partitions") == 2
