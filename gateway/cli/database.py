@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gateway.services.stores import Stores
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months without attention
+
+DAY = timedelta(days=1)
 
 app = typer.Typer(
     name="db",
@@ -50,7 +52,8 @@ def upgrade(
     Creates the pepper, the secret behind the stored digests of API keys, if it is missing: back it
     up. Makes one login each for serving, reports and administration, and keeps their passwords in
     HOME/logins. Later commands use those logins; only this one uses the owner's. If it may not make
-    them, it prints the SQL for an administrator, once. Running it again changes nothing.
+    them, it prints the SQL for an administrator, once. Has this month's hours summed again whose
+    sums differ from their events. Running it again changes nothing.
     """
 
     toolbox: Toolbox = ctx.obj
@@ -58,6 +61,7 @@ def upgrade(
         applied = stores.database.upgrade(on_step=note)
         today = toolbox.now().date()
         months = stores.database.ensure_months(first=today.replace(day=1), last=first_ahead(today))
+        wrong = stores.database.sum_wrong_hours_again(since=_month_of(toolbox.now() - DAY))
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)
     record = {
@@ -70,6 +74,11 @@ def upgrade(
     show_record(record, format)
     for text in made.notes:
         note(text)
+    if wrong:
+        note(
+            f"{wrong} hour(s) had other sums than their events: reports read the events, and a "
+            "gateway sums them again."
+        )
     if made.sql:
         note(
             "The owner may not make the logins. An administrator runs this, then run this "
@@ -208,3 +217,8 @@ def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
     toolbox.machine.create_pepper()
     stores.database.register_peppers(toolbox.machine.peppers())
     return is_new
+
+
+def _month_of(moment: datetime) -> datetime:
+    """Return the first moment of the month (UTC)."""
+    return moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -60,6 +60,9 @@ class DatabaseAdministration(Protocol):
     def refresh_rollups(self) -> int:
         """Bring the hourly sums up to date; return the number of hours."""
 
+    def sum_wrong_hours_again(self, *, since: datetime) -> int:
+        """Have the hours summed again whose sums differ from their events; return their number."""
+
     def ledger_state(
         self, *, partitions_until: date, rollup_since: datetime | None = None
     ) -> LedgerState:

@@ -72,6 +72,10 @@ class Administration:
         """Bring the hourly sums up to date; return the number of hours."""
         return rollups.refresh(self._database)
 
+    def sum_wrong_hours_again(self, *, since: datetime) -> int:
+        """Have the hours summed again whose sums differ from their events; return their number."""
+        return rollups.sum_wrong_hours_again(self._database, since=since)
+
     def ledger_state(
         self, *, partitions_until: date, rollup_since: datetime | None = None
     ) -> LedgerState:

@@ -17,6 +17,7 @@ import psycopg
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.main import build_toolbox
 from gateway.settings import Settings
+from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
@@ -155,3 +156,27 @@ def test_doctor_repeats_the_health_of_a_running_gateway(
     assert found["gateway journal"]["status"] == "fail"
     assert found["gateway journal"]["what to do"] == "see docs/runbooks/journal-filling.md"
     assert found["gateway writer"]["status"] == "ok"
+
+
+def test_a_wrong_sum_is_corrected_by_the_remedy_of_its_check(
+    applied: Cli, database_url: str
+) -> None:
+    """`db upgrade` rebuilt nothing: reports showed a dollar too much for as long as nobody knew
+    the statement.
+    """
+    now = datetime.now(UTC)
+    database = Database(database_url)
+    Ledger(database).write([event(1, at=now), event(2, at=now - timedelta(days=1, hours=1))])
+    rollups.refresh(database)
+    database.close()
+    spend = ("report", "spend", "--by", "team", "--month", "all", "--format", "json")
+    right = json.loads(applied.ok(*spend))["total"]
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE tollgate.spend_rollup SET cost_nusd = cost_nusd + 1000000000")
+    assert json.loads(applied.ok(*spend))["total"] != right
+    row = checks(applied)["roll-up"]
+    assert (row["status"], row["what to do"][:19]) == ("fail", "tollgate db upgrade")
+    assert "2 hour(s) had other sums than their events" in applied("db", "upgrade").err
+    assert checks(applied)["roll-up"]["status"] == "ok"
+    assert json.loads(applied.ok(*spend))["total"] == right
+    assert "had other sums" not in applied("db", "upgrade").err

@@ -194,13 +194,13 @@ def _conflicts(state: LedgerState) -> Check:
 
 def _rollup(state: LedgerState) -> Check:
     if state.has_wrong_rollup is None:
-        return Check("roll-up", Status.OK, "not compared with the events yet")
+        return Check("roll-up", Status.OK, "compared with the events by tollgate doctor alone")
     if state.has_wrong_rollup:
         return Check(
             "roll-up",
             Status.FAIL,
             "differs from the events",
-            "tollgate db upgrade rebuilds it; report it",
+            "tollgate db upgrade has it summed again; report it",
         )
     return Check("roll-up", Status.OK, "agrees with the events")
 

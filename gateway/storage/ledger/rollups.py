@@ -57,6 +57,18 @@ def check(database: Database, *, since: datetime | None = None) -> tuple[datetim
         return tuple(connection.execute(text(_CHECK), {"since": since or "-infinity"}).scalars())
 
 
+def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
+    """Mark the hours since then whose roll-up differs from their events; return their number.
+
+    From then on reports read the events of these hours, and the next refresh sums them again.
+    Raises `DatabaseUnavailable`.
+    """
+    with database.begin(is_long=True) as connection:
+        return connection.execute(
+            text(f"INSERT INTO tollgate.dirty_hours (hour) {_CHECK}"), {"since": since}
+        ).rowcount
+
+
 def _all(database: Database, statement: str, most: int) -> int:
     total = 0
     while True:
