@@ -39,9 +39,9 @@ def run() -> None:
 
 
 def _settings() -> Settings:
-    from gateway.settings import misspelt, read
+    from gateway.settings import misspelt, read, unknown_in_file
 
-    for warning in misspelt(os.environ):
+    for warning in (*misspelt(os.environ), *unknown_in_file(os.environ.get("TOLLGATE_CONFIG"))):
         print(warning, file=sys.stderr)
     return read()
 

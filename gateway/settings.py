@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from tomllib import TOMLDecodeError
@@ -298,3 +300,17 @@ def misspelt(environment: Iterable[str]) -> Iterator[str]:
         near = get_close_matches(variable, known, n=1, cutoff=0.85)
         if near:
             yield f"{variable} is not a setting and is ignored; did you mean {near[0]}?"
+
+
+def unknown_in_file(config: str | None) -> Iterator[str]:
+    """Yield a sentence for each name in the file of settings that is none; `read` reports a file
+    that cannot be read.
+    """
+    names: Iterable[str] = ()
+    with suppress(OSError, TOMLDecodeError, UnicodeDecodeError):
+        names = tomllib.loads(Path(config or os.devnull).expanduser().read_text("utf-8"))
+    for name in names:
+        if name not in Settings.model_fields:
+            near = get_close_matches(name, Settings.model_fields, n=1)
+            advice = f"; did you mean {near[0]}?" if near else "."
+            yield f"'{name}' in {config} is not a setting and is ignored{advice}"

@@ -41,6 +41,22 @@ def test_a_wrong_address_names_its_variable(
     assert why in done.stderr
 
 
+def test_a_name_in_the_file_that_is_no_setting_is_named(tmp_path: Path) -> None:
+    """`prot` and `reigon` were ignored without a word: the port and the region stayed unset."""
+    file = tmp_path / "tollgate.toml"
+    file.write_text('prot = 18090\nreigon = "eu"\nzzz = 1\nlog_level = "error"\n')
+    done = run(
+        tmp_path,
+        TOLLGATE_CONFIG=str(file),
+        TOLLGATE_DATABASE_URL="postgresql://nobody@127.0.0.1:9/none",
+    )
+    assert done.stderr.splitlines()[:-1] == [
+        f"'prot' in {file} is not a setting and is ignored; did you mean port?",
+        f"'reigon' in {file} is not a setting and is ignored; did you mean region?",
+        f"'zzz' in {file} is not a setting and is ignored.",
+    ]
+
+
 def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
     """It was ignored, and the port stayed the default."""
     done = run(
