@@ -191,6 +191,7 @@ def _checks(parts: Worker) -> Sequence[Check]:
             lease_s=context.settings.lease_s,
             is_alone=limiter.is_alone,
         ),
+        *parts.deployments.health.checks(),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),
         *parts.supervisor.checks(),

@@ -10,6 +10,7 @@ from math import inf
 
 from msgspec import Struct
 
+from gateway.domain.checks import Check, Status
 from gateway.domain.deployments.breaker import Breaker
 from gateway.domain.deployments.retry_budget import RetryBudget
 from gateway.domain.ledger.usage_event import UsageEvent
@@ -42,6 +43,8 @@ ANSWERED = (
     ModelNotFound,
 )  # the deployment works; the request was at fault
 
+_REMEDY = "see docs/runbooks/deployment-passed-over.md"
+
 
 class DeploymentState:
     """The state of one deployment. `under_way` are the slots of attempts that are not settled yet.
@@ -49,11 +52,12 @@ class DeploymentState:
     `forbidden` holds the last two teams that received HTTP 403 there, with the time.
     """
 
-    __slots__ = ("breaker", "deployment", "forbidden", "retries", "under_way")
+    __slots__ = ("breaker", "deployment", "forbidden", "opened_for", "retries", "under_way")
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.breaker = Breaker()
+        self.opened_for = ""  # the code of the error that opened it last
         self.retries = RetryBudget()
         self.under_way: set[Slot] = set()
         self.forbidden: dict[str, float] = {}
@@ -222,7 +226,11 @@ class DeploymentHealth:
     def _open_breaker(self, standing: DeploymentState, reason: str, *, now_s: float) -> None:
         """Open a deployment's breaker, and report it if it was closed."""
         if standing.breaker.open(now_s):
-            self._on_open(standing.deployment.name, reason)
+            self._opened(standing, reason)
+
+    def _opened(self, standing: DeploymentState, reason: str) -> None:
+        standing.opened_for = reason
+        self._on_open(standing.deployment.name, reason)
 
     def _note_success(self, standing: DeploymentState, began_s: float, now_s: float) -> None:
         """Record a good attempt in the breaker, and report it if that closes it."""
@@ -234,11 +242,23 @@ class DeploymentHealth:
     ) -> None:
         """Record a failed attempt in the breaker, and report it if that opens it."""
         if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
-            self._on_open(standing.deployment.name, error.code)
+            self._opened(standing, error.code)
 
     def states(self) -> list[DeploymentState]:
         """Return the state of every deployment."""
         return list(self._standings.values())
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return the check on breakers, for readiness. It warns: other deployments may serve."""
+        opened = [
+            f"{standing.deployment.name} ({standing.opened_for})"
+            for standing in self._standings.values()
+            if standing.breaker.opened_s is not None
+        ]
+        if not opened:
+            return (Check("deployments", Status.OK, "none is passed over"),)
+        finding = f"passed over because they failed: {', '.join(opened)}"
+        return (Check("deployments", Status.WARN, finding, _REMEDY),)
 
     def forget_but(self, policy: Policy) -> None:
         """Forget deployments that the policy dropped. Their attempts in flight still end

@@ -1,0 +1,30 @@
+"""Readiness names the deployments that are passed over: with a revoked key as the only deployment
+each request failed, and doctor found nothing broken.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.checks import Check, Status
+from gateway.errors import RequestError, UpstreamAuth, UpstreamError
+from gateway.services.deployments.state import Health
+from tests import factories
+
+
+@pytest.mark.parametrize("error", [UpstreamAuth("401"), UpstreamError("500")])
+def test_a_passed_over_deployment_is_named_until_it_answers(error: RequestError) -> None:
+    """The alert comes after five minutes; the line is there at once."""
+    health = Health()
+    quiet = (Check("deployments", Status.OK, "none is passed over"),)
+    one, two = factories.deployment("one"), factories.deployment("two")
+    health.of(two)
+    assert health.checks() == quiet
+    for number in range(30):
+        health.note_probe(one, error, began_s=number / 100, now_s=number / 100)
+    (found,) = health.checks()
+    assert found.status is Status.WARN
+    assert found.finding == f"passed over because they failed: one ({error.code})"
+    assert found.remedy == "see docs/runbooks/deployment-passed-over.md"
+    health.note_probe(one, None, began_s=100, now_s=100)
+    assert health.checks() == quiet
