@@ -91,17 +91,17 @@ def take_lock(directory: Path) -> Lock | None:
     with ExitStack() as undo:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         undo.callback(os.close, folder)
-        if not _is_taken(folder):
+        if not _try_lock(folder):
             return None
         file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
         undo.callback(os.close, file)
-        if not _is_taken(file):
+        if not _try_lock(file):
             return None
         undo.pop_all()
         return Lock(folder, file)
 
 
-def _is_taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

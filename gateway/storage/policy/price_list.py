@@ -123,7 +123,7 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     found: list[Dated] = []
     unit: list[tuple[DailyWindow | None, Price | None]] = [(None, None)]
     for day in dates:
-        before, unit = unit, _unit(provider, model, day, boundaries)
+        before, unit = unit, _prices_from(provider, model, day, boundaries)
         if unit != before:
             start = datetime.combine(day, time(), UTC)
             found += [Dated(valid_from=start, price=price, daily=daily) for daily, price in unit]
@@ -263,7 +263,7 @@ def _utc_time(edge: time) -> time:
     return datetime.combine(EVER, edge, edge.tzinfo or UTC).astimezone(UTC).time()
 
 
-def _unit(
+def _prices_from(
     provider: genai.Provider, model: genai.ModelInfo, day: date, boundaries: list[time]
 ) -> list[tuple[DailyWindow | None, Price | None]]:
     """Return the prices from this day on: that of most of the day first, then each window with
