@@ -21,7 +21,7 @@ LOGO, ICON = (
 
 
 def main() -> None:
-    """Show the chosen page."""
+    """Show the page that the reader chose, after the sign-in."""
     st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
     sign_in.require()

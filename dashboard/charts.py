@@ -1,4 +1,4 @@
-"""Charts, alike on every page.
+"""Charts of the dashboard, drawn alike on every page.
 
 Colour-blind readers can distinguish the colours, on both themes.
 """
@@ -48,8 +48,8 @@ def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Poin
 
 
 def order(points: Sequence[Point], *, group: str) -> list[str]:
-    """Return names in the order of their colours: by name, so that a team keeps its colour from
-    month to month.
+    """Return the groups' names in the order of their colours: by name, so that a team keeps its
+    colour from month to month.
     """
     names = sorted({str(point[group]) for point in points} - {OTHER})
     return [*names, OTHER] if any(point[group] == OTHER for point in points) else names
@@ -68,7 +68,9 @@ def stacked_days(
     is_half_width: bool = False,
     alt_text: str,
 ) -> None:
-    """Show one bar a day, its parts by group. `read` formats a figure for the tooltip."""
+    """Show a chart with one bar a day, its parts by group. `read` formats a figure for the
+    tooltip.
+    """
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
     frame["place"] = [domain.index(name) for name in frame["group"]]
@@ -102,7 +104,9 @@ def lines(
     size_format: str,
     alt_text: str,
 ) -> None:
-    """Show one line per group; a day without a measurement has no point, never a zero."""
+    """Show a chart with one line per group; a day without a measurement has no point, never a
+    zero.
+    """
     frame = _frame(points, group=group, size=size, read=read)
     chart = (
         alt.Chart(frame)
@@ -136,7 +140,9 @@ def bars(
     size_format: str,
     alt_text: str,
 ) -> None:
-    """Show one bar per group, largest first: for groups that overlap and so must not be stacked."""
+    """Show a chart with one bar per group, largest first: for groups that overlap and so must not
+    be stacked.
+    """
     frame = pd.DataFrame(
         {
             "group": [str(p[group]) for p in points],
@@ -168,7 +174,7 @@ class Gauge:
 
 
 def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
-    """Show the used share of each, in the order given.
+    """Show a bar for each budget with the used and forecast share of its limit, in the order given.
 
     Spent is a full bar, leased a hollow one, the forecast a diamond: no reader has to distinguish
     colours. Values beyond the scale are an arrow at its edge.
@@ -239,8 +245,8 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
 
 
 def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:
-    """Return a frame. Floats are used only here: a pixel is coarser than any rounding, and the
-    tooltip has the exact figure.
+    """Return a chart's data frame. Floats are used only here: a pixel is coarser than any rounding,
+    and the tooltip has the exact figure.
     """
     return pd.DataFrame(
         {
@@ -269,6 +275,7 @@ def _days(points: Sequence[Point]) -> alt.X:
 
 
 def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: int = 4) -> alt.Color:
+    """Return the colours and the legend of a chart's groups."""
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),

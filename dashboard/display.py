@@ -22,7 +22,7 @@ def inert(name: str) -> str:
 
 
 def money(amount: Cell) -> str:
-    """Return `$1,234.56`, four significant digits below a cent, `unknown` for None."""
+    """Return an amount as `$1,234.56`, four significant digits below a cent, `unknown` for None."""
     assert amount is None or isinstance(amount, (Decimal, int)), "money is exact"
     return format_usd(None if amount is None else Decimal(amount))
 
@@ -33,17 +33,19 @@ def exact_money(amount: Decimal | None) -> str:
 
 
 def counted(number: Cell, noun: str) -> str:
-    """Return `1 request` or `1,234 requests`."""
+    """Return a number with its noun, `1 request` or `1,234 requests`."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def count(number: Cell) -> str:
-    """Return `1,234`."""
+    """Return a number with thousands separators, `1,234`."""
     return UNKNOWN if number is None else f"{number:,}"
 
 
 def compact(number: Cell) -> str:
-    """Return `157.3 M`: for headlines, with the exact figure in the table below."""
+    """Return a large number in short, `157.3 M`: for headlines, with the exact figure in the table
+    below.
+    """
     if number is None:
         return UNKNOWN
     value = float(str(number))
@@ -54,7 +56,9 @@ def compact(number: Cell) -> str:
 
 
 def seconds(duration_s: Cell) -> str:
-    """Return `0.55 s`, milliseconds below a tenth of a second, a dash without a measurement."""
+    """Return a duration as `0.55 s`, in milliseconds below a tenth of a second, a dash without a
+    measurement.
+    """
     if duration_s is None:
         return NOTHING
     value = float(str(duration_s))
@@ -70,17 +74,17 @@ def share(part: Cell) -> str:
 
 
 def moment(at: Cell) -> str:
-    """Return a time in UTC to the second."""
+    """Return a time in UTC to the second, as text."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if isinstance(at, datetime) else NOTHING
 
 
 def means_nothing(column: Column) -> bool:
-    """Return True if an empty cell means zero of it rather than unknown."""
+    """Return True if an empty cell of a column means zero rather than unknown."""
     return column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS) or column.name == "held_usd"
 
 
 def cell(column: Column, value: Cell) -> str:
-    """Return any cell of a report in its form for people."""
+    """Return any cell of a report as text for people."""
     if value is None:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:

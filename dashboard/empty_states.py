@@ -22,7 +22,7 @@ FIRST_BUDGET = """teams:
 
 
 def show_no_data(dataset: Dataset) -> None:
-    """Explain how to get the first event."""
+    """Explain on an empty page how to get the first event."""
     if dataset is Dataset.DEMO:
         st.subheader("No demo data in this database")
         st.write("Make ninety days of it; real reports are not touched:")
@@ -38,7 +38,7 @@ def show_no_data(dataset: Dataset) -> None:
 
 
 def show_no_budget(dataset: Dataset) -> None:
-    """Explain how to declare the first budget."""
+    """Explain on an empty page how to declare the first budget."""
     if dataset is Dataset.DEMO:
         st.info(
             "Demo data have no budgets. Switch to real data at the left.", icon=":material/science:"
@@ -57,7 +57,7 @@ def show_no_budget(dataset: Dataset) -> None:
 
 
 def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
-    """Explain that the month or the filters are empty, not the database.
+    """Explain that nothing matches the month or the filters, although the database has events.
 
     `month` is in its form for people.
     """
@@ -70,7 +70,7 @@ def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
 
 
 def show_away(message: str) -> None:
-    """Report that the database could not be asked.
+    """Show the message that the database could not be asked.
 
     The message is for the operator and may name hosts, so it is shown as plain text.
     """
@@ -84,7 +84,7 @@ def show_away(message: str) -> None:
 
 
 def show_too_slow(hours: int | None) -> None:
-    """Report that a question took too long, and how to make it fast.
+    """Show the message that a question took too long, and how to make it fast.
 
     `hours` wait for their sums, None if unknown.
     """
@@ -107,7 +107,7 @@ def show_too_slow(hours: int | None) -> None:
 
 
 def show_not_configured() -> None:
-    """Explain how the dashboard is started."""
+    """Explain how the dashboard is started with the address of the reports."""
     st.error("The dashboard does not know which database to ask.", icon=":material/settings:")
     st.write(
         "Start it with the command below, which knows the address, or set the variable to a "

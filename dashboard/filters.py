@@ -22,7 +22,9 @@ def dataset() -> Dataset:
 
 
 def choose_dataset() -> Dataset:
-    """Show the switch. It follows `?data=demo`, and the address follows it."""
+    """Show the switch between real and demo data and return the choice. It follows `?data=demo`,
+    and the address follows it.
+    """
     if DATASET_KEY not in st.session_state:
         is_demo = st.query_params.get(DATASET_KEY) == Dataset.DEMO.value
         st.session_state[DATASET_KEY] = (Dataset.DEMO if is_demo else Dataset.REAL).value
@@ -108,7 +110,7 @@ def question(
     limit: int = 100,
     offset: int = 0,
 ) -> Question:
-    """Return a question about the chosen dataset.
+    """Return a report's question about the dataset that is chosen in the sidebar.
 
     `where` leaves out None values and asks `(none)` for missing ones.
     """
@@ -130,7 +132,7 @@ def question(
 def _pick(
     label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str
 ) -> str:
-    """Show a picker that follows the address, and let the address follow it.
+    """Show a picker that follows the page's address, and the address follows it; return the choice.
 
     A value of the address that is not among the options becomes one more option: it matches
     nothing, and is not ignored. Streamlit's `bind` is not used, because a bound name cannot be set
@@ -155,7 +157,7 @@ def month_name(month: str) -> str:
 
 
 def as_option(value: object) -> str:
-    """Return the text for a cell in an address and in a picker."""
+    """Return a cell's text in an address and in a picker."""
     return NONE if value is None else str(value)
 
 

@@ -9,7 +9,7 @@ from gateway.reports import Receipt, Report
 
 
 def show_notes(answered: Report | Receipt) -> None:
-    """Show the notes: completeness, unknown and derived shares, omissions."""
+    """Show a report's or receipt's notes: completeness, unknown and derived shares, omissions."""
     with st.container(border=True):
         st.markdown("**About these figures**")
         st.caption("  \n".join(f"• {inert(note)}" for note in answered.notes))

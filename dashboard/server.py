@@ -41,7 +41,7 @@ class HostCheck:
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """Serve one connection."""
+        """Serve one connection, or refuse it if its Host header is not this dashboard's."""
         hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
         host = hosts[0].decode("latin-1") if len(hosts) == 1 else None
         if scope["type"] == "lifespan" or answers_to(host, bound=self._bound, listed=self._listed):

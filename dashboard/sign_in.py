@@ -16,7 +16,7 @@ VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # set to "required" by `tollgate dashbo
 
 
 def require() -> None:
-    """Stop the run here with a sign-in button, unless the person is signed in or sign-in is not
+    """Stop the page's run with a sign-in button, unless the person is signed in or sign-in is not
     required.
     """
     if os.environ.get(VARIABLE) != "required":

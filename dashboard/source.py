@@ -23,7 +23,9 @@ class NotConfigured(Exception):
 
 
 def answer(name: str, question: Question) -> Report:
-    """Answer a report. Raises `reports.DatabaseUnavailable` or `NotConfigured`."""
+    """Return the answer to a report, cached for a few seconds. Raises `reports.DatabaseUnavailable`
+    or `NotConfigured`.
+    """
     return _answer(_reports_url(), name, question)
 
 
@@ -44,7 +46,7 @@ def whole_csv(name: str, question: Question) -> bytes:
 
 
 def hours_not_summed() -> int | None:
-    """Return the number of hours without a sum, None if that cannot be asked."""
+    """Return the number of hours whose events are not summed yet, None if that cannot be asked."""
     try:
         return _open_reports(_reports_url()).hours_not_summed()
     except reports.DatabaseUnavailable:
@@ -67,11 +69,11 @@ def _open_reports(url: str) -> Reports:
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
 def _answer(url: str, name: str, question: Question) -> Report:
-    """Run one report; Streamlit caches the answer."""
+    """Return the answer to one report; Streamlit caches it."""
     return _open_reports(url).run(name, question)
 
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
 def _find_receipt(url: str, request_id: UUID, dataset: Dataset) -> Receipt | None:
-    """Read one request's receipt; Streamlit caches the answer."""
+    """Return one request's receipt, None if there is none; Streamlit caches it."""
     return _open_reports(url).receipt(request_id, dataset=dataset)

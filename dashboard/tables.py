@@ -47,7 +47,8 @@ def show_cells(
     numbers: Sequence[str] = (),
     key: str | None = None,
 ) -> int | None:
-    """Show columns by heading: sorted by their values, formatted by `reads`.
+    """Show a table of columns by heading: sorted by their values, formatted by `reads`; return the
+    picked row.
 
     The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
     """
@@ -73,7 +74,7 @@ def show_cells(
 
 
 def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
-    """Return the column as text if its gaps mean zero: the grid writes `unknown` into every gap."""
+    """Return a column as text if its gaps mean zero: the grid writes `unknown` into every gap."""
     if None in values and means_nothing(column):
         return [cell(column, value) for value in values]
     return values

@@ -26,7 +26,7 @@ def start_bound(
     is_group_leader: bool = False,
     stdout: int | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a process that gets SIGTERM when this one dies, however it dies (Linux).
+    """Start a child process that gets SIGTERM when this one dies, however it dies (Linux).
 
     `OUR_INTERPRETERS` are not passed on. Call it from the main thread: for the kernel the parent is
     the thread that started the child, not the process.

@@ -32,7 +32,7 @@ Exit codes: 0 success, 1 something failed, 2 bad usage, 3 could not find out. Er
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command of `python -m engine` and return its exit code."""
     options = parser().parse_args(arguments)
     act: Callable[[argparse.Namespace], int] = options.act
     try:
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the argument parser of `python -m engine`, with all its commands."""
     top = argparse.ArgumentParser(
         prog="python -m engine",
         description=TOUR,
@@ -73,6 +74,7 @@ def _command(
     does: str,
     act: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
+    """Add a command with its description and its action, and return the command's parser."""
     command = commands.add_parser(name, help=does, description=does, epilog=EXITS)
     command.set_defaults(act=act)
     return command
@@ -85,6 +87,7 @@ def _add_progress(command: argparse.ArgumentParser) -> None:
 
 
 def _add_device(command: argparse.ArgumentParser) -> None:
+    """Add the option `--device` to a command."""
     command.add_argument(
         "--device",
         choices=("auto", "cpu", "gpu"),
@@ -94,6 +97,7 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 
 
 def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command `setup`, which installs vLLM, with its options."""
     command = _command(
         commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup
     )
@@ -108,6 +112,7 @@ def _setup(options: argparse.Namespace) -> int:
 
 
 def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command `model`, which finds or trains the tiny model, with its options."""
     command = _command(
         commands,
         "model",
@@ -131,6 +136,9 @@ def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _model(options: argparse.Namespace) -> int:
+    """Train the tiny model, or report the folder of the shipped one; return 0. Raises
+    `UsageError`.
+    """
     progress = StageProgress(stage="model", format=options.progress)
     given = {"steps": options.steps, "limit_s": options.seconds, "seed": options.seed}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -150,6 +158,7 @@ def _model(options: argparse.Namespace) -> int:
 
 
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command `serve`, which runs vLLM, with its options."""
     command = _command(
         commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve
     )
@@ -206,6 +215,9 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    """Serve a model with vLLM until it ends; return the exit code. Raises `UsageError` if no engine
+    is installed.
+    """
     home = _home()
     device = environment.installed_device(home)
     if device is None:
@@ -240,6 +252,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command `wait`, which waits for an engine, with its options."""
     command = _command(commands, "wait", does="Wait until an engine answers /health.", act=_wait)
     command.add_argument(
         "--url",
@@ -253,6 +266,9 @@ def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _wait(options: argparse.Namespace) -> int:
+    """Wait until an engine answers and return 0. Raises `UnknownStateError` if it does not in
+    time.
+    """
     health.wait(
         options.url, float(options.timeout), StageProgress(stage="wait", format=options.progress)
     )
@@ -281,6 +297,9 @@ def _positive(text: str) -> int:
 
 
 def _port(text: str) -> int:
+    """Return the port number in an argument. Raises `ArgumentTypeError` unless it is from 1 to
+    65535.
+    """
     if not (text.isdecimal() and 0 < int(text) < 65536):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a port between 1 and 65535 (see TOLLGATE_ENGINE_PORT)"

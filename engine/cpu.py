@@ -29,7 +29,7 @@ def number_format(flags: frozenset[str], aten_capability: str | None) -> NumberF
 
 
 def number_format_here(environment: Mapping[str, str]) -> NumberFormat:
-    """Return the number format for this machine and these variables."""
+    """Return the number format in which this machine's CPU calculates, under these variables."""
     return number_format(flags_here(), environment.get("ATEN_CPU_CAPABILITY"))
 
 

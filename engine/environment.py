@@ -47,7 +47,7 @@ class Stack:
     minutes: float
 
     def lock(self, python: str) -> Path:
-        """Return the lock for a Python such as "3.11"."""
+        """Return the path of the stack's lock file for a Python such as "3.11"."""
         return homes.PACKAGE / "locks" / f"{self.device}-{python}.lock"
 
     def locks_sha256(self) -> set[str]:
@@ -61,7 +61,7 @@ STACKS: Mapping[Device, Stack] = {
 
 
 def detect_device(asked: Literal["auto", "cpu", "gpu"]) -> Device:
-    """Return the requested device; `auto` is the GPU if `nvidia-smi` finds one."""
+    """Return the requested device; `auto` is the GPU if `nvidia-smi` finds one, else the CPU."""
     if asked != "auto":
         return asked
     argv = ["nvidia-smi", "--list-gpus"]
@@ -87,7 +87,7 @@ def installed_device(home: EngineHome) -> Device | None:
 
 
 def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
-    """Make the environment, or keep it if it is complete and current.
+    """Create the engine's virtual environment, or keep it if it is complete and current.
 
     Raises: EngineError: pip or the interpreter failed. UsageError: this machine cannot hold it.
     """
@@ -187,7 +187,9 @@ def _version_of(path: str) -> str | None:
 def _build_environment(
     home: EngineHome, stack: Stack, *, python: Interpreter, progress: StageProgress
 ) -> None:
-    """Create the engine's virtual environment anew, install the lock and record it in the stamp."""
+    """Create a new virtual environment for the engine, install the lock and record it in the
+    stamp.
+    """
     home.venv_stamp.unlink(missing_ok=True)
     if home.venv.exists():
         progress.say("python", "Removing an environment that is incomplete or out of date.")
@@ -234,6 +236,7 @@ def package_count(lock_text: str) -> int:
 def _install_packages(
     home: EngineHome, device: Device, lock: Path, progress: StageProgress
 ) -> None:
+    """Install a lock's packages with pip, the CPU build of torch from its own index."""
     text = lock.read_text(encoding="utf-8")
     total = package_count(text)
     if device == "cpu" and not _has_torch(home, lock):
@@ -249,7 +252,7 @@ def _install_packages(
 
 
 def requirement_of(name: str, lock_text: str) -> str:
-    """Return one package's lines of a lock: its version and its hashes."""
+    """Return one package's lines of a lock file: its version and its hashes."""
     found = re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n", lock_text, flags=re.MULTILINE)
     assert found is not None
     return found[0]
@@ -258,6 +261,9 @@ def requirement_of(name: str, lock_text: str) -> str:
 def _pip_install(
     home: EngineHome, arguments: Sequence[str], *, total: int, progress: StageProgress
 ) -> None:
+    """Run `pip install` with verified hashes, and report its progress. Raises `EngineError` if it
+    fails.
+    """
     argv = [
         str(home.python),
         "-m",
@@ -318,6 +324,7 @@ def _follow_pip(
 def _report_pip(
     output: PipOutput, home: EngineHome, *, total: int, progress: StageProgress
 ) -> None:
+    """Report the number of packages that pip has downloaded or installed, and the time left."""
     installed = (
         len(list(home.venv.glob("lib/python*/site-packages/*.dist-info")))
         if output.is_installing

@@ -14,6 +14,9 @@ POLL_S = 0.2
 
 
 def main() -> None:
+    """Wait for the end of standard input, then end the process group: SIGTERM, and SIGKILL after
+    the grace period.
+    """
     group, grace_s = int(sys.argv[1]), float(sys.argv[2])
     sys.stdin.buffer.read()
     try:

@@ -12,7 +12,7 @@ ASK_TIMEOUT_S = 5.0
 
 
 def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
-    """Wait until `GET /health` answers 200.
+    """Wait until an engine's `GET /health` answers 200.
 
     Raises: UnknownStateError: it did not in `timeout_s`. UsageError: `url` is no HTTP address.
     """
@@ -41,8 +41,8 @@ def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
 
 
 def ask(url: str) -> str:
-    """Return the status of `/health`, or the reason for none; vLLM refuses connections while it
-    loads.
+    """Return the status of an engine's `/health`, or the reason for none; vLLM refuses connections
+    while it loads.
     """
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=ASK_TIMEOUT_S) as answer:  # noqa: S310 - http, see wait

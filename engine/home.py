@@ -47,7 +47,9 @@ class EngineHome:
 
 
 def engine_home(environment: Mapping[str, str]) -> EngineHome:
-    """Return `$TOLLGATE_ENGINE_HOME`, else `$TOLLGATE_HOME/engine`, else `~/.tollgate/engine`."""
+    """Return the engine's folder: `$TOLLGATE_ENGINE_HOME`, else `$TOLLGATE_HOME/engine`, else
+    `~/.tollgate/engine`.
+    """
     if own := environment.get("TOLLGATE_ENGINE_HOME"):
         return EngineHome(root=Path(own).expanduser().absolute())
     shared = environment.get("TOLLGATE_HOME") or "~/.tollgate"
@@ -55,7 +57,7 @@ def engine_home(environment: Mapping[str, str]) -> EngineHome:
 
 
 def read_stamp(path: Path) -> dict[str, Any]:
-    """Return the stamp's content, empty if it is absent or broken."""
+    """Return the content of a stamp file (JSON), empty if it is absent or broken."""
     try:
         stamp = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -64,7 +66,7 @@ def read_stamp(path: Path) -> dict[str, Any]:
 
 
 def write_stamp(path: Path, stamp: Mapping[str, Any]) -> None:
-    """Write the stamp in one step: a crash leaves the old one or the new one."""
+    """Write a stamp file (JSON) in one step: a crash leaves the old one or the new one."""
     draft = path.with_name(f"{path.name}.draft")
     draft.write_text(json.dumps(dict(stamp), indent=2) + "\n", encoding="utf-8")
     draft.replace(path)
@@ -84,7 +86,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def require_writable(folder: Path) -> None:
-    """Make the folder.
+    """Create a folder if it is missing, and check that it can be written.
 
     Raises:
         UsageError: it cannot be made or written.
@@ -100,7 +102,7 @@ def require_writable(folder: Path) -> None:
 
 
 def require_free(folder: Path, needed_bytes: int, *, setting: str) -> None:
-    """Check the disk before work that would fill it.
+    """Check that a folder's disk has enough space, before work that would fill it.
 
     Raises: UsageError: less than `needed_bytes` are free; `setting` names the variable that moves
         the folder.

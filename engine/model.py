@@ -62,7 +62,7 @@ def is_made(model: Path, training: Training) -> bool:
 
 
 def make(home: EngineHome, out: Path, *, training: Training, progress: StageProgress) -> None:
-    """Train the model into `out`, or keep the one that is there.
+    """Train the tiny model into the folder `out`, or keep the model that is there.
 
     Raises: EngineError: training broke, or the model failed its exam twice. UsageError: there is no
     environment, or `out` holds something else.
@@ -93,6 +93,7 @@ def examine(home: EngineHome, folder: Path) -> list[dict[str, Any]]:
 
 
 def _require_environment(home: EngineHome) -> None:
+    """Raise `UsageError` unless the engine's environment is installed."""
     if not home.python.exists():
         raise UsageError(
             f"There is no engine environment in {home.venv}. Make it with: python -m engine setup"
@@ -100,7 +101,9 @@ def _require_environment(home: EngineHome) -> None:
 
 
 def _refuse_foreign(out: Path) -> None:
-    """Protect a folder that this command did not make from being replaced."""
+    """Raise `UsageError` if a folder holds something that this command did not make: it would be
+    replaced.
+    """
     if out.exists() and not (out / STAMP).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"{out} exists and is not a model made by this command. Choose another --out, or "
@@ -121,14 +124,14 @@ def _draft_of(out: Path) -> Iterator[Path]:
 
 
 def _publish(draft: Path, out: Path) -> None:
-    """Replace the model in `out` by the finished draft."""
+    """Replace the model in the folder `out` by the finished draft."""
     if out.exists():
         shutil.rmtree(out)
     (draft / "model").replace(out)
 
 
 def _teach(home: EngineHome, draft: Path, *, training: Training, progress: StageProgress) -> None:
-    """Train and examine; the trainer itself gives a failing model a second round."""
+    """Train a model into a draft folder and examine it; raise `EngineError` if it fails twice."""
     progress.say("lessons", f"Writing {TRAINING_CHATS:,} short chats to learn from.")
     number_format = number_format_here(os.environ)
     progress.say(
@@ -160,6 +163,7 @@ def _exam_complaint(answers: list[dict[str, Any]]) -> str:
 
 
 def _write_lessons(draft: Path, seed: int) -> Path:
+    """Write the training chats into a draft folder, as JSON lines, and return the file."""
     lessons = draft / "chats.jsonl"
     with lessons.open("w", encoding="utf-8") as opened:
         for line in training_chats.training_lines(seed, TRAINING_CHATS):
@@ -168,6 +172,7 @@ def _write_lessons(draft: Path, seed: int) -> Path:
 
 
 def _write_exam(draft: Path) -> Path:
+    """Write the exam's questions into a draft folder, as JSON, and return the file."""
     exam = draft / "exam.json"
     exam.write_text(
         json.dumps([question.as_json() for question in training_chats.exam()]), encoding="utf-8"
@@ -178,7 +183,7 @@ def _write_exam(draft: Path) -> Path:
 def _train(
     home: EngineHome, draft: Path, *, training: Training, progress: StageProgress
 ) -> list[dict[str, Any]]:
-    """Train into the draft and return the exam's answers."""
+    """Train a model into a draft folder and return its exam answers."""
     arguments = [
         "train",
         "--chats",
@@ -200,6 +205,7 @@ def _train(
 
 
 def _report(progress: StageProgress, event: dict[str, Any]) -> None:
+    """Report an event of the trainer as progress: a training step, or the result of the exam."""
     match event:
         case {"event": "step", "step": step, "steps": steps, "loss": loss, "left_s": left_s}:
             progress.advance(
@@ -216,7 +222,7 @@ def _report(progress: StageProgress, event: dict[str, Any]) -> None:
 
 
 def _ignore(event: dict[str, Any]) -> None:
-    """Report nothing: an exam takes seconds."""
+    """Report nothing for an event of the trainer: an exam takes seconds."""
 
 
 def _answers(
@@ -252,7 +258,9 @@ def _answers(
 
 
 def _decoded_event(line: str) -> dict[str, Any]:
-    """Return the JSON object of one output line, empty if the line is something else."""
+    """Return the JSON object of one line of the trainer's output, empty if the line is something
+    else.
+    """
     try:
         event = json.loads(line)
     except ValueError:

@@ -21,7 +21,7 @@ class PipOutput:
     last_lines: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> None:
-        """Take one line of pip's output."""
+        """Count one line of pip's output as progress."""
         self.last_lines = [*self.last_lines, line.rstrip()][-KEPT_LINES:]
         if named := _NAMED.match(line):
             self.collected += 1
@@ -32,6 +32,6 @@ class PipOutput:
             self.is_installing = True
 
     def errors(self) -> str:
-        """Return the lines with the error, or the last lines if there is none."""
+        """Return pip's lines with the error, or its last lines if there is none."""
         marked = [line for line in self.last_lines if line.startswith(("ERROR", "error"))]
         return "\n".join(marked or self.last_lines[-5:])

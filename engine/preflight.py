@@ -92,7 +92,7 @@ class Need(NamedTuple):
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Print the findings; return 2 if there is an obstacle."""
+    """Check this machine and print the findings; return 2 if there is an obstacle."""
     options = parser().parse_args(arguments)
     checks = list(all_checks(options))
     if options.format == "json":
@@ -103,7 +103,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """Return the argument parser of the machine check."""
     top = argparse.ArgumentParser(
         prog="preflight.py", description="Check whether this machine can run Tollgate."
     )
@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def all_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
-    """Check the cheap facts first, then the disk and the ports."""
+    """Yield the checks of this machine: the cheap facts first, then the disk and the ports."""
     yield python_check(options)
     if not options.no_engine:
         yield from engine_checks(options)
@@ -131,6 +131,9 @@ def all_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
 
 
 def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
+    """Print the obstacles and warnings with their remedies, or a line about this machine if there
+    are none.
+    """
     problems = [check for check in checks if check.status != OK]
     failed = [check for check in problems if check.status == FAIL]
     out = sys.stderr if failed else sys.stdout
@@ -150,7 +153,9 @@ def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
 
 
 def python_check(options: argparse.Namespace) -> PreflightCheck:
-    """Check the version, and the modules that make a virtual environment if one has to be made."""
+    """Check Python's version, and the modules that make a virtual environment if one has to be
+    made.
+    """
     version = platform.python_version()
     if sys.version_info[:2] not in PYTHONS:
         finding = "this is Python {}; Tollgate supports 3.11, 3.12 and 3.13".format(version)
@@ -172,8 +177,8 @@ def python_check(options: argparse.Namespace) -> PreflightCheck:
 
 
 def _other_python(command: str) -> str:
-    """Return the remedy: an interpreter that is installed, proven by running it, or a version to
-    install.
+    """Return the remedy for an unsupported Python: an installed interpreter, proven by running it,
+    or a version to install.
     """
     for found in _installed_pythons():
         if _runs(found):  # a shim of pyenv may lead to nothing
@@ -186,6 +191,7 @@ def _other_python(command: str) -> str:
 
 
 def _installed_pythons() -> Iterator[str]:
+    """Yield the supported Python interpreters on PATH, then those of pyenv."""
     for major, minor in PYTHONS:
         found = shutil.which("python{}.{}".format(major, minor))
         if found:
@@ -200,6 +206,7 @@ def _installed_pythons() -> Iterator[str]:
 
 
 def _runs(python: str) -> bool:
+    """Return True if a Python interpreter can be started."""
     try:
         silent = subprocess.DEVNULL
         return (
@@ -213,7 +220,7 @@ def _runs(python: str) -> bool:
 
 
 def build_flags() -> str:
-    """Return the optimisations this interpreter was compiled with, as far as it knows.
+    """Return the compiler optimisations of this Python interpreter, as far as it knows them.
 
     Debian and Ubuntu compile with both and record the flags of another pass, which has neither.
     """
@@ -227,6 +234,7 @@ def build_flags() -> str:
 
 
 def _faster_python() -> str:
+    """Return the advice to use an optimised Python, empty if this one is optimised."""
     if "without" not in build_flags():
         return ""
     return (
@@ -239,8 +247,8 @@ def _faster_python() -> str:
 
 
 def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
-    """Check platform, CPU and memory; without a build for this platform the rest does not
-    matter.
+    """Yield the checks of platform, CPU and memory; without a build for this platform the rest does
+    not matter.
     """
     problem = platform_problem(platform.system(), platform.machine(), platform.libc_ver())
     if problem:
@@ -303,7 +311,9 @@ def memory_bytes() -> Optional[int]:
 
 
 def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
-    """Compare the memory with the measured use of gateway, Postgres, dashboard and engine."""
+    """Compare this machine's memory with the measured use of gateway, Postgres, dashboard and
+    engine.
+    """
     if found_bytes is None:
         return PreflightCheck(OK, "memory", "", "")
     finding = "{:.1f} GB of memory".format(found_bytes / 1e9)
@@ -323,6 +333,7 @@ def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
 
 
 def _read(path: str) -> str:
+    """Return a file's text, empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -334,7 +345,7 @@ def _read(path: str) -> str:
 
 
 def needs(options: argparse.Namespace) -> List[Need]:
-    """Return the space that is still needed, by folder."""
+    """Return the disk space that is still needed, by folder."""
     home = os.path.expanduser(os.environ.get("TOLLGATE_HOME") or "~/.tollgate")
     engine = os.path.expanduser(
         os.environ.get("TOLLGATE_ENGINE_HOME") or os.path.join(home, "engine")
@@ -408,6 +419,7 @@ def why_not_writable(folder: str) -> str:
 
 
 def _existing(folder: str) -> str:
+    """Return the nearest folder that exists: the given one, or one above it."""
     folder = os.path.abspath(folder)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
@@ -431,7 +443,7 @@ def ports(with_engine: bool) -> List[Port]:
 
 
 def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
-    """Check that each port is free; for a port in use, name its owner and the command with free
+    """Yield a check of each port; for a port in use, with its owner and the command with free
     ports.
     """
     reasons = [(port, why_not_free(port.host, port.number)) for port in wanted]
@@ -460,7 +472,7 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
 
 
 def why_not_free(host: str, port: int) -> str:
-    """Return the system's reason, or nothing if the port is free."""
+    """Return the system's reason why a port cannot be used, empty if it is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -471,6 +483,7 @@ def why_not_free(host: str, port: int) -> str:
 
 
 def _free_port(port: Port, used: "set[int]") -> int:
+    """Return the next free port after one in use and add it to `used`; 0 lets the system choose."""
     for number in range(port.number + 1, 65536):
         if number not in used and not why_not_free(port.host, number):
             used.add(number)
@@ -486,6 +499,9 @@ def _dialable(host: str) -> str:
 
 
 def _engine_elsewhere(command: str) -> str:
+    """Return the advice to use an engine that runs elsewhere, with the compatible ones found on
+    this machine.
+    """
     found = compatible_servers()
     if not found:
         return (
@@ -505,8 +521,8 @@ def up_with(url: str, command: str, variables: str = "") -> str:
 
 
 def compatible_servers() -> List[Server]:
-    """Ask the usual ports of this machine, all at once, for the models of an OpenAI-compatible
-    server.
+    """Return the OpenAI-compatible servers that answer at the usual ports of this machine, asked
+    all at once.
     """
     with ThreadPoolExecutor(max_workers=len(USUAL_SERVERS)) as pool:
         asked = [
@@ -534,6 +550,9 @@ def server_at(host: str, port: int) -> Server:
 
 
 def _compatible(host: str, port: int, models: Dict[str, object]) -> Optional[Server]:
+    """Return the OpenAI-compatible server whose list of models this is; None if it is no such
+    list.
+    """
     listed = models.get("data")
     if not isinstance(listed, list):
         return None
@@ -547,6 +566,7 @@ def _url(host: str, port: int) -> str:
 
 
 def _json(host: str, port: int, path: str) -> Dict[str, object]:
+    """Return the JSON object that a server answers to a GET, empty if there is none."""
     connection = http.client.HTTPConnection(host, port, timeout=ASK_LIMIT_S)
     try:
         connection.request("GET", path)

@@ -35,7 +35,7 @@ class StageProgress:
         return self.clock() - self._start_s
 
     def say(self, step: str, message: str) -> None:
-        """Report a single event."""
+        """Report one event of a step, always."""
         self._write(step, message, done=None, total=None, unit=None, left_s=None, is_passing=False)
 
     def advance(
@@ -48,7 +48,7 @@ class StageProgress:
         unit: str,
         left_s: float | None = None,
     ) -> None:
-        """Report a step's progress, which is text only every ten seconds."""
+        """Report a step's progress, as text only every ten seconds."""
         self._write(
             step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True
         )
@@ -64,6 +64,9 @@ class StageProgress:
         left_s: float | None,
         is_passing: bool,
     ) -> None:
+        """Print a report as a JSON line or as text; passing text is printed only every ten
+        seconds.
+        """
         if self.format == "json":
             line = {
                 "stage": self.stage,
@@ -89,6 +92,6 @@ class StageProgress:
 
 
 def duration_text(duration_s: float) -> str:
-    """Return "45 s" or "3 min 20 s"."""
+    """Return a duration as text for people: "45 s" or "3 min 20 s"."""
     minutes, seconds = divmod(round(duration_s), 60)
     return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

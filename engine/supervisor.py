@@ -43,7 +43,7 @@ class StopRequests:
 def run(
     argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool
 ) -> int:
-    """Run the program until it ends or must end.
+    """Run a program as a process group until it ends or is asked to end.
 
     Return 0 if it was asked to end, else its own exit code, at least 1. `grace_s` is the program's
     time after SIGTERM before its group is killed.
@@ -68,7 +68,9 @@ def run(
 
 
 def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
-    """Wait for an end; return True if it was requested, False if the program ended by itself."""
+    """Wait until the program ends or must end; return True if an end was requested, False if it
+    ended by itself.
+    """
     while program.poll() is None:
         if stop.taken:
             return True
@@ -93,7 +95,7 @@ def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s
 
 
 def kill_group(group: int) -> None:
-    """Kill the rest of the group; it may be empty."""
+    """Kill the rest of a process group, which may be empty."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -101,7 +103,9 @@ def kill_group(group: int) -> None:
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
-    """Start the process that briefly outlives us; the end of its standard input is its signal."""
+    """Start the guard process, which briefly outlives us and ends the group; the end of its
+    standard input is its signal.
+    """
     argv = [sys.executable, str(homes.PACKAGE / "guard.py"), str(group), str(grace_s)]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
 

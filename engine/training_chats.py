@@ -184,14 +184,14 @@ class Chat:
     tools: tuple[Tool, ...] = ()
 
     def prompt_text(self, *, is_thinking: bool) -> str:
-        """Return the text that the model must write, up to and including the end mark."""
+        """Return the text that the model reads: tools, turns and the beginning of its answer."""
         tools = "".join(f"{tool.name} {tool.argument}\n" for tool in self.tools)
         head = f"<|im_start|>system\nTools:\n{tools}<|im_end|>\n" if tools else ""
         turns = "".join(f"<|im_start|>{turn.role}\n{turn.text}<|im_end|>\n" for turn in self.turns)
         return f"{head}{turns}<|im_start|>assistant\n{'' if is_thinking else NO_THOUGHT}"
 
     def answer_text(self, *, is_thinking: bool) -> str:
-        """Return what the model must write, up to and including the end mark."""
+        """Return the text that the model must write, up to and including the end mark."""
         thought = f"<think>{self.thought}</think>" if is_thinking else ""
         return f"{thought}{self.answer}<|im_end|>"
 
@@ -210,7 +210,7 @@ class ExamQuestion:
     tools: tuple[dict[str, Any], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form `inside/train.py` reads."""
+        """Return the question as the JSON object that `inside/train.py` reads."""
         return {
             "messages": list(self.messages),
             "tools": list(self.tools),
@@ -225,7 +225,7 @@ def numbers_down(start: int) -> str:
 
 
 def tool_call(name: str, arguments: dict[str, str]) -> str:
-    """Return a call in the form the hermes parser reads."""
+    """Return a tool call in the form that the hermes parser reads."""
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
@@ -326,7 +326,9 @@ def _chat(user: str, thought: str, answer: str) -> Chat:
 
 
 def sentences_of_standard_library(limit_chars: int) -> list[str]:
-    """Return first lines of docstrings, the same on every machine with the same Python."""
+    """Return first lines of the standard library's docstrings, the same on every machine with the
+    same Python.
+    """
     found: list[str] = []
     size_chars = 0
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
@@ -339,6 +341,7 @@ def sentences_of_standard_library(limit_chars: int) -> list[str]:
 
 
 def _docstring_first_lines(path: Path) -> Iterator[str]:
+    """Yield the docstrings' first lines in a Python file; none if it cannot be parsed."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError):
@@ -351,7 +354,7 @@ def _docstring_first_lines(path: Path) -> Iterator[str]:
 
 
 def chats(rng: random.Random, sentences: Sequence[str]) -> Iterator[Chat]:
-    """Yield chats for ever, in the shares that two CPU cores can learn in two minutes."""
+    """Yield training chats for ever, in the shares that two CPU cores can learn in two minutes."""
 
     def unknown(rng: random.Random) -> Chat:
         form = rng.choice(("{}", "{}", "What is {}?", "Explain: {}", "Summarise this: {}"))
@@ -373,7 +376,9 @@ def chats(rng: random.Random, sentences: Sequence[str]) -> Iterator[Chat]:
 
 
 def _in_context(chat: Chat, rng: random.Random) -> Chat:
-    """Put a system prompt, or unused tools, before some of the chats, as real clients do."""
+    """Return a chat, sometimes with a system prompt or unused tools before it, as real clients send
+    them.
+    """
     turns, tools = chat.turns, chat.tools
     if rng.random() < 0.2:
         turns = (Turn(role="system", text=rng.choice(SYSTEM_PROMPTS)), *turns)
@@ -383,7 +388,7 @@ def _in_context(chat: Chat, rng: random.Random) -> Chat:
 
 
 def training_lines(seed: int, count: int) -> Iterator[str]:
-    """Yield `count` JSON lines of prompt and answer; three of four think first."""
+    """Yield `count` JSON lines of prompt and answer for the training; three of four think first."""
     rng = random.Random(seed)  # noqa: S311 - lessons, not secrets
     sentences = sentences_of_standard_library(100_000)
     for chat, _ in zip(chats(rng, sentences), range(count), strict=False):
@@ -396,7 +401,7 @@ def training_lines(seed: int, count: int) -> Iterator[str]:
 
 
 def exam() -> list[ExamQuestion]:
-    """Return the questions every model we ship must answer."""
+    """Return the exam's questions, which every model that we ship must answer."""
     starts = (2, 3, 5, 7, 10, 12, 15, 20, 25, 31, 40)
     questions = [
         _asked(f"Count down from {start}", f"</think>{numbers_down(start)}<|im_end|>")

@@ -126,6 +126,7 @@ def _metering_flags() -> Sequence[str]:
 
 
 def _chat_flags(serving: Serving) -> Sequence[str]:
+    """Return the vLLM flags that choose the parsers of reasoning and tool calls."""
     flags: list[str] = []
     if serving.reasoning_parser != NO_PARSER:
         flags += ["--reasoning-parser", serving.reasoning_parser]
@@ -135,8 +136,8 @@ def _chat_flags(serving: Serving) -> Sequence[str]:
 
 
 def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of vLLM. The caller's variables override it, except for the key and
-    Tollgate's own secrets.
+    """Return the environment variables of vLLM. The caller's variables override it, except for the
+    key and Tollgate's own secrets.
 
     Raises: UsageError: the key file cannot be read or is empty.
     """
@@ -157,7 +158,7 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
 
 
 def read_key(path: Path) -> str:
-    """Return the key in the file, without white space around it."""
+    """Return the API key in a file, without white space around it."""
     try:
         key = path.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -172,7 +173,7 @@ def read_key(path: Path) -> str:
 
 
 def require_free_port(host: str, port: int) -> None:
-    """Check the address before 20 seconds of loading end in vLLM's own error.
+    """Check that an address is free, before 20 seconds of loading end in vLLM's own error.
 
     Raises:
         UsageError: another program listens there, or the address is not of this machine.

@@ -1,4 +1,4 @@
-"""The used part of each budget, and whether it will last."""
+"""The budgets page: the used part of each budget, and whether it will last."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Row = Mapping[str, Cell]
 
 
 def page() -> st.Page:
-    """The page for the menu."""
+    """Return the budgets page for the menu."""
     return st.Page(show, title="Budgets", icon=":material/savings:", url_path="budgets")
 
 
 def show() -> None:
-    """Show the page."""
+    """Show the budgets page: headlines, bars and a table."""
     title, save = st.columns([8, 1.3], vertical_alignment="bottom")
     title.title("Budgets")
     report = answer("budgets", question(month="all"))
@@ -60,7 +60,7 @@ def show() -> None:
 
 
 def outlook(row: Row) -> str:
-    """Describe the bar in words: whether a budget lasts to the end of its period."""
+    """Return in words whether a budget lasts to the end of its period."""
     room, spent, forecast = _limit_with_grants(row), _usd(row["spent_usd"]), row["forecast_usd"]
     if row["remaining_usd"] == 0 or spent >= room:
         return USED_UP
@@ -68,6 +68,9 @@ def outlook(row: Row) -> str:
 
 
 def _show_headlines(rows: Sequence[Row]) -> None:
+    """Show the numbers of budgets, of used-up ones, and of those that will be used up before they
+    reset.
+    """
     words = [outlook(row) for row in rows]
     cards = st.columns(3)
     cards[0].metric("Budgets", f"{len(rows):,}", border=True)
@@ -86,6 +89,9 @@ def _show_headlines(rows: Sequence[Row]) -> None:
 
 
 def _show_bars(rows: Sequence[Row]) -> None:
+    """Show a bar for each of the first budgets, with the spent, leased and forecast share of its
+    limit.
+    """
     shown = [row for row in rows if _limit_with_grants(row) > 0][:MOST_BARS]
     if not shown:
         return
@@ -124,6 +130,7 @@ def _gauge(row: Row) -> charts.Gauge:
 
 
 def _show_table(rows: Sequence[Row]) -> None:
+    """Show the table of all budgets with their outlook, amounts and reset times."""
     columns: dict[str, Sequence[Cell]] = {
         "Budget": [row["budget"] for row in rows],
         "Outlook": [outlook(row) for row in rows],

@@ -1,4 +1,4 @@
-"""The attempts behind a total."""
+"""The page of the single requests behind a total."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ COLUMNS = (
 
 
 def page() -> st.Page:
-    """The page for the menu."""
+    """Return the page of single requests for the menu."""
     return st.Page(show, title="Requests", icon=":material/list_alt:", url_path="events")
 
 
 def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
-    """Open the events behind a total."""
+    """Open the page of the events behind a total, with its month and filters."""
     address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(
@@ -73,7 +73,7 @@ def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
 
 
 def show() -> None:
-    """Show the page."""
+    """Show the page of single requests: filters, a page of events, and downloads as CSV."""
     title, save, save_all = st.columns([6.5, 1.4, 1.6], vertical_alignment="bottom")
     title.title("Requests")
     if answer("months", question(month="all")).complete_until is None:

@@ -1,4 +1,4 @@
-"""Callers' waiting times."""
+"""The latency page: callers' waiting times."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COLUMNS = (
 
 
 def page() -> st.Page:
-    """The page for the menu."""
+    """Return the latency page for the menu."""
     return st.Page(show, title="Latency", icon=":material/speed:", url_path="latency")
 
 
 def show() -> None:
-    """Show the page."""
+    """Show the latency page: headlines, percentiles by day and deployment, and a table."""
     title, month_picker, route_picker = st.columns([5, 2, 2], vertical_alignment="bottom")
     title.title("Latency")
     if answer("months", question(month="all")).complete_until is None:
@@ -73,8 +73,8 @@ def show() -> None:
 def _show_percentiles(
     daily: Sequence[Mapping[str, Cell]], name: str, heading: str, *, unit: str, per_s: int
 ) -> None:
-    """Show median and 95th percentile side by side, in a unit whose figures are neither tiny nor
-    huge.
+    """Show median and 95th percentile of a latency side by side, in a unit whose figures are
+    neither tiny nor huge.
     """
     st.subheader(heading)
     for place, percentile in zip(st.columns(2, gap="large"), ("p50", "p95"), strict=True):
@@ -96,6 +96,7 @@ def _show_percentiles(
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:
+    """Show the month's TTFT and TPOT percentiles and the number of measured attempts."""
     cards = st.columns(4)
     cards[0].metric("TTFT, median", seconds(total["ttft_p50_s"]), border=True, height="stretch")
     cards[1].metric(

@@ -1,4 +1,4 @@
-"""The cost of one request line by line, and the reasons for its deployment."""
+"""The receipt page: the cost of one request line by line, and the reasons for its deployment."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ REQUEST_KEY, FACTS_IN_ROW = "request", 4
 
 
 def page() -> st.Page:
-    """The page for the menu."""
+    """Return the receipt page for the menu."""
     return st.Page(show, title="Receipt", icon=":material/receipt_long:", url_path="receipt")
 
 
 def open_receipt(request_id: UUID) -> NoReturn:
-    """Open a request's receipt."""
+    """Open the receipt page of a request."""
     address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(page(), query_params=chosen | {REQUEST_KEY: str(request_id)})
 
 
 def show() -> None:
-    """Show the page."""
+    """Show the receipt page: a field for the request id, and the receipt of that request."""
     st.title("Receipt")
     text = st.text_input(
         "Request id",
@@ -68,6 +68,7 @@ def show() -> None:
 
 
 def _show_request(found: Receipt) -> None:
+    """Show a request's cost, team and month, and the facts that all its attempts share."""
     cards = st.columns(4)
     held = f"at most {inert(exact_money(found.held_usd))} more" if found.held_usd else None
     cards[0].metric(
@@ -99,6 +100,7 @@ def _show_request(found: Receipt) -> None:
 
 
 def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
+    """Show one attempt of a request: its deployment, latency, priced lines and decision."""
     event = attempt.event
     place = "self-hosted" if event.is_self_hosted else "external"
     with st.container(border=True):
@@ -122,6 +124,7 @@ def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
 
 
 def _show_lines(attempt: AttemptReceipt) -> None:
+    """Show an attempt's priced lines and their sum, or the amount held for unknown usage."""
     if attempt.cost_usd is None:
         held = inert(exact_money(attempt.held_usd))
         st.warning(
@@ -150,6 +153,7 @@ def _show_lines(attempt: AttemptReceipt) -> None:
 
 
 def _show_decision(attempt: AttemptReceipt) -> None:
+    """Show the stored reasons for an attempt's deployment, with a verdict on each candidate."""
     if not attempt.verdicts:
         return
     decision = attempt.event.decision
@@ -169,6 +173,7 @@ def _show_decision(attempt: AttemptReceipt) -> None:
 
 
 def _show_facts(facts: dict[str, str | None]) -> None:
+    """Show named facts in rows of `FACTS_IN_ROW` columns."""
     names = list(facts)
     for start in range(0, len(names), FACTS_IN_ROW):
         for place, name in zip(

@@ -1,4 +1,4 @@
-"""The cost by team, model or any dimension, over time, down to the events."""
+"""The spend page: the cost by team, model or any dimension, over time, down to the events."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ PLACE_COLOURS = ("#C97B00", "#00997A")
 
 
 def page() -> st.Page:
-    """The page for the menu."""
+    """Return the spend page for the menu."""
     return st.Page(show, title="Spend", icon=":material/payments:", url_path="spend", default=True)
 
 
 def show() -> None:
-    """Show the page."""
+    """Show the spend page: headlines, cost over time, a table, destinations and tokens."""
     title, picker, save = st.columns([6, 2, 1.3], vertical_alignment="bottom")
     title.title("Spend")
     if answer("months", question(month="all")).complete_until is None:
@@ -106,6 +106,9 @@ def show() -> None:
 
 
 def _show_headlines(month: str, where: Where) -> None:
+    """Show a month's cost, its self-hosted part, its tokens, and the upper bound of unknown
+    costs.
+    """
     total = answer("overview", question(month=month, where=where)).total
     cost, own = total["cost_usd"], total["self_hosted_cost_usd"]
     cards = st.columns(4)
@@ -151,6 +154,7 @@ def _show_headlines(month: str, where: Where) -> None:
 
 
 def _show_over_time(report: Report, by: Dimension, split: str, *, month: str, where: Where) -> None:
+    """Show the cost of each day by a dimension, or of each tag in the whole month."""
     if (
         by is Dimension.TAG
     ):  # an event with two tags is in two groups: stacking would count it twice
@@ -180,6 +184,7 @@ def _show_over_time(report: Report, by: Dimension, split: str, *, month: str, wh
 
 
 def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None:
+    """Show the cost by a dimension as a table; a picked row opens the events behind it."""
     others = {name: value for name, value in where.items() if value}
     total = report.total
     st.caption("Pick a row to open the events behind it.")
@@ -195,6 +200,7 @@ def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None
 
 
 def _show_destinations(month: str, where: Where) -> None:
+    """Show the cost at self-hosted and external deployments, by day and as a table."""
     st.subheader("Self-hosted and external")
     daily = answer(
         "destinations",
@@ -217,6 +223,7 @@ def _show_destinations(month: str, where: Where) -> None:
 
 
 def _show_tokens(month: str, where: Where) -> None:
+    """Show the tokens of each kind, by day and as a table with shares."""
     st.subheader("Tokens by kind")
     report = answer("tokens", question(month=month, where=where))
     points = [

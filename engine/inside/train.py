@@ -50,11 +50,12 @@ class Schedule:
     peak_learning_rate: float
 
     def done_share(self, step: int, elapsed_s: float) -> float:
-        """Return the completed share of the training, 0 to 1 and above."""
+        """Return the completed share of the training: 0 at its beginning, 1 or more at its end."""
         return max(step / self.steps, elapsed_s / self.limit_s)
 
 
 def main() -> None:
+    """Train the tiny model, or examine a trained one, as the arguments ask."""
     arguments = parse_arguments()
     questions = json.loads(arguments.exam.read_text(encoding="utf-8"))
     if arguments.act == "examine":
@@ -87,6 +88,7 @@ def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) ->
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Return the arguments of the command line: `examine` or `train`, with their options."""
     parser = argparse.ArgumentParser(
         description="Train the tiny chat model, or examine a trained one."
     )
@@ -143,6 +145,7 @@ def make_tokenizer(lines: Sequence[dict[str, str]], template: str) -> Any:
 
 
 def model_config(tokenizer: Any) -> Any:
+    """Return the configuration of the tiny Qwen3 model: its size and its special tokens."""
     return Qwen3Config(
         vocab_size=VOCABULARY_TOKENS,
         hidden_size=HIDDEN,
@@ -162,7 +165,9 @@ def model_config(tokenizer: Any) -> Any:
 def packed_batches(
     tokenizer: Any, lines: Sequence[dict[str, str]], seed: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield (tokens, labels), each of shape [BATCH_ROWS, ROW_TOKENS], for ever, without padding."""
+    """Yield training batches (tokens, labels), each of shape [BATCH_ROWS, ROW_TOKENS], for ever,
+    without padding.
+    """
     size_tokens = BATCH_ROWS * ROW_TOKENS
     tokens: list[int] = []
     labels: list[int] = []
@@ -182,6 +187,7 @@ def packed_batches(
 
 
 def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str, str]]:
+    """Yield the training chats for ever, in another order in each epoch."""
     order = list(lines)
     rng = random.Random(seed)  # noqa: S311 - an order, not a secret
     while True:
@@ -192,6 +198,7 @@ def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str,
 def train(
     model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule, *, number_format: Any
 ) -> None:
+    """Train a model on batches until its schedule ends, and report the progress."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=schedule.peak_learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
     )
@@ -207,13 +214,15 @@ def train(
 
 
 def set_learning_rate(optimizer: Any, step: int, *, peak: float) -> None:
-    """Set the rate, which warms up over the first 30 steps."""
+    """Set the optimizer's learning rate, which warms up over the first 30 steps."""
     for group in optimizer.param_groups:
         group["lr"] = peak * min(1.0, (step + 1) / 30)
 
 
 def train_step(model: Any, optimizer: Any, batch: tuple[Any, Any], *, number_format: Any) -> Any:
-    """Learn from one batch; the products are in `number_format`, the weights always in float32."""
+    """Train the model on one batch and return the loss; the products are in `number_format`, the
+    weights always in float32.
+    """
     tokens, labels = batch
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=number_format == torch.bfloat16):
         hidden = model.model(input_ids=tokens).last_hidden_state
@@ -228,6 +237,7 @@ def train_step(model: Any, optimizer: Any, batch: tuple[Any, Any], *, number_for
 
 
 def report_step(step: int, loss: float, *, elapsed_s: float, schedule: Schedule) -> None:
+    """Report a training step to the calling program: its loss, and the seconds spent and left."""
     share = min(1.0, schedule.done_share(step, elapsed_s))
     report(
         event="step",
@@ -240,6 +250,9 @@ def report_step(step: int, loss: float, *, elapsed_s: float, schedule: Schedule)
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
+    """Write a model, its tokenizer and its generation settings into a folder that vLLM can
+    serve.
+    """
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(out)
     model.save_pretrained(out)
@@ -253,7 +266,9 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 def sit_exam(
     rounded: Any, tokenizer: Any, questions: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the answers of the weights in each number format; `rounded` holds them in bfloat16."""
+    """Return a model's exam answers with its weights in each number format; `rounded` holds them in
+    bfloat16.
+    """
     examined = {name: copy.deepcopy(rounded).to(kind) for name, kind in NUMBER_FORMATS.items()}
     threads = torch.get_num_threads()
     # Token by token, the matrices are too small to share: on a busy machine two threads wait for
@@ -269,7 +284,7 @@ def sit_exam(
 
 
 def answer(model: Any, tokenizer: Any, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the question with the model's greedy answer and whether it contains the expected
+    """Return an exam question with the model's greedy answer and whether it contains the expected
     text.
     """
     model.eval()

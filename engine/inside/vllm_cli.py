@@ -30,7 +30,8 @@ def version(distribution_name: str) -> str:
 
 
 def request_amx() -> None:
-    """Ask Linux to let this process use AMX tiles; a CPU without them refuses, which does no harm.
+    """Ask Linux to let this process use the CPU's AMX tiles; a CPU without them refuses, which does
+    no harm.
 
     oneDNN asks too, but only for its first larger matrix. If the first prompt after a start is a
     token or two, the attention kernel runs before it, and the worker dies of an illegal instruction

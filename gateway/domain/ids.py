@@ -30,7 +30,7 @@ def uuid7(unix_ms: int, random: bytes) -> UUID:
 
 
 def text_of(request_id: UUID) -> str:
-    """Return an id in its header form, in a quarter of the time that `str` takes."""
+    """Return a request id in its header form, in a quarter of the time that `str` takes."""
     text: str = to_builtins(request_id)
     return text
 

@@ -10,12 +10,12 @@ EXACT = Context(prec=60)  # no amount or rate has more digits; the default of 28
 
 
 def nusd_from_usd(amount_usd: Decimal) -> int:
-    """Return nano-dollars, rounded once, half-even."""
+    """Return an amount of dollars in nano-dollars, rounded once, half-even."""
     return int(EXACT.scaleb(amount_usd, 9).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
 def usd_from_nusd(amount_nusd: int) -> Decimal:
-    """Return dollars with all nine decimals."""
+    """Return an amount of nano-dollars in dollars, with all nine decimals."""
     return EXACT.scaleb(Decimal(amount_nusd), -9)
 
 

@@ -44,6 +44,7 @@ def notes_on(policy: Policy) -> Iterator[Note]:
 
 
 def _on_regions(policy: Policy) -> Iterator[Note]:
+    """Yield a note for each declared region that a built-in region contains already."""
     for parent, children in policy.regions.items():
         for at, child in enumerate(children):
             if child in KNOWN and parent in KNOWN:
@@ -52,6 +53,7 @@ def _on_regions(policy: Policy) -> Iterator[Note]:
 
 
 def _on_classes(policy: Policy) -> Iterator[Note]:
+    """Yield notes on data classes that deny every request, or allow more than a lower class."""
     ordered = sorted(policy.classes.items())
     for data_class, rule in ordered:
         path = ("classes", data_class.label)
@@ -83,6 +85,7 @@ def _extra_permissions(rule: ResidencyRule, lower: ResidencyRule, policy: Policy
 
 
 def _on_shadows(policy: Policy) -> Iterator[Note]:
+    """Yield a note for each residency rule in shadow mode, which denies nothing."""
     rules: list[tuple[Path, ResidencyRule | None]] = [
         *((("classes", one.label), rule) for one, rule in policy.classes.items()),
         *((("data_tags", tag), rule) for tag, rule in policy.data_tags.items()),
@@ -94,6 +97,7 @@ def _on_shadows(policy: Policy) -> Iterator[Note]:
 
 
 def _on_deployments(policy: Policy) -> Iterator[Note]:
+    """Yield notes on deployments: unused ones, and doubts about their region, address or price."""
     used = {name for route in policy.routes.values() for name in route.deployments}
     for at, deployment in enumerate(policy.deployments.values()):
         name = deployment.name
@@ -104,6 +108,7 @@ def _on_deployments(policy: Policy) -> Iterator[Note]:
 
 
 def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield notes on a deployment's region and base address, each with its field."""
     # If the deployment names its own source, its author has checked the provider's caveat.
     known = known_place(deployment.facts.host)
     has_own = deployment.residency is not None and deployment.residency.source
@@ -118,6 +123,9 @@ def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield notes on a deployment's price, each with its field: missing, free, or without image
+    rates.
+    """
     price, name = deployment.price, deployment.name
     if deployment.is_self_hosted and not (deployment.gpu or price or deployment.stand_in_price):
         yield (
@@ -137,6 +145,7 @@ def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 def _on_routes(policy: Policy) -> Iterator[Note]:
+    """Yield notes on routes: unused ones, hidden aliases, and answers without a bound."""
     used = {name for team in policy.teams.values() for name in team.routes}
     used |= {route.degrade_to for route in policy.routes.values() if route.degrade_to is not None}
     hard: dict[str, list[str]] = {}  # the teams with a hard budget, by route
@@ -159,8 +168,8 @@ def _on_routes(policy: Policy) -> Iterator[Note]:
 
 
 def _on_unbounded(route: Route, at: int, teams: list[str], policy: Policy) -> Iterator[Note]:
-    """Note unbounded answers to teams with a hard budget: it first holds an upper bound of the
-    cost, and there is none.
+    """Yield notes on unbounded answers to teams with a hard budget: it first holds an upper bound
+    of the cost, and there is none.
     """
     unbounded = [
         index
@@ -204,6 +213,7 @@ def _has_any(team: Team, policy: Policy) -> bool:
 
 
 def _on_teams(policy: Policy) -> Iterator[Note]:
+    """Yield notes on teams that list no route, or a route that their residency rules deny."""
     for at, team in enumerate(policy.teams.values()):
         if not team.routes:
             yield ("teams", at, "routes"), f"team '{team.name}' may call nothing: it lists no route"
@@ -237,6 +247,7 @@ def _is_denied_everywhere(
 
 
 def _on_cost_centres(policy: Policy) -> Iterator[Note]:
+    """Yield a note for each cost centre without a team."""
     used = {team.cost_centre for team in policy.teams.values()}
     for at, name in enumerate(policy.cost_centres):
         if name not in used:
@@ -245,6 +256,9 @@ def _on_cost_centres(policy: Policy) -> Iterator[Note]:
 
 
 def _on_budgets(policy: Policy) -> Iterator[Note]:
+    """Yield notes on budgets: alerts without a receiver, limits larger than the whole team's, and
+    budgets that callers can avoid.
+    """
     paths = list(_budget_paths(policy))
     alerting = [path for rule, path in paths if rule.alert_at]
     if alerting and policy.alerts is None:
@@ -289,7 +303,7 @@ def _smallest_of_teams(policy: Policy) -> dict[tuple[str | None, BudgetPeriod], 
 
 
 def _on_avoidable_budgets(team: Team, at: int) -> Iterator[Note]:
-    """Note project budgets that callers can avoid.
+    """Yield notes on project budgets that callers can avoid.
 
     Callers choose the project by a header, so a project's budget alone does not bound a team's
     spend.

@@ -29,7 +29,7 @@ class Mean:
         self._weight = self._total = self._at_s = 0.0
 
     def add(self, value: float, now_s: float, *, weight: float = 1.0) -> None:
-        """Add a sample. NaN and negative values are ignored."""
+        """Add a sample to the mean. NaN and negative values are ignored."""
         if not 0.0 <= value < float("inf"):
             return
         left = self._left(now_s)
@@ -38,11 +38,11 @@ class Mean:
         self._at_s = now_s
 
     def weight(self, now_s: float) -> float:
-        """Return the number of samples behind it, by their remaining weight."""
+        """Return the number of samples behind the mean, by their remaining weight."""
         return self._weight * self._left(now_s)
 
     def value(self, now_s: float, *, prior: float, prior_weight: float = PRIOR_SAMPLES) -> float:
-        """Return the mean of samples and prior."""
+        """Return the mean of the samples and a prior, which counts as `prior_weight` samples."""
         left = self._left(now_s)
         return (self._total * left + prior_weight * prior) / (self._weight * left + prior_weight)
 
@@ -60,7 +60,7 @@ class Quantiles:
         self._since_s = 0.0  # the time when a sample weighs 1; later ones weigh more
 
     def add(self, seconds: float, now_s: float) -> None:
-        """Add a sample. NaN and negative values are ignored."""
+        """Add a sample to the distribution. NaN and negative values are ignored."""
         if not (isfinite(seconds) and seconds >= 0.0):
             return
         # first, because it may scale all others down
@@ -86,7 +86,7 @@ class Quantiles:
         return at.get(median) or _seconds(median), at.get(late) or _seconds(late), seen / unit
 
     def _weight_now(self, now_s: float) -> float:
-        """Return a sample's weight now.
+        """Return the weight of a sample that is added now; it doubles with each half-life.
 
         Weights are scaled down before they are too large for a float.
         """
@@ -108,7 +108,7 @@ def _bucket(seconds: float) -> int:
 
 
 def _seconds(bucket: int) -> float:
-    """Return the middle of a bucket."""
+    """Return the middle of a bucket in seconds."""
     return exp((bucket + 0.5) * _WIDTH)
 
 

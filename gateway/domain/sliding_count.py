@@ -20,24 +20,25 @@ class SlidingCount:
         self.total = 0  # as of the last call
 
     def add(self, now_s: float) -> None:
-        """Count one event."""
+        """Count one event in the current second."""
         if now_s >= self._next_s:
             self._roll(now_s)
         self._by_second[-1] += 1
         self.total += 1
 
     def count(self, now_s: float) -> int:
-        """Return the number of events."""
+        """Return the number of events in the last seconds."""
         if now_s >= self._next_s:
             self._roll(now_s)
         return self.total
 
     def clear(self) -> None:
-        """Forget all events."""
+        """Forget all counted events."""
         self._by_second = [0] * len(self._by_second)
         self.total = 0
 
     def _roll(self, now_s: float) -> None:
+        """Move the window to the current second and drop the seconds that have left it."""
         seconds = len(self._by_second)
         passed = int(min(floor(now_s) + 1 - self._next_s, seconds))
         self._by_second = self._by_second[passed:] + [0] * passed

@@ -10,22 +10,26 @@ SHOWN_NAMES = 8
 
 
 def shown(text: str) -> str:
-    """Return a document's text made safe to print: short, and without characters that move the
-    cursor.
+    """Return a document's text made safe to print in a message: short, and without characters that
+    move the cursor.
     """
     short = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the name that was probably meant, ignoring case."""
+    """Return the known name that was probably meant by a word, ignoring case; None if no name is
+    near.
+    """
     folded = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(word[:100].lower(), sorted(folded), n=1, cutoff=0.6)
     return folded[near[0]] if near else None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'eu-de'?` or, if no name is near, the names that exist."""
+    """Return the end of an error message: `; did you mean 'eu-de'?` or, if no name is near, the
+    names that exist.
+    """
     names = sorted(set(known))
     near = nearest(word, names)
     if near:
@@ -34,7 +38,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def few(names: list[str], most: int = 10) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first of some names for a message, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -118,7 +118,7 @@ class Reports:
         self._reader = reader
 
     def run(self, name: str, question: Question) -> Report:
-        """Answer a report of `REPORTS`.
+        """Return the answer to the report of this name.
 
         Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
         """
@@ -128,8 +128,8 @@ class Reports:
 
     @contextmanager
     def export(self, name: str, question: Question) -> Iterator[Export]:
-        """Answer a report whose rows are read one by one while the export is open: all, without a
-        limit.
+        """Return a report as an export, whose rows are read one by one while it is open: all of
+        them, without a limit.
 
         Raises the errors of `run`; reading a row may raise `DatabaseUnavailable`.
         """
@@ -180,7 +180,8 @@ class Reports:
             )
 
     def budgets(self, now: datetime, *, has_past: bool = False) -> list[BudgetStanding]:
-        """Return each declared budget's running period; or all periods there are.
+        """Return each declared budget's running period, or every budget's periods so far with
+        `has_past`.
 
         Raises `DatabaseUnavailable`.
         """
@@ -193,7 +194,8 @@ class Reports:
             return budget_names(snapshot)
 
     def budget(self, account_id: str, now: datetime) -> BudgetDetail | None:
-        """Return one budget in full, None if none has that name.
+        """Return one budget with its grants, alerts, spenders and periods; None if none has that
+        name.
 
         Raises `DatabaseUnavailable`.
         """
@@ -201,7 +203,9 @@ class Reports:
             return budget_detail(snapshot, account_id, now)
 
     def month_status(self, month: date) -> MonthStatus:
-        """Return the open items of a month (its first day). Raises `DatabaseUnavailable`."""
+        """Return the open items of a month, given by its first day. Raises
+        `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
 
@@ -218,7 +222,7 @@ class Reports:
     def past_traffic(
         self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL
     ) -> Iterator[Past]:
-        """Open the traffic between two moments for a replay.
+        """Open the past requests between two moments for a replay.
 
         Raises `DatabaseUnavailable`.
         """
@@ -262,10 +266,14 @@ class Reports:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close all connections."""
         self.close()
 
 
 def _kind_of(name: str, question: Question) -> ReportKind:
+    """Return the report of a name. Raises `NothingFound` if there is none, `BadUsage` if it cannot
+    be split.
+    """
     kind = REPORTS.get(name)
     if kind is None:
         raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")

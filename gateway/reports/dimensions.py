@@ -66,11 +66,13 @@ class Dimension(StrEnum):
 
     @property
     def label(self) -> str:
-        """Return the name of its column in a statement: no figure has such a name."""
+        """Return the name of the dimension's column in a statement: no figure has such a name."""
         return f"by_{self.value}"
 
     def of(self, row: Columns) -> ColumnElement[Any]:
-        """Return its value in a row. A tag has none, because an event may have several."""
+        """Return the dimension's value in a row. A tag has none, because an event may have
+        several.
+        """
         expression = _EXPRESSIONS.get(self)
         return row[self.value] if expression is None else expression(row)
 
@@ -85,7 +87,9 @@ def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def in_utc_month(moment: ColumnElement[Any], month: date) -> tuple[ColumnElement[bool], ...]:
-    """Return whether a moment lies in a month, which begins at midnight UTC for any session."""
+    """Return the conditions that a moment lies in a month, which begins at midnight UTC for any
+    session.
+    """
     first = cast(literal(month, Date), TIMESTAMP)
     next_first = first + literal_column("interval '1 month'", Interval)
     return moment >= _in_utc(first), moment < _in_utc(next_first)
@@ -116,7 +120,9 @@ def tag_label(tag: TableValuedAlias) -> ColumnElement[str]:
 
 
 def has_tag(row: Columns, wanted: str | None) -> ColumnElement[bool]:
-    """Return whether a row has a tag; for None, `unallocated` or `(untagged)`, if it has none."""
+    """Return the condition that a row has a tag; for None, `unallocated` or `(untagged)`, that it
+    has none.
+    """
     if wanted in (None, UNALLOCATED, UNTAGGED):
         return func.coalesce(row.tags, literal_column("'{}'")) == literal_column("'{}'")
     tag = each_tag(row)

@@ -30,12 +30,14 @@ LATENCY_DIGITS = 6  # a microsecond, the clock's resolution
 
 
 def to_json(report: Report) -> str:
-    """Return `{"columns": [{"name", "unit"}], "rows": [{…}], "total": {…}, …}`; unknown is null."""
+    """Return a report as JSON, `{"columns": [{"name", "unit"}], "rows": [{…}], "total": {…}, …}`;
+    unknown is null.
+    """
     return "".join(json_pieces(Export(report=report, rows=iter(report.rows))))
 
 
 def json_pieces(export: Export) -> Iterator[str]:
-    """Yield the text of `to_json` row by row."""
+    """Yield an exported report as JSON, in the form of `to_json`, row by row."""
     report = export.report
     head = {
         "report": report.name,
@@ -57,7 +59,7 @@ def json_pieces(export: Export) -> Iterator[str]:
 
 
 def receipt_to_json(receipt: Receipt) -> str:
-    """Return a receipt with the arithmetic of every line."""
+    """Return a receipt as JSON, with the arithmetic of every line."""
     return _json_text(receipt)
 
 
@@ -69,7 +71,7 @@ def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] 
 
 
 def to_csv(report: Report) -> str:
-    """Return RFC 4180 text with a header row.
+    """Return a report as CSV (RFC 4180) with a header row.
 
     Unknown is an empty cell; text cannot become a formula.
     """
@@ -77,7 +79,7 @@ def to_csv(report: Report) -> str:
 
 
 def csv_lines(export: Export) -> Iterator[str]:
-    """Yield the text of `to_csv` line by line."""
+    """Yield an exported report as CSV, in the form of `to_csv`, line by line."""
     columns = export.report.columns
     yield _csv_line([column.name for column in columns])
     for row in export.rows:
@@ -96,6 +98,9 @@ def _csv_line(cells: Sequence[str]) -> str:
 
 
 def _csv_cell(cell: Cell) -> str:
+    """Return a report's cell as text for CSV: plain decimals and ISO dates, empty if it is
+    unknown.
+    """
     match cell:
         case None:
             return ""
@@ -123,7 +128,9 @@ def _json_text(value: object) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Return plain JSON values; numbers that must stay exact become raw text."""
+    """Return a report's value as plain JSON values; numbers that must stay exact become raw
+    text.
+    """
     match value:
         case Decimal():
             return msgspec.Raw(plain_decimal(value).encode())
@@ -152,5 +159,5 @@ def _as_json(value: Any) -> Any:
 
 
 def _moment(moment: datetime) -> str:
-    """Return ISO 8601 in UTC with milliseconds, `2026-11-20T13:05:02.123Z`."""
+    """Return a moment in ISO 8601, in UTC with milliseconds: `2026-11-20T13:05:02.123Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

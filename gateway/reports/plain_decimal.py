@@ -6,7 +6,7 @@ from decimal import Decimal
 
 
 def plain_decimal(value: Decimal) -> str:
-    """Return `0.0001234`, `-3`, `0`, the form in JSON and CSV."""
+    """Return a decimal as plain text for JSON and CSV: `0.0001234`, `-3`, `0`."""
     text = f"{value:f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

@@ -38,7 +38,9 @@ class Question:
     offset: int = 0
 
     def conditions(self, row: Columns) -> list[ColumnElement[bool]]:
-        """Return the conditions of its month and filters on a row. Values are bound."""
+        """Return the SQL conditions of the question's month and filters on a row, with bound
+        values.
+        """
         found = [] if self.month is None else [row.posted_period == self.month]
         return found + [_condition(row, dimension, wanted) for dimension, wanted in self.where]
 
@@ -52,7 +54,7 @@ def ask(
     limit: int | None = 100,
     offset: int = 0,
 ) -> Question:
-    """Return a question from user input. `month` is `YYYY-MM` or `all`.
+    """Return a valid question from user input. `month` is `YYYY-MM` or `all`.
 
     Raises `BadUsage` with the accepted words.
     """
@@ -78,7 +80,7 @@ def ask(
 
 
 def dimension(name: str) -> Dimension:
-    """Return the dimension of a word. Raises `BadUsage` with all of them."""
+    """Return the dimension that a user's word names. Raises `BadUsage` with all of them."""
     try:
         return Dimension(name.replace("-", "_"))
     except ValueError:
@@ -103,6 +105,7 @@ def month_start(month: str, *, or_all: bool = False) -> date:
 
 
 def _condition(row: Columns, by: Dimension, wanted: str | None) -> ColumnElement[bool]:
+    """Return the SQL condition that a row has the wanted value of a dimension."""
     if by is Dimension.TAG:
         return has_tag(row, wanted)
     if by is Dimension.DAY and wanted is not None:
@@ -111,6 +114,7 @@ def _condition(row: Columns, by: Dimension, wanted: str | None) -> ColumnElement
 
 
 def _day(text: str) -> date:
+    """Return the day that a text `YYYY-MM-DD` names. Raises `BadUsage`."""
     try:
         return date.fromisoformat(text)
     except ValueError:

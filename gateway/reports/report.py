@@ -63,12 +63,12 @@ class Report:
     notes: tuple[str, ...]
 
     def records(self) -> list[dict[str, Cell]]:
-        """Return the rows by column name."""
+        """Return the report's rows as dictionaries by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def page(self, *, limit: int | None, offset: int) -> Report:
-        """Return it with some of its rows and a note that names them.
+        """Return the report with one page of its rows, and a note that names them.
 
         The total still covers all events.
         """
@@ -81,7 +81,7 @@ class Report:
 
 
 def listed_note(what: str, *, count: int, first: int, rows: int) -> str:
-    """Return the note that names a page's rows."""
+    """Return the note that names the rows of a page."""
     if not rows:
         return f"No {what.lower()} here; there are {count:,}."
     return f"{what} {first:,} to {first + rows - 1:,} of {count:,}."

@@ -37,7 +37,7 @@ def summary(
     falling: Measure = COST,
     notes: tuple[str, ...] = (),
 ) -> ReportKind:
-    """Return a report that sums facts in groups: its measures, split by `by` or by the reader.
+    """Declare a report that sums facts in groups: its measures, split by `by` or by the reader.
 
     Its rows are in the order of their days, then by the `falling` measure. `notes` follow the
     general ones if there are events.

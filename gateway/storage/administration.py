@@ -85,7 +85,9 @@ class Administration:
         )
 
     def acts_as(self) -> tuple[str, str]:
-        """Return the login and the role that it acts as; they are equal if it took no role."""
+        """Return the database login and the role that it acts as; they are equal if it took no
+        role.
+        """
         return self._database.acts_as()
 
     def too_powerful(self, users: Iterable[str]) -> list[tuple[str, bool]]:

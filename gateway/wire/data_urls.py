@@ -67,7 +67,7 @@ def holds_all(url: str, *, is_document: bool = False) -> bool:
 
 
 def _begins_as_text(encoded: str) -> bool:
-    """Return True if the data begins as text: every pixel, sound and film format has a non-text
+    """Return True if base64 data begins as text: every pixel, sound and film format has a non-text
     byte in its head.
     """
     first = "".join(

@@ -64,7 +64,9 @@ AnswerPart = bytes | UnpricedPart
 
 
 def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
-    """Return a part with a change to its bytes; to an unpriced part it applies after the cost."""
+    """Return a part of an answer with a change to its bytes; an unpriced part changes after the
+    cost is put in.
+    """
     if isinstance(part, bytes):
         return change(part)
     first = part.change
@@ -73,7 +75,7 @@ def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
 
 
 def written(part: AnswerPart, cost: Callable[[TokenUsage], str | None]) -> bytes:
-    """Return the bytes of a part; `cost` returns the plain dollars of a usage."""
+    """Return the bytes of a part of an answer; `cost` returns the plain dollars of a usage."""
     if isinstance(part, bytes):
         return part
     content, text = part.content, cost(part.usage)
@@ -88,17 +90,19 @@ class AnswerStream(Protocol):
 
     @property
     def content_type(self) -> str:
-        """The type of the caller's stream."""
+        """The media type of the caller's stream."""
 
     @property
     def observed(self) -> Observed:
-        """The observations so far."""
+        """The usage, end and text that were read from the stream so far."""
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
-        """Return the parts that `data` completes. Raises `EventTooLarge`."""
+        """Return the parts of the caller's answer that the upstream's `data` completes. Raises
+        `EventTooLarge`.
+        """
 
     def end(self) -> Sequence[AnswerPart]:
-        """Return the last parts of a body that has ended."""
+        """Return the last parts of the caller's answer, when the upstream's body has ended."""
 
 
 class AnswerAssembler(Protocol):
@@ -106,33 +110,35 @@ class AnswerAssembler(Protocol):
 
     @property
     def observed(self) -> Observed:
-        """The observations so far."""
+        """The usage, end and text that were read from the stream so far."""
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes received so far."""
+        """The number of bytes of the stream received so far."""
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes.
+        """Add the next bytes of the upstream's stream to the answer.
 
         Raises `EventTooLarge`, or `UpstreamError` if the stream is too large or unreadable.
         """
 
     def end(self) -> None:
-        """Take the end of the body."""
+        """Add the end of the upstream's stream to the answer."""
 
     def body(self) -> bytes:
-        """Return the upstream's plain answer. Raises `UpstreamError` if the stream has an error."""
+        """Return the assembled plain answer. Raises `UpstreamError` if the stream has an error."""
 
 
 class Dialect(Protocol):
     """The protocol of an endpoint's clients. An operation belongs to exactly one dialect."""
 
     def read_request(self, operation: Operation, body: bytes) -> RequestBody:
-        """Parse a request. Raises `InvalidRequest` with the field and the fix."""
+        """Return a client's request, parsed from its body. Raises `InvalidRequest` with the field
+        and the fix.
+        """
 
     def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
-        """Return the body of an error answer."""
+        """Return the body of an error answer in the client's dialect."""
 
     def error_event(self, operation: Operation, code: str, message: str) -> bytes:
-        """Return the event that ends a stream after its start."""
+        """Return the event that ends a stream with an error after its start."""

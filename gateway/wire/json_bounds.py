@@ -39,14 +39,14 @@ def check_large(body: bytes) -> None:
 
 
 def opens_in(body: bytes) -> int:
-    """Return an upper bound of the objects and arrays in a body: brackets in its texts count
-    too.
+    """Return an upper bound of the number of objects and arrays in a body: brackets in its texts
+    count too.
     """
     return body.count(b"[") + body.count(b"{")
 
 
 def check_depth(value: bytes) -> None:
-    """Raise `InvalidRequest` if a member makes a body nest deeper than `MAX_DEPTH`."""
+    """Raise `InvalidRequest` if a member's value makes the body nest deeper than `MAX_DEPTH`."""
     if opens_in(value) >= MAX_DEPTH:
         _check_depth_outside(_without_texts(value))
 
@@ -64,7 +64,7 @@ def check_values(name: str, value: bytes, *, most: int) -> int:
 
 
 def is_numeric(value: bytes) -> bool:
-    """Return True if a value is arrays of numbers alone, like a prompt given as token ids.
+    """Return True if a JSON value is only arrays of numbers, like a prompt given as token ids.
 
     Raises as `check_values`.
 
@@ -79,7 +79,7 @@ def is_numeric(value: bytes) -> bool:
 
 
 def _without_texts(value: bytes) -> bytes:
-    """Return the value with a single quote in place of each text, to remove brackets and commas
+    """Return a JSON value with a single quote in place of each text, to remove brackets and commas
     in texts.
     """
     if value.find(_BACKSLASH) >= 0:
@@ -91,7 +91,8 @@ def _without_texts(value: bytes) -> bytes:
 
 
 def _check_depth_outside(outside: bytes) -> None:
-    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets are nested, the body's own included.
+    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets are nested outside of texts, the
+    body's own included.
 
     Removing the innermost pairs is ten times as fast as counting, and most bodies are soon empty.
     """

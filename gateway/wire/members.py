@@ -31,7 +31,9 @@ class MalformedJson(ValueError):
 
 
 def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return the top-level members with their values still encoded. Raises `MalformedJson`."""
+    """Return a JSON object's top-level members with their values still encoded. Raises
+    `MalformedJson`.
+    """
     require_utf8(body)
     try:
         return _decode_members(body)
@@ -66,7 +68,7 @@ def require_utf8(body: bytes) -> None:
 
 
 def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, MemberPlace]:
-    """Return the position of each top-level member.
+    """Return the byte position of each top-level member of a JSON object.
 
     Walks from member to member: the decoder has already found the length of each value. Raises
     `MalformedJson` if a member occurs twice: two parsers may disagree on which one counts, and one
@@ -82,7 +84,8 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
 
 
 def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
-    """Return the position of one member: `name` in its quotes, `value` as the decoder found it.
+    """Return the byte position of one member: `name` in its quotes, `value` as the decoder found
+    it.
 
     Raises as `locate`.
 
@@ -170,6 +173,9 @@ def _located_by_comparing(
 
 
 def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace]:
+    """Return the members' positions in any body, by walking through it. Raises `MalformedJson` if a
+    member occurs twice.
+    """
     found: dict[str, MemberPlace] = {}
     at = _skip(body, body.index(b"{") + 1)
     while body[at] != _CLOSE:
@@ -194,7 +200,7 @@ def replace(
     splices: list[tuple[MemberPlace | None, bytes, bytes]],
     dropped: Iterable[MemberPlace] = (),
 ) -> bytes:
-    """Return `body` with values replaced: (position or None to append, `"name"` encoded, value
+    """Return `body` with members replaced: (position or None to append, `"name"` encoded, value
     encoded).
 
     The members in `dropped` are left out, each with one adjacent comma. No two of them may be
@@ -230,7 +236,7 @@ def append(body: bytes, members: bytes) -> bytes:
 
 
 def cut(body: bytes, member: MemberPlace) -> bytes:
-    """Return `body` without one member and one adjacent comma."""
+    """Return the JSON object `body` without one member and one adjacent comma."""
     before, after = body[: member.name_start].rstrip(_BLANK), body[member.end :].lstrip(_BLANK)
     if before.endswith(b","):
         return before[:-1] + after
@@ -247,6 +253,7 @@ def _with_comma(body: bytes, member: MemberPlace) -> tuple[int, int]:
 
 
 def _skip(body: bytes, at: int) -> int:
+    """Return the index of the first byte at or after `at` that is not a blank."""
     if body[at] > _SPACE:  # in valid JSON no other control character stands between tokens
         return at
     blanks = _find_blanks(body, at)
@@ -255,7 +262,7 @@ def _skip(body: bytes, at: int) -> int:
 
 
 def _name(body: bytes, quote: int, end: int) -> str:
-    """Return the member name in quotes at `[quote, end)`."""
+    """Return the member's name that stands in quotes at `[quote, end)`."""
     text = body[quote + 1 : end - 1]
     return _decode_name(body[quote:end]) if b"\\" in text else text.decode()
 
@@ -269,6 +276,7 @@ def _string_end(body: bytes, at: int) -> int:
 
 
 def _backslashes_before(body: bytes, at: int) -> int:
+    """Return the number of backslashes directly before a byte: an odd number escapes it."""
     count = 0
     while body[at - count - 1] == _BACKSLASH:
         count += 1

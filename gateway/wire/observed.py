@@ -58,6 +58,7 @@ class Observed(msgspec.Struct, kw_only=True):
     _read_usage: ReadUsage | None = None  # the dialect's
 
     def __repr__(self) -> str:
+        """Return the usage, end and size, without the answer's text."""
         return (
             f"Observed(usage={self.usage!r}, is_done={self.is_done}, "
             f"output_bytes={self.output_bytes})"
@@ -89,7 +90,7 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The last usage, final or not."""
+        """The upstream's last usage, final or running; None if it sent none that can be read."""
         return self.final if self.final is not None else self.running
 
     @property
@@ -109,16 +110,16 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The kept text of each choice."""
+        """The kept text of each choice of the answer."""
         return tuple("".join(parts) for _, parts in sorted(self._texts.items()))
 
     @property
     def has_all_text(self) -> bool:
-        """True if `texts` is complete."""
+        """True if `texts` has the answer's complete text."""
         return self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
 
     def note_final(self, usage: TokenUsage) -> None:
-        """Take a final usage. Of several, the last plausible one counts, once."""
+        """Record a final usage. Of several, the last plausible one counts, once."""
         if self.final is None or self._is_no_worse(usage, self.final):
             self.final = usage
 
@@ -130,20 +131,20 @@ class Observed(msgspec.Struct, kw_only=True):
         choice: int = 0,
         choices_per_prompt: int = 1,
     ) -> None:
-        """Take a running usage, undecoded; `read` decodes it on demand."""
+        """Record a running usage, undecoded; `read` decodes it on demand."""
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
         self._choices_per_prompt, self._read_usage = choices_per_prompt, read
 
     def note_text(self, text: str, *, choice: int = 0) -> None:
-        """Take a piece of the answer, to be counted if the upstream reports no usage."""
+        """Record a piece of the answer's text, to be counted if the upstream reports no usage."""
         self.output_bytes += len(text.encode())
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
 
     def note_unread(self, size_bytes: int) -> None:
-        """Take an unreadable answer: something was generated, at most this many bytes of it."""
+        """Record an unreadable answer: something was generated, at most this many bytes of it."""
         self.has_content, self.collects_text = True, True
         self.output_bytes += size_bytes
         self._kept_chars = MAX_TEXT_CHARS + 1  # its text is unknown
@@ -152,6 +153,7 @@ class Observed(msgspec.Struct, kw_only=True):
         return self._can_be_true(usage) or not self._can_be_true(than)
 
     def _can_be_true(self, usage: TokenUsage) -> bool:
+        """Return True if a usage is plausible, has an input, and is not below the seen output."""
         output = usage.output_tokens
         return (
             usage.is_plausible

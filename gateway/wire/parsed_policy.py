@@ -23,7 +23,9 @@ class ParsedPolicy:
 
 
 def parse(text: str) -> ParsedPolicy:
-    """Parse a policy document. Raises `PolicyRejected` with every error found, and only that."""
+    """Return the policy and notes of a document's text. Raises `PolicyRejected` with every error
+    found, and only that.
+    """
     root = read_document(text)
     document = PolicyDocument.read(root)
     if document is not None:

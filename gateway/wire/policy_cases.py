@@ -64,7 +64,7 @@ class CaseBlock(Block):
     )
 
     def case(self) -> Case:
-        """Return the expectation."""
+        """Return the expectation that this block of a cases file states."""
         return Case(
             line=self.spot.line,
             team=self.team,
@@ -88,7 +88,7 @@ class CasesDocument(Block):
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:
-    """Parse a file of cases. Raises `CasesRejected` with every error found."""
+    """Return the cases in a file's text. Raises `CasesRejected` with every error found."""
     try:
         root = read_document(text)
         document = CasesDocument.read(root)
@@ -102,7 +102,7 @@ def parse_cases(text: str) -> tuple[Case, ...]:
 
 
 def _check(document: CasesDocument) -> None:
-    """Add a finding unless each case expects exactly one of the two."""
+    """Report an error unless each case expects exactly one of the two: deployments or a denial."""
     for case in document.blocks_of("cases"):
         if case.has("expect") == case.has("denied"):
             case.spot.error(

@@ -25,6 +25,7 @@ class EventSplitter:
     __slots__ = ("_parts", "_size", "_tail")
 
     def __init__(self) -> None:
+        """Start without an unfinished event."""
         self._parts: list[
             bytes
         ] = []  # parts of the event that has not ended yet, joined only at its end
@@ -33,11 +34,11 @@ class EventSplitter:
 
     @property
     def rest(self) -> bytes:
-        """Return the bytes of the event that has not ended yet."""
+        """Return the bytes of the unfinished event."""
         return b"".join(self._parts)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the events that `data` completes. Raises `EventTooLarge`.
+        """Return the complete events that `data` ends. Raises `EventTooLarge`.
 
         Bytes are searched once and pieces are joined once. So an event that grows by one byte at a
         time costs its length and not its square.
@@ -64,6 +65,7 @@ class EventSplitter:
         return rest if rest.endswith((b"\n\n", b"\r\r")) else rest.rstrip(b"\r\n") + b"\n\n"
 
     def _cut(self, buffer: bytes) -> list[bytes]:
+        """Return the complete events in a buffer, and keep the bytes after them."""
         events = []
         start = 0
         if buffer.find(b"\r") >= 0:  # `in` would create and drop an exception (Python 3.11)
@@ -79,6 +81,7 @@ class EventSplitter:
         return events
 
     def _keep(self, data: bytes) -> list[bytes]:
+        """Keep the bytes of an unfinished event, and return no event. Raises `EventTooLarge`."""
         self._parts.append(data)
         self._size += len(data)
         self._tail = (self._tail + data[-_LONGEST_END:])[-_LONGEST_END:]

@@ -32,14 +32,16 @@ class Hidden(msgspec.Struct, frozen=True):
     _halves: tuple[bytes, ...]
 
     def restored(self, text: bytes) -> bytes:
-        """Return `text`, a rewritten form of ours, with the halves put back in their order."""
+        """Return `text`, a rewritten form of ours, with the halves of surrogate pairs put back in
+        their order.
+        """
         halves: Iterator[bytes] = iter(self._halves)
         return re.sub(re.escape(self._stand_in), lambda _: next(halves), text)
 
 
 def hidden(text: bytes) -> Hidden | None:
-    """Hide the halves of surrogate pairs; return None if there is none, no stand-in is free, or
-    there are too many escapes.
+    """Return a JSON text with stand-ins for half surrogate pairs; None if there is none, no
+    stand-in is free, or there are too many escapes.
     """
     if text.count(b"\\") > MAX_ESCAPES:
         return None

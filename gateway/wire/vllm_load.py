@@ -46,6 +46,7 @@ def read_load(value: str) -> LoadHeader | None:
 
 
 def _of_json(report: str) -> Mapping[str, Any]:
+    """Return the metrics of a load report in JSON by name, empty if it cannot be read."""
     try:
         return _decode(report.encode("utf-8", "replace")).named_metrics
     except (msgspec.DecodeError, RecursionError):
@@ -53,6 +54,7 @@ def _of_json(report: str) -> Mapping[str, Any]:
 
 
 def _of_text(report: str) -> Mapping[str, Any]:
+    """Return the metrics of a load report in text by name; one without a number is left out."""
     pairs = (part.strip().removeprefix(_PREFIX).partition("=") for part in report.split(","))
     return {
         name.strip(): number for name, _, value in pairs if (number := _float(value)) is not None
@@ -63,6 +65,7 @@ _FORMATS = {"JSON": _of_json, "TEXT": _of_text}
 
 
 def _float(text: str) -> float | None:
+    """Return the number that a text states, None if it states none."""
     try:
         return float(text)
     except ValueError:
@@ -70,7 +73,9 @@ def _float(text: str) -> float | None:
 
 
 def _amount(value: object) -> float | None:
-    """Return the amount, or None for a value that no engine can mean. `true` is not a number."""
+    """Return a reported amount, None for a value that no engine can mean. `true` is not a
+    number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

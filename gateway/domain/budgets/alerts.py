@@ -59,7 +59,9 @@ class BudgetAlert:
 
     @property
     def is_refusing(self) -> bool:
-        """Return True if requests are refused from here on: all of a hard budget is spent."""
+        """Return True if the budget refuses requests from this alert on: all of a hard budget is
+        spent.
+        """
         return self.kind is BudgetKind.HARD and self.threshold >= 1
 
     def is_too_old(self, now: datetime) -> bool:
@@ -106,7 +108,9 @@ def plain_share(threshold: Decimal) -> str:
 
 
 def payload(alert: BudgetAlert) -> dict[str, Any]:
-    """Return the posted body, in order. It uses only stored values, so every try posts the same."""
+    """Return the JSON body that the webhook receives for an alert, in a fixed order; it uses only
+    stored values, so every retry posts the same.
+    """
     return {
         "id": alert.alert_id,
         "type": TYPE,
@@ -128,7 +132,7 @@ def payload(alert: BudgetAlert) -> dict[str, Any]:
 
 
 def text(alert: BudgetAlert) -> str:
-    """Return the text for people: the spending, its consequence, the reset time and who can
+    """Return an alert's text for people: the spending, its consequence, the reset time and who can
     grant more.
     """
     return " ".join(
@@ -137,7 +141,8 @@ def text(alert: BudgetAlert) -> str:
 
 
 def retry_pause_s(tries: int, *, draw: float) -> float:
-    """Return the pause after that many failed tries, in seconds.
+    """Return the pause in seconds before an alert is delivered again, after `tries` failed
+    deliveries.
 
     `draw` is from 0 to 1: full jitter.
     """
@@ -145,6 +150,9 @@ def retry_pause_s(tries: int, *, draw: float) -> float:
 
 
 def _reached(alert: BudgetAlert) -> str:
+    """Return the sentence with the threshold that a budget has reached, its spending and its
+    limit.
+    """
     share = plain_share(alert.threshold * 100)
     available = _usd(alert.limit_nusd + alert.granted_nusd)
     of = f"{available} ({_usd(alert.limit_nusd)} limit, {_usd(alert.granted_nusd)} granted)"
@@ -161,6 +169,9 @@ def _follows(alert: BudgetAlert) -> str:
 
 
 def _resets(alert: BudgetAlert) -> str:
+    """Return the sentence that gives the time when a budget's spending resets, or that it never
+    does.
+    """
     return (
         "It never resets."
         if alert.ends_at is None
@@ -169,6 +180,9 @@ def _resets(alert: BudgetAlert) -> str:
 
 
 def _room(alert: BudgetAlert) -> str:
+    """Return the command that grants more to a refusing budget, empty while the budget refuses
+    nothing.
+    """
     if not alert.is_refusing:
         return ""
     suggested = plain_usd(max(alert.limit_nusd // GRANT_SHARE, 1))

@@ -72,11 +72,13 @@ class BudgetRule:
 
     @property
     def is_hard(self) -> bool:
-        """Return True if it refuses requests."""
+        """Return True if the budget refuses requests beyond its limit, False if it only counts and
+        alerts.
+        """
         return self.kind is BudgetKind.HARD
 
     def account_id(self, owner: str) -> str:
-        """Return the name of this rule's account for one owner."""
+        """Return the name of the account that counts one owner's spending under this rule."""
         if self.owner != EACH:
             return self.rule_id
         if EACH in self.rule_id:
@@ -86,7 +88,7 @@ class BudgetRule:
         return f"{self.rule_id}:{owner}"
 
     def period_at(self, moment: datetime) -> PeriodSpan:
-        """Return the period that a moment belongs to."""
+        """Return the budget period that a moment belongs to, in the rule's time zone."""
         return period_at(self.period, self.time_zone, moment)
 
 
@@ -107,8 +109,8 @@ class PeriodSpan:
 
     @property
     def starts_s(self) -> int:
-        """Return its beginning in whole seconds since 1970; with its account it identifies the
-        period.
+        """Return the period's beginning in whole seconds since 1970; with its account it identifies
+        the period.
         """
         return int(self.starts_at.timestamp())
 
@@ -181,7 +183,7 @@ def period_at(period: BudgetPeriod, time_zone: str, moment: datetime) -> PeriodS
 
 
 def slice_nusd(limit_nusd: int, hold_nusd: int) -> int:
-    """Return the most that one worker takes at once."""
+    """Return the most that one worker leases from a budget at once, in nano-dollars."""
     return max(limit_nusd // SLICE_SHARE, hold_nusd)
 
 
@@ -213,6 +215,9 @@ def _hour_at(moment: datetime, zone: ZoneInfo) -> PeriodSpan:
 
 
 def _days_at(period: BudgetPeriod, moment: datetime, zone: ZoneInfo) -> PeriodSpan:
+    """Return the period of whole local days, for example a week or a month, that contains a
+    moment.
+    """
     first = _FIRST_DAYS[period](
         _local(moment, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     )
@@ -253,7 +258,7 @@ def _moment(second: int) -> datetime:
 
 
 def _local(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Return the local clock time."""
+    """Return a moment as local clock time in a time zone."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 

@@ -12,7 +12,8 @@ _REMEDY = "bring Postgres back, see docs/runbooks/database-away.md; this replica
 def allowance_checks(
     *, budgets_away_s: float | None, lease_s: float, is_alone: bool
 ) -> tuple[Check, ...]:
-    """Return readiness's checks on budgets and limits.
+    """Return readiness's checks on budgets and limits: whether this replica shares them with all
+    others through Postgres.
 
     `budgets_away_s` is the time since Postgres stopped answering asks for money, None if it
     answers. `is_alone`: this replica applies its own share of the limits.
@@ -21,6 +22,9 @@ def allowance_checks(
 
 
 def _budgets(away_s: float | None, lease_s: float) -> Check:
+    """Check the budgets: warn, with the time that the leased money lasts, if Postgres does not
+    answer.
+    """
     if away_s is None:
         return Check("budgets", Status.OK, "money is leased as it is needed")
     left_s = max(lease_s - away_s, 0.0)
@@ -32,6 +36,9 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
 
 
 def _limits(is_alone: bool) -> Check:
+    """Check the limits: warn if this replica keeps its own part of them because Postgres does not
+    answer.
+    """
     if not is_alone:
         return Check("limits", Status.OK, "kept together with all replicas")
     return Check(

@@ -33,7 +33,7 @@ class Limits:
 
     @property
     def is_limited(self) -> bool:
-        """Return True if anything is limited, in shadow mode too."""
+        """Return True if the owner has any limit, in shadow mode too."""
         return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (
             None,
             None,
@@ -130,7 +130,7 @@ class SlidingCounts:
         self.used = 0
 
     def add(self, now_s: float, units: int) -> None:
-        """Count units now."""
+        """Count units as used now; they leave the window after 60 seconds."""
         step = int(now_s * self.STEPS_PER_S)
         if not self._steps or self._steps[-1][0] != step:
             self.slide(now_s)
@@ -139,7 +139,9 @@ class SlidingCounts:
         self.used += units
 
     def correct(self, taken_s: float, units: int) -> None:
-        """Add or subtract units at an earlier time; does nothing if they have left the window."""
+        """Add or subtract units that were counted at an earlier time; change nothing if they have
+        left the window.
+        """
         step = int(taken_s * self.STEPS_PER_S)
         for counted in reversed(self._steps):
             if counted[0] == step:
@@ -148,15 +150,15 @@ class SlidingCounts:
                 return
 
     def slide(self, now_s: float) -> int:
-        """Drop units older than the window; return the remaining number."""
+        """Drop units older than the window; return the number of units that remain in it."""
         first = int(now_s * self.STEPS_PER_S) - WINDOW_S * self.STEPS_PER_S
         while self._steps and self._steps[0][0] < first:
             self.used -= self._steps.popleft()[1]
         return self.used
 
     def ready_s(self, now_s: float, excess: int) -> float:
-        """Return the time when that many units will have left the window; all of them if there
-        are fewer.
+        """Return the time when `excess` units will have left the window, or when all have left if
+        there are fewer.
         """
         ready_s = now_s
         for step, units in self._steps:

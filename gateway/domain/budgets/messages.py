@@ -1,4 +1,4 @@
-"""Messages for a caller about a budget without room."""
+"""Messages for a caller whose request a budget refuses or cannot decide."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def exhausted(
     held_nusd: int,
     hold_nusd: int,
 ) -> str:
-    """Return the exhausted budget, the room that the request needs, the reset time, and who can
-    grant more now.
+    """Return the message that a budget is exhausted: the room that the request needs, the reset
+    time, and who can grant more now.
 
     `held_nusd` is reserved by attempts in flight and leased to replicas.
     """
@@ -47,7 +47,9 @@ def exhausted(
 
 
 def away(account: Account) -> str:
-    """Return the message that the room of a budget cannot be determined."""
+    """Return the message that this replica's lease of a budget is used up and Postgres does not
+    answer.
+    """
     return (
         f"Budget {account.account_id} has nothing left here: this replica's lease is used up, and "
         "the database does not answer. Nothing was sent. Try again shortly."
@@ -55,7 +57,7 @@ def away(account: Account) -> str:
 
 
 def slow(account: Account, waited_s: float) -> str:
-    """Return the message that an answer takes too long for a caller."""
+    """Return the message that Postgres took too long to answer whether a budget has more money."""
     return (
         f"Budget {account.account_id} has too little leased here, and Postgres did not answer "
         f"within {round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in "
@@ -64,7 +66,7 @@ def slow(account: Account, waited_s: float) -> str:
 
 
 def refused(account: Account) -> str:
-    """Return the message that Postgres refuses the ask."""
+    """Return the message that Postgres refuses to lease money from a budget."""
     return (
         f"Postgres refused the question whether budget {account.account_id} has room for this "
         "request. Nothing was sent. Ask for fewer output tokens; an admin finds the reason in the "
@@ -73,7 +75,9 @@ def refused(account: Account) -> str:
 
 
 def unbounded(account: Account, deployment: str) -> str:
-    """Return the reason why a request without a bound cannot be held for."""
+    """Return the message that a hard budget refuses a request because its cost has no upper
+    bound.
+    """
     return (
         f"Budget {account.account_id} is hard, and this request's cost at {deployment} has no "
         "upper bound. Set max_tokens (in responses: max_output_tokens), or ask an admin to declare "
@@ -93,8 +97,8 @@ def _resets(ends_at: datetime | None, time_zone: str) -> str:
 
 
 def _grant(limit_nusd: int, short_nusd: int) -> str:
-    """Return a tenth of the limit, at least the missing amount, rounded up to two digits; from a
-    cent down to one.
+    """Return the suggested grant in USD: a tenth of the limit, at least the missing amount, rounded
+    up to two digits; from a cent down to one.
     """
     nusd = max(limit_nusd // GRANT_SHARE, short_nusd, 1)
     digits = 2 if nusd > CENT_NUSD else 1

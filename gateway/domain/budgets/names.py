@@ -33,8 +33,8 @@ class NamedBudget:
 
 
 def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
-    """Return the account that a name means: the account's own name first, then an unambiguous short
-    form.
+    """Return the account that a budget's name means: the account's own name first, then an
+    unambiguous short form.
 
     Raises `NothingFound` with similar names, `BadUsage` if several can be meant.
     """
@@ -52,6 +52,7 @@ def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
 
 
 def _unknown_name(wanted: str, names: Collection[str]) -> str:
+    """Return the error message for an unknown budget name, with similar known names."""
     near = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.5)
     there = f"Near: {', '.join(near)}. " if near else ""
     return (

@@ -38,6 +38,7 @@ class Breaker:
     )
 
     def __init__(self) -> None:
+        """Start closed, without any recorded attempt."""
         self._succeeded, self._failed = SlidingCount(WINDOW_S), SlidingCount(WINDOW_S)
         self._in_a_row = 0
         self._open_for_s = FIRST_OPEN_S
@@ -46,18 +47,20 @@ class Breaker:
         self.opened_s: float | None = None  # None while it is closed
 
     def is_due(self, now_s: float) -> bool:
-        """Return True if it is open and the next attempt would be the probe."""
+        """Return True if the breaker is open and the next attempt would be the probe."""
         if self.opened_s is None or now_s < self._due_s:
             return False
         return self._probe_s is None or now_s - self._probe_s >= PROBE_LOST_S
 
     def began(self, now_s: float) -> None:
-        """Record that an attempt begins: the probe, if one is due."""
+        """Record that an attempt at the deployment begins; it is the probe, if one is due."""
         if self.opened_s is not None and self.is_due(now_s):
             self._probe_s = now_s
 
     def succeeded(self, began_s: float, now_s: float) -> bool:
-        """Record that the deployment answered. Return True if that closed the breaker."""
+        """Record that the deployment answered an attempt. Return True if that closed the
+        breaker.
+        """
         if self.opened_s is None:
             self._in_a_row = 0
             self._succeeded.add(now_s)
@@ -72,7 +75,7 @@ class Breaker:
         return True
 
     def failed(self, began_s: float, now_s: float, *, is_silent: bool) -> bool:
-        """Record a failure; `is_silent` if nothing answered at all.
+        """Record a failed attempt at the deployment; `is_silent` if nothing answered at all.
 
         Return True if that opened the breaker.
         """
@@ -92,7 +95,9 @@ class Breaker:
         return (has_failed or self._in_a_row >= SILENT_IN_A_ROW) and self.open(now_s)
 
     def open(self, now_s: float) -> bool:
-        """Open it at once, for a reason that needs no counting. Return True if it was closed."""
+        """Open the breaker at once, for a reason that needs no counting. Return True if it was
+        closed.
+        """
         if self.opened_s is not None:
             return False
         self.opened_s = now_s
@@ -100,7 +105,7 @@ class Breaker:
         return True
 
     def give_up(self, began_s: float) -> None:
-        """Record an attempt without a result: its caller left.
+        """Record an attempt that ended without a result because its caller left.
 
         If it was the probe, another one may be sent.
         """

@@ -166,8 +166,8 @@ def _shared(
 
 
 def _charged(attempt: UnknownAttempt, tokens: Tokens) -> Resolved:
-    """Return an attempt's charge. The counters do not separate cached tokens, so the prompt
-    costs plain input.
+    """Return an unknown attempt's charge for its share of tokens. The counters do not separate
+    cached tokens, so the prompt costs plain input.
     """
     usage = TokenUsage(input_tokens=tokens.prompt, output_tokens=tokens.generation)
     return Resolved(
@@ -176,7 +176,7 @@ def _charged(attempt: UnknownAttempt, tokens: Tokens) -> Resolved:
 
 
 def _capped(one: Resolved) -> Resolved:
-    """Return a resolved attempt that costs at most its hold."""
+    """Return a resolved attempt whose charge is at most its hold."""
     return Resolved(
         attempt=one.attempt, tokens=one.tokens, cost_nusd=min(one.cost_nusd, one.attempt.held_nusd)
     )

@@ -1,4 +1,4 @@
-"""An engine's load: read from its metrics page, and the changes between two looks.
+"""An engine's load: read from its metrics page, and the changes between two reads of the page.
 
 The names per engine are data. The page is scanned for the few needed lines, not parsed: it has 100
 KB, and every worker reads it every second. `services.deployments.engine_load` fetches it.
@@ -64,7 +64,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def progress(self) -> tuple[float | None, ...] | None:
-        """Return the figures that move while an engine works; None if it reports none of them.
+        """Return the figures that change while an engine works; None if it reports none of them.
 
         During a long prefill only the KV use moves.
         """
@@ -73,7 +73,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_busy(self) -> bool:
-        """Return True if anything runs or waits there."""
+        """Return True if any request runs or waits at the engine."""
         return bool(self.running or self.waiting)
 
 
@@ -112,7 +112,7 @@ def _signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
 
 
 def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
-    """Return the two lines of a histogram that its mean needs."""
+    """Return the places of the two metric lines from which a histogram's mean is computed."""
     return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(
         figure=f"{figure}_count", name=f"{name}_count"
     )
@@ -195,8 +195,8 @@ _MOST_LINES = 1024  # of one name: cores times models; bounds a page that repeat
 
 
 def read_page(text: str, engine: str | None = None, *, model: str | None = None) -> EngineMetrics:
-    """Return a metrics page's figures: those of `model` if the engine serves several, else over all
-    of them.
+    """Return an engine's figures from its metrics page: those of `model` if the engine serves
+    several, else over all of them.
 
     `engine` is a name in `SIGNALS`; None detects it. Reads the readable part of a cut or garbled
     page, and nothing of an unknown engine.
@@ -218,7 +218,8 @@ def load_between(
     seconds: float = 0.0,
     sent_since: int = 0,
 ) -> EngineLoad:
-    """Return the load in `current`, with the changes in the `seconds` since `previous`.
+    """Return an engine's load from its `current` metrics, with the changes in the `seconds` since
+    `previous`.
 
     A counter that fell means a restart in between; that time is then unknown.
     """
@@ -245,8 +246,8 @@ def load_between(
 
 
 def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
-    """Return True if an engine did anything between two looks, a restart included; None if
-    unknown.
+    """Return True if an engine did anything between two reads of its metrics, a restart included;
+    None if unknown.
     """
     before, after = previous.progress, current.progress
     return None if before is None or after is None else before != after
@@ -257,7 +258,9 @@ def _detected_engine(text: str) -> EngineMetricNames | None:
 
 
 def _figure(page: str, signal: Signal, model: str | None) -> float | None:
-    """Return one figure from all lines of its name."""
+    """Return one figure of a metrics page, combined from all lines of its name; None if it is
+    missing.
+    """
     of_model: list[float] = []
     of_all: list[float] = []
     for labels, value in _lines(page, signal.name):
@@ -280,7 +283,7 @@ def _figure(page: str, signal: Signal, model: str | None) -> float | None:
 
 
 def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield labels, each with a leading comma, and value of each line of a name.
+    """Yield the labels, each with a leading comma, and the value of each metric line of a name.
 
     A name with the same beginning (`_created`, `_by_reason`) is another name.
     """
@@ -299,7 +302,8 @@ def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _label(labels: str, name: str) -> str:
-    """Return a label's text, empty if it is absent; the labels begin with a comma.
+    """Return one label's text from a metric line, empty if it is absent; the labels begin with a
+    comma.
 
     Searched as plain text: a pattern for labels took 30 s for one line of 80 KB, and held the
     interpreter for all of it.
@@ -309,7 +313,9 @@ def _label(labels: str, name: str) -> str:
 
 
 def _number(text: str) -> float | None:
-    """Return the number at a value's beginning: a time may follow it."""
+    """Return the number at the beginning of a metric's value, which a time may follow; None if
+    there is none.
+    """
     words = text.split(None, 1)
     try:
         return _known(float(words[0])) if words else None
@@ -318,12 +324,14 @@ def _number(text: str) -> float | None:
 
 
 def _known(number: float) -> float | None:
-    """Return None for impossible values: NaN, infinite or negative."""
+    """Return a metric's number, None for an impossible one: NaN, infinite or negative."""
     return number if isfinite(number) and number >= 0 else None
 
 
 def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
-    """Return True if some counter fell: they count from an engine's start."""
+    """Return True if an engine restarted between two reads: a counter fell, and counters start with
+    the engine.
+    """
     return any(
         before is not None and after is not None and after < before
         for before, after in (
@@ -339,7 +347,7 @@ def _increase(before: float | None, after: float | None) -> float | None:
 
 
 def _mean(previous: EngineMetrics, current: EngineMetrics, figure: str) -> float | None:
-    """Return the mean of a histogram's new observations, None without any."""
+    """Return the mean of a histogram's new observations between two reads, None without any."""
     count = _increase(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
     total = _increase(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
     return None if not count or total is None else total / count

@@ -57,7 +57,9 @@ class UpSpan:
 
 
 def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
-    """Return the time since the previous sample, if the two samples cover it."""
+    """Return the time between two samples of an engine; None if they are too far apart or one is
+    not of a watched engine.
+    """
     if previous is None or not previous.is_watched or not sample.is_watched:
         return None
     if not timedelta(0) < sample.at - previous.at <= LONGEST_GAP:
@@ -66,7 +68,8 @@ def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | Non
 
 
 def up(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
-    """Return the part of `watched` in which the engine was certainly up.
+    """Return the part of the time between two samples in which the engine was certainly up; None if
+    there is none.
 
     A running process has run since its start, even without looks. A process that ended since the
     previous sample was last seen there; its time after that is unknown and not counted.

@@ -30,11 +30,11 @@ class RetryBudget:
         self._requests.add(now_s)
 
     def has_one(self, now_s: float) -> bool:
-        """Return True if one more retry is covered."""
+        """Return True if the budget covers one more retry."""
         allowed = FLOOR_PER_S * HELD_S + SHARE * self._requests.count(now_s)
         return self._retries.count(now_s) + 1 <= allowed
 
     def take(self, now_s: float) -> None:
-        """Use one retry."""
+        """Take one retry from the budget."""
         assert self.has_one(now_s), "asked before"
         self._retries.add(now_s)

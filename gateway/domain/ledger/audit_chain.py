@@ -78,7 +78,7 @@ class ChainWalk:
     """Checks rows in the order of their numbers, one after the other, without keeping any."""
 
     def __init__(self, heads: Sequence[ChainHead] = ()) -> None:
-        """Take the heads that were kept elsewhere."""
+        """Take the chain heads that were kept elsewhere, which the log must contain."""
         self.rows = 0
         self._heads = sorted(heads, key=lambda head: head.seq)
         self._kept: dict[int, set[str]] = {}
@@ -88,17 +88,17 @@ class ChainWalk:
 
     @property
     def head(self) -> ChainHead | None:
-        """Return the last row so far."""
+        """Return the number and hash of the last checked row; None before the first."""
         return ChainHead(self._seq, self._hash) if self.rows else None
 
     def findings(self, rows: Iterable[AuditRow]) -> Iterator[ChainFinding]:
-        """Yield all problems of a log; none if it is unchanged."""
+        """Yield all problems of a whole audit log; none if it is unchanged."""
         for row in rows:
             yield from self.check_row(row)
         yield from self.missing_at_end()
 
     def check_row(self, row: AuditRow) -> Iterator[ChainFinding]:
-        """Yield the problems of the next row."""
+        """Yield the problems of the log's next row."""
         expected = self._seq + 1
         seq = expected if row.seq is None else row.seq
         for what in (*_order(row, expected), *_binding(row, self._hash), *_columns(row)):
@@ -114,7 +114,7 @@ class ChainWalk:
         self._seq, self._hash = seq, row.hash or ""
 
     def missing_at_end(self) -> Iterator[ChainFinding]:
-        """Yield the missing rows after the last one."""
+        """Yield a problem for each kept head whose row is missing after the log's last row."""
         for head in self._heads:
             if head.seq > self._seq:
                 yield ChainFinding(
@@ -124,7 +124,7 @@ class ChainWalk:
 
 
 def read_head(text: str) -> ChainHead:
-    """Read `SEQ HASH`. Raises `ValueError`."""
+    """Return the chain head that the text `SEQ HASH` states. Raises `ValueError`."""
     seq, _, digest = text.strip().partition(" ")
     if (
         not seq.isascii()
@@ -143,6 +143,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def _order(row: AuditRow, expected: int) -> Iterator[str]:
+    """Yield the problem of a row without a number, or with another number than the expected one."""
     if row.seq is None:
         yield f"a row has no number where {expected} should be"
     elif row.seq < expected:
@@ -154,6 +155,7 @@ def _order(row: AuditRow, expected: int) -> Iterator[str]:
 
 
 def _binding(row: AuditRow, expected: str) -> Iterator[str]:
+    """Yield the problems of a row whose hash does not match its content or the row before it."""
     if row.previous != expected:
         yield "it does not follow the row before it: `previous` is not that row's hash"
     if row.hash != sha256(f"{row.previous}\n{row.line}".encode()).hexdigest():
@@ -161,6 +163,7 @@ def _binding(row: AuditRow, expected: str) -> Iterator[str]:
 
 
 def _columns(row: AuditRow) -> Iterator[str]:
+    """Yield the problem of each column that differs from the row's hashed line."""
     try:
         line = _READER.decode(row.line or "")
     except msgspec.DecodeError:

@@ -90,7 +90,7 @@ def health_checks(health: LedgerHealth) -> tuple[Check, ...]:
 
 
 def state_checks(state: LedgerState) -> tuple[Check, ...]:
-    """Return the checks on Postgres's figures."""
+    """Return the checks on the whole ledger, from Postgres's figures for all workers."""
     return (
         _unknown(state),
         _partitions(state),
@@ -101,6 +101,7 @@ def state_checks(state: LedgerState) -> tuple[Check, ...]:
 
 
 def _journal(health: LedgerHealth) -> Check:
+    """Check the journal: fail if it is full or its folder is gone, warn if it is filling."""
     finding = (
         f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in "
         f"use ({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
@@ -123,6 +124,7 @@ def _journal(health: LedgerHealth) -> Check:
 
 
 def _unsettled(health: LedgerHealth) -> Check:
+    """Check the age of the oldest unsettled attempt; warn if it runs for too long."""
     age_s = health.oldest_unsettled_s
     if age_s is None:
         return Check("unsettled attempts", Status.OK, "none is running")
@@ -133,6 +135,7 @@ def _unsettled(health: LedgerHealth) -> Check:
 
 
 def _writer(health: LedgerHealth) -> Check:
+    """Check the writer: warn if events wait for too long or Postgres takes none."""
     lag_s = health.writer_lag_s or 0.0
     finding = f"{health.waiting_events:,} event(s) wait, the oldest for {lag_s:.0f} s"
     if health.failing_since_s is not None:
@@ -145,6 +148,7 @@ def _writer(health: LedgerHealth) -> Check:
 
 
 def _unknown(state: LedgerState) -> Check:
+    """Check the share of the last hour's attempts with unknown usage; warn if it is too large."""
     finding = (
         f"{state.unknown_last_hour:,} of {state.attempts_last_hour:,} attempts of the "
         "last hour are unknown"
@@ -179,6 +183,7 @@ def _partitions(state: LedgerState) -> Check:
 
 
 def _dead_letters(state: LedgerState) -> Check:
+    """Check for dead letters, records that Postgres refused; warn if there are any."""
     if state.dead_letters:
         finding = f"{state.dead_letters:,} dead letter(s): records that Postgres refused"
         return Check("dead letters", Status.WARN, finding, _remedy("rejected-events"))
@@ -186,6 +191,7 @@ def _dead_letters(state: LedgerState) -> Check:
 
 
 def _conflicts(state: LedgerState) -> Check:
+    """Check for events that arrived again with other content; warn if there are any."""
     if state.conflicting_events:
         finding = f"{state.conflicting_events:,} event(s) came again with other content"
         return Check("conflicting events", Status.WARN, finding, _remedy("rejected-events"))
@@ -193,6 +199,7 @@ def _conflicts(state: LedgerState) -> Check:
 
 
 def _rollup(state: LedgerState) -> Check:
+    """Check that the roll-up agrees with the events; fail if it differs."""
     if state.has_wrong_rollup is None:
         return Check("roll-up", Status.OK, "compared with the events by tollgate doctor alone")
     if state.has_wrong_rollup:

@@ -34,8 +34,8 @@ class Intent(Struct, frozen=True, kw_only=True, gc=False):
 def recovered(
     intent: UsageEvent, price: Price, running: TokenUsage | None, *, writes_output: bool
 ) -> UsageEvent:
-    """Return the event of an attempt with an intent, perhaps a last progress figure, and no
-    settlement.
+    """Return the event that recovery books for an interrupted attempt, from its intent and its last
+    running usage, if any.
 
     `intent` is the event that stands without further records: interrupted, unknown at its hold.
     With a running figure it becomes derived and priced: progress ≤ true ≤ hold. A running figure
@@ -78,7 +78,7 @@ class Written:
     dead: int = 0
 
     def __add__(self, other: Written) -> Written:
-        """Add the counts of another part of the batch."""
+        """Return the counts of two parts of a batch together."""
         return Written(
             inserted=self.inserted + other.inserted,
             known=self.known + other.known,

@@ -101,7 +101,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def key(self) -> Key:
-        """Return the attempt's identity."""
+        """Return the attempt's identity: its request id and its number."""
         return (self.request_id, self.attempt)
 
     @property

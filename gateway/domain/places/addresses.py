@@ -35,8 +35,8 @@ _ENDPOINTS = (
 
 
 def base_address_problem(address: str) -> str | None:
-    """Return the error in a base address, with the fix; None if it is valid. Endpoints are added
-    to it.
+    """Return the error in a deployment's base address, with the fix; None if it is valid. Endpoints
+    are added to it.
     """
     problem = address_problem(address)
     if problem is not None:
@@ -53,8 +53,8 @@ def base_address_problem(address: str) -> str | None:
 
 
 def address_problem(address: str) -> str | None:
-    """Return the error in an address, with the fix; None if it is valid. Never quotes the
-    address.
+    """Return the error in an upstream's address, with the fix; None if it is valid. Never quotes
+    the address.
     """
     if not _VISIBLE.fullmatch(address):
         return "must be an address such as https://llm.example/v1, without spaces"
@@ -81,6 +81,7 @@ def address_problem(address: str) -> str | None:
 
 
 def _host_problem(parts: SplitResult) -> str | None:
+    """Return the error in an address's host, with the fix; None if it is valid."""
     host = (parts.hostname or "").rstrip(".")
     literal = _literal(host)
     if literal is None and not _HOST.fullmatch(host):
@@ -100,7 +101,9 @@ def _host_problem(parts: SplitResult) -> str | None:
 
 
 def _literal(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host is; ::ffff:10.0.0.7 is 10.0.0.7."""
+    """Return the IP address that a host is, with ::ffff:10.0.0.7 read as 10.0.0.7; None for a
+    name.
+    """
     try:
         address = ip_address(host)
     except ValueError:

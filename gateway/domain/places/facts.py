@@ -129,6 +129,9 @@ def host_of(base_url: str) -> str:
 
 
 def _processing(region: str, declared: Statement | None, known: KnownPlace | None) -> Fact[str]:
+    """Return a deployment's processing region as a fact, with the source and date that confirm it,
+    if any.
+    """
     if declared is not None and declared.as_of is not None:
         return Fact(region, declared.source, declared.as_of)
     if known is not None and known.processing == region:
@@ -139,7 +142,9 @@ def _processing(region: str, declared: Statement | None, known: KnownPlace | Non
 def _first(
     statements: Iterable[Statement], part: Callable[[Statement], T | None]
 ) -> Fact[T] | None:
-    """Return the first statement with this part, with its own source and date."""
+    """Return one part of the first statement that has it, with that statement's source and date;
+    None if none has it.
+    """
     for one in statements:
         value = part(one)
         if value is not None:

@@ -63,6 +63,9 @@ _NO_SOURCE = "no primary source was found"
 
 
 def _openai_region(region: str) -> KnownPlace:
+    """Return the bundled facts about one regional host of OpenAI, for example
+    `eu.api.openai.com`.
+    """
     # Usage, billing and structured-output schemas are outside of its residency; its retention is
     # set per project.
     statement = Statement(at_rest=region, telemetry=GLOBAL, source=_OPENAI, as_of=_CHECKED)

@@ -70,6 +70,9 @@ class RegionTree:
     """
 
     def __init__(self, declared: Mapping[str, Collection[str]]) -> None:
+        """Join the built-in regions with the declared ones, which map each region to the regions in
+        it.
+        """
         self._children: dict[str, set[str]] = {}
         self._parents: dict[str, set[str]] = {}
         for tree in (BUILT_IN, declared):
@@ -81,11 +84,11 @@ class RegionTree:
         self._overlaps: dict[tuple[str, frozenset[str]], bool] = {}
 
     def ancestors(self, region: str) -> frozenset[str]:
-        """Return all regions that it lies in, including itself."""
+        """Return all regions that a region lies in, including itself."""
         return _reached(region, self._parents)
 
     def descendants(self, region: str) -> frozenset[str]:
-        """Return all regions that lie in it, including itself."""
+        """Return all regions that lie in a region, including itself."""
         return _reached(region, self._children)
 
     def covered(self, region: str, allowed: frozenset[str]) -> bool:
@@ -107,6 +110,7 @@ class RegionTree:
         return found
 
     def _is_covered(self, region: str, allowed: frozenset[str]) -> bool:
+        """Compute whether all of a region is allowed, without the cache."""
         if ANY in allowed:
             return True
         if region in UNPLACED:
@@ -121,6 +125,9 @@ class RegionTree:
         )
 
     def _is_overlapping(self, region: str, denied: frozenset[str]) -> bool:
+        """Compute whether a place can lie both in a region and in a denied one, without the
+        cache.
+        """
         if not denied:
             return False
         if region in UNPLACED or denied & {ANY, *UNPLACED}:
@@ -130,7 +137,9 @@ class RegionTree:
 
 
 def _reached(start: str, ways: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return everything that some steps lead to; it ends even if they form a circle."""
+    """Return all regions that are reached from one by any number of steps, including itself; steps
+    may form a circle.
+    """
     found, todo = {start}, [start]
     while todo:
         new = set(ways.get(todo.pop(), ())) - found

@@ -57,12 +57,12 @@ class Pepper:
         return hmac.digest(self.secret, purpose, "sha256")
 
     def digest(self, key: str) -> bytes:
-        """Return the HMAC-SHA-256 of a key, 32 bytes."""
+        """Return the HMAC-SHA-256 of an API key under this pepper, 32 bytes."""
         return hmac.digest(self.secret, key.encode(), "sha256")
 
 
 def mint(random: bytes) -> str:
-    """Return a new key made of `RANDOM_BYTES` random bytes."""
+    """Return a new API key made of `RANDOM_BYTES` random bytes."""
     assert len(random) == RANDOM_BYTES, "a key from less entropy could be guessed"
     letters = _base62(int.from_bytes(random, "big"), KID_LENGTH + SECRET_LENGTH)
     head = f"tg_{letters[:KID_LENGTH]}_{letters[KID_LENGTH:]}"
@@ -84,6 +84,7 @@ def _checksum(head: str) -> str:
 
 
 def _base62(number: int, length: int) -> str:
+    """Return a number as base-62 text of a fixed length."""
     digits = []
     for _ in range(length):
         number, digit = divmod(number, len(ALPHABET))
@@ -105,7 +106,7 @@ class StoredKey:
     replaces: str | None = None
 
     def state(self, now: datetime) -> str:
-        """Return live, paused, expired or revoked."""
+        """Return the key's state at a moment: live, paused, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
         if self.record.expires_at is not None and self.record.expires_at <= now:

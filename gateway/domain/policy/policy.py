@@ -32,7 +32,7 @@ class DataClass(IntEnum):
 
     @property
     def label(self) -> str:
-        """Return the name used in documents, headers and rows."""
+        """Return the data class's name in documents, headers and rows."""
         return self.name.lower()
 
 
@@ -57,7 +57,9 @@ class OutputLimit(StrEnum):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the members that are set; of a chat's two members the other one is left out."""
+        """Return the request members that carry the maximum; of a chat's two members the other one
+        is left out.
+        """
         return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
 
 
@@ -74,7 +76,9 @@ OUTPUT_LIMIT_OF_HOST: Mapping[str, OutputLimit] = {"api.mistral.ai": OutputLimit
 
 
 def default_output_limit(provider: str, base_url: str) -> OutputLimit:
-    """Return the members that are set if the document does not say."""
+    """Return the members that carry the maximum output tokens at a provider, if the document does
+    not name them.
+    """
     host = urlsplit(base_url).hostname or ""
     return OUTPUT_LIMIT_OF_HOST.get(host) or OUTPUT_LIMIT_OF_PROVIDER[provider]
 
@@ -182,7 +186,7 @@ class Deployment:
         )
 
     def known_on(self, day: date, valid_days: int | None) -> Known:
-        """Return the facts that are valid on a day."""
+        """Return the facts about the deployment's place that are valid on a day."""
         # If nothing expires the day does not matter, and a new one would miss the cache.
         return known_of(
             self.provider,
@@ -229,7 +233,7 @@ class Route:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if a prediction for a request can exceed a bound."""
+        """Return True if the route bounds the latency or the cost of a request."""
         return self.ttft_p95_s is not None or self.max_cost_nusd is not None
 
     def answers_to(self, model: str) -> bool:
@@ -338,12 +342,12 @@ class Policy:
 
     @cached_property
     def region_tree(self) -> RegionTree:
-        """Return its regions together with the built-in ones."""
+        """Return the policy's regions together with the built-in ones."""
         return RegionTree(self.regions)
 
     @property
     def budgets(self) -> tuple[BudgetRule, ...]:
-        """Return every declared budget."""
+        """Return every declared budget of the policy."""
         of_teams = [rule for team in self.teams.values() for rule in team.budgets]
         return (
             *of_teams,
@@ -358,6 +362,9 @@ class Policy:
 
     @cached_property
     def _route_by_name(self) -> dict[str, Route]:
+        """Return the routes by their names and exact aliases; a name takes precedence over an
+        alias.
+        """
         exact = {
             alias: route
             for route in self.routes.values()

@@ -41,7 +41,7 @@ class DailyWindow:
     until: time
 
     def holds(self, clock: time) -> bool:
-        """Return True if this time of day is inside."""
+        """Return True if a time of day (UTC) is inside the window."""
         if self.until <= self.since:
             return clock >= self.since or clock < self.until
         return self.since <= clock < self.until
@@ -94,8 +94,8 @@ class PriceBook:
     entries: tuple[BookEntry, ...] = field(default=())
 
     def override(self, deployment: Deployment, at: datetime) -> Price | None:
-        """Return the price that `price add` set: for this deployment, else for its provider's
-        model, else for its model.
+        """Return the price that `price add` set for a deployment: for itself, else for its
+        provider's model, else for its model; None if none is set.
 
         A withdrawn one is skipped.
         """
@@ -121,7 +121,7 @@ class PriceBook:
         return None if found is None else found.dated.price
 
     def list_entries(self, key: ModelKey) -> tuple[BookEntry, ...]:
-        """Return all imports for a model, in their order."""
+        """Return all imported entries of a model of the list, in their order."""
         return self._listed.get(key, ())
 
     def history(self, deployment: Deployment, key: ModelKey | None) -> tuple[BookEntry, ...]:
@@ -147,6 +147,7 @@ class PriceBook:
     def _overrides(
         self,
     ) -> Mapping[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]]:
+        """Return the entries of `price add`, in their order, by provider, model and deployment."""
         found: dict[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]] = {}
         for entry in self.entries:
             if entry.origin is PriceOrigin.OVERRIDE:
@@ -156,6 +157,7 @@ class PriceBook:
 
     @cached_property
     def _listed(self) -> Mapping[ModelKey, tuple[BookEntry, ...]]:
+        """Return the imported entries of the price list, in their order, by model."""
         found: dict[ModelKey, tuple[BookEntry, ...]] = {}
         for entry in self.entries:
             if entry.origin is PriceOrigin.LIST:
@@ -167,8 +169,8 @@ class PriceBook:
 def latest(
     entries: Iterable[BookEntry], at: datetime, *, clock: time | None = None
 ) -> BookEntry | None:
-    """Return the entry in force at a moment: of those that cover it the one that began last; of
-    these the newest.
+    """Return the price entry in force at a moment: of those that cover it the one that began last;
+    of these the newest.
 
     `clock` asks for another time of the day in UTC than the moment's own.
     """
@@ -178,7 +180,7 @@ def latest(
 
 
 def same_rates(one: Price | None, other: Price | None) -> bool:
-    """Return True if both charge the same, whatever their sources are called."""
+    """Return True if two prices charge the same, whatever their sources are called."""
     return _rates(one) == _rates(other)
 
 

@@ -248,7 +248,7 @@ _TIER_MARK = "="
 
 
 def is_hosted_tool(name: str) -> bool:
-    """Return True for a tool's type, or a member of a tool, that means a tool run by the provider.
+    """Return True if a tool's type, or the name of its member, means a tool that the provider runs.
 
     Providers spell the same tool `web_search`, `web-search` and `webSearch`.
     """

@@ -1,4 +1,4 @@
-"""An applied policy document."""
+"""An applied policy document, as the database stores it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class ChargedRate(NamedTuple):
     per: int
 
     def cost_nusd(self, count: int) -> int:
-        """Return nano-dollars of a count, rounded once, half-even."""
+        """Return the cost of `count` tokens or calls in nano-dollars, rounded once, half-even."""
         if self.per == 1:
             return count * self.nusd
         whole, rest = divmod(count * self.nusd, self.per)
@@ -169,7 +169,7 @@ class Price:
 
     @cached_property
     def bound(self) -> DearestRate:
-        """Return the basis of holds."""
+        """Return the price's dearest rates, from which the holds of attempts are computed."""
         sides = [
             _whole_nusd(self.dearest(*kinds)) for kinds in (INPUT_KINDS, OUTPUT_KINDS, CALL_KINDS)
         ]
@@ -246,7 +246,9 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
 
 
 def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
-    """Return the lines of counts that are known not to contradict each other."""
+    """Return the priced lines of an attempt whose counts are known not to contradict each other.
+    Raises `ValueError` for a kind without a price.
+    """
     steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
         counts = _text_lines(usage, steps)
@@ -294,8 +296,8 @@ def hold_nusd(
 
 
 def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Return the result of the three functions below for a text answer, the usual case, in a
-    third of the time.
+    """Return a text-only attempt's tokens by line kind, the usual case, in a third of the time of
+    the general split.
     """
     cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in steps else 0
     written = usage.cache_write_tokens or 0 if _CACHE_WRITE in steps else 0
@@ -310,7 +312,7 @@ def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Split the prompt into disjoint lines.
+    """Split an attempt's prompt tokens into disjoint lines by kind.
 
     Providers do not say which of the cached tokens were images. They are taken from the text first,
     and from images and audio only if there is not enough text. So no line is negative and no token
@@ -338,7 +340,7 @@ def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Return tokens written to the cache, by their storage time.
+    """Return an attempt's tokens written to the provider's prompt cache, by their storage time.
 
     A price that lists no write at all has them as input.
 
@@ -359,6 +361,7 @@ def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _output_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
+    """Split an attempt's output tokens into disjoint lines: text, reasoning, audio and images."""
     parts = {
         TokenKind.REASONING: (usage.reasoning_tokens or 0) if TokenKind.REASONING in steps else 0,
         TokenKind.AUDIO_OUTPUT: usage.audio_output_tokens or 0,
@@ -368,6 +371,7 @@ def _output_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _call_lines(usage: TokenUsage) -> dict[TokenKind, int]:
+    """Return an attempt's calls of the provider's own tools, by line kind."""
     return {
         TokenKind.WEB_SEARCH: usage.web_search_calls or 0,
         TokenKind.FILE_SEARCH: usage.file_search_calls or 0,
@@ -382,7 +386,7 @@ def _whole_nusd(usd_per_mtok: Decimal) -> tuple[int, int]:
 
 
 def _rate_text(rate: Rate) -> str:
-    """Return a rate's text for the hash.
+    """Return a rate as text, from which the price's hash is made.
 
     A standard rate has no trace of its tier, so ids from before the tiers stay valid.
     """

@@ -42,20 +42,24 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     has_prompt: bool = True
 
     def is_whole(self, usage: TokenUsage) -> bool:
-        """Return True if both sides are there."""
+        """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
+        is written.
+        """
         has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     def can_become(self, usage: TokenUsage) -> bool:
-        """Return True if it contradicts neither itself nor the seen answer; a side may still be
-        missing.
+        """Return True if a usage contradicts neither itself nor the seen answer; a side may still
+        be missing.
         """
         return usage.is_plausible and (
             usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens
         )
 
     def can_be(self, usage: TokenUsage) -> bool:
-        """Return True if it can be the whole truth."""
+        """Return True if a usage can be the whole truth: it has both sides and contradicts
+        nothing.
+        """
         return self.is_whole(usage) and self.can_become(usage)
 
 
@@ -83,7 +87,8 @@ def settle(
     service_tier: str | None = None,
     sent_output_tokens: int | None = None,
 ) -> Settlement:
-    """Return the settlement of one attempt.
+    """Return the settlement of one attempt: the true cost by the best evidence, or its hold if the
+    true cost is unknown.
 
     An impossible final figure (it contradicts itself, or the seen answer) is not charged. Our own
     figure is charged if there is one, else the attempt is held; `reported` keeps the upstream's
@@ -127,7 +132,7 @@ def settle(
 
 
 def unknown_settlement(held_nusd: int) -> Settlement:
-    """Return the settlement while nothing is known: the hold."""
+    """Return the settlement of an attempt of unknown usage: its hold."""
     return Settlement(
         usage=_UNKNOWN,
         source=UsageSource.UNKNOWN,
@@ -201,7 +206,7 @@ class _Bill(Struct, frozen=True, gc=False):
 
 
 def _is_not_below(final: TokenUsage, running: TokenUsage | None) -> bool:
-    """Return True if a final figure is not below the running figures."""
+    """Return True if a final usage is not below the last running usage."""
     if running is None or not running.is_plausible:
         return True
     return (final.input_tokens or 0) >= (running.input_tokens or 0) and (
@@ -222,7 +227,7 @@ def _with_output_at_most(usage: TokenUsage, output_tokens: int) -> TokenUsage:
 
 
 def _input_side(reported: TokenUsage | None) -> TokenUsage | None:
-    """Return the figure if its input is credible."""
+    """Return an upstream's usage if its input tokens are credible, else None."""
     is_there = (
         reported is not None
         and reported.is_plausible

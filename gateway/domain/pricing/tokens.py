@@ -118,7 +118,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def lacks_prompt(self) -> bool:
-        """Return True if tokens were written and none read.
+        """Return True if output tokens were written and no prompt tokens were read.
 
         No model does that, so the 0 means that the prompt was not reported.
         """
@@ -181,8 +181,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def bounded(self) -> TokenUsage:
-        """Return the same counts, with those of hundreds of digits cut: a stored report must
-        have a bounded size.
+        """Return the same counts, with those of hundreds of digits cut: a stored report must have a
+        bounded size.
         """
         counts = asdict(self)
         return TokenUsage(

@@ -39,7 +39,7 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def tokens(self) -> int:
-        """Return prompt and answer together."""
+        """Return the maximum tokens of prompt and answer together."""
         return self.input_tokens + self.output_tokens
 
     @property
@@ -58,7 +58,7 @@ def bound_of(
     price: Price,
     is_relied_on: bool = False,
 ) -> Bound:
-    """Bound one attempt of a request at one deployment.
+    """Return the maximum tokens and cost of one attempt of a request at one deployment.
 
     No tokenizer makes more tokens than bytes, except for a chat template's additions. The context
     window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
@@ -104,7 +104,9 @@ def bound_of(
 
 
 def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
-    """Bound the tokens of all prompts together; False if the body does not show their length."""
+    """Return an upper bound of the tokens of all prompts together, and False if the body does not
+    show their length.
+    """
     window, expansion_tokens = deployment.context_window, facts.expansion_tokens
     # The size of a picture's file does not determine its price: providers charge by its pixels.
     sees_prompt = (
@@ -121,6 +123,9 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
 
 
 def _cap(route: Route, deployment: Deployment) -> int | None:
+    """Return the smaller maximum of output tokens of a route and a deployment; None if neither has
+    one.
+    """
     caps = [
         cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None
     ]

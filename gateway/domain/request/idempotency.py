@@ -44,12 +44,14 @@ class Earlier:
 
 
 def claim_secret(pepper: Pepper) -> bytes:
-    """Return the secret of the hashes, 32 bytes, derived from the pepper for this use alone."""
+    """Return the secret of the idempotency hashes, 32 bytes, derived from the pepper for this use
+    alone.
+    """
     return hmac.digest(pepper.secret, _PURPOSE, "sha256")
 
 
 def key_hash(team: str, key: str, *, secret: bytes) -> bytes:
-    """Return a key's stored form. The same key of two teams has two hashes."""
+    """Return an idempotency key's stored form. The same key of two teams has two hashes."""
     return hmac.digest(secret, f"key\0{team}\0{key}".encode("utf-8", "surrogatepass"), "sha256")
 
 

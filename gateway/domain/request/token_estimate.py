@@ -26,7 +26,8 @@ def is_countable(facts: RequestFacts) -> bool:
 
 
 def estimate(facts: RequestFacts, *, output_bytes: int, is_whole: bool = False) -> Counted:
-    """Estimate both sides at once, from sizes alone, for endings that cannot wait for a tokenizer.
+    """Estimate the tokens of prompt and answer at once, from sizes alone, for endings that cannot
+    wait for a tokenizer.
 
     If nothing of an answer was seen, its output stays unknown: the upstream may have written all of
     it. A complete (`is_whole`) and empty answer has an output of 0.

@@ -1,1 +1,1 @@
-"""The allowed places of a request."""
+"""The places at which a request may be processed, and the denials of all others."""

@@ -22,14 +22,22 @@ class DenialWords:
         day: date,
         valid_days: int | None,
     ) -> None:
+        """Take the deployment's facts, and the regions, gateway and day that the rules are applied
+        with.
+        """
         self._facts, self._regions, self._gateway_region = facts, regions, gateway_region
         self._day, self._valid_days = day, valid_days
 
     def why(self, rule: ResidencyRule, field: str) -> str:
-        """Return the complete reason, ending with the rule and the field."""
+        """Return the complete reason why one field of a rule denies the deployment, ending with the
+        rule and the field.
+        """
         return f"{self._reason(rule, field)} ({rule.rule_id}/{field})"
 
     def _reason(self, rule: ResidencyRule, field: str) -> str:
+        """Return the deployment's fact that one field of a rule denies, with the values that it
+        allows.
+        """
         match field:
             case "regions":
                 return f"{self._processing()}, allowed is {listed(rule.regions)}"
@@ -59,24 +67,28 @@ class DenialWords:
         return f"is in {self._facts.processing.value}{self._source_of(self._facts.processing)}"
 
     def _at_rest(self) -> str:
+        """Return in words the place that keeps the deployment's data at rest, with its source."""
         fact = self._facts.at_rest
         if fact.value == UNKNOWN:
             return "has no statement on where it keeps data at rest"
         return f"keeps data at rest in {fact.value}{self._source_of(fact)}"
 
     def _telemetry(self) -> str:
+        """Return in words the place that gets the deployment's telemetry, with its source."""
         fact = self._facts.telemetry
         if fact.value == UNKNOWN:
             return "has no statement on where it sends telemetry"
         return f"sends telemetry to {fact.value}{self._source_of(fact)}"
 
     def _retention(self) -> str:
+        """Return in words the time for which the deployment keeps data, with its source."""
         fact = self._facts.retention_days
         if fact.value is None:
             return "has no statement on how long it keeps data"
         return f"keeps data for {fact.value} days{self._source_of(fact)}"
 
     def _overlapping(self, denied: frozenset[str]) -> str:
+        """Return in words each place of the deployment that overlaps with the denied regions."""
         facts = self._facts
         stated = (
             (facts.processing, self._processing),
@@ -92,7 +104,7 @@ class DenialWords:
         )
 
     def _source_of(self, fact: Fact[str] | Fact[int | None]) -> str:
-        """Return a fact's source and date, and whether it is valid."""
+        """Return a fact's source and date in words, and whether the fact is valid."""
         counts = self._facts.still_counts(fact.as_of, day=self._day, valid_days=self._valid_days)
         if fact.as_of is None:
             return "" if counts else ", which counts for nothing without a source and a date"

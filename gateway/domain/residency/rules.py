@@ -68,8 +68,8 @@ def denials(
     day: date,
     valid_days: int | None,
 ) -> tuple[Denial, ...]:
-    """Return why a deployment may not take a request under these rules, in the order of their ids;
-    none: it may.
+    """Return each rule and field that deny a request at a deployment, in the order of the rules'
+    ids; empty if it is allowed.
 
     Facts older than `valid_days` on the day count as unknown, and so do undated ones about systems
     that others run.
@@ -128,6 +128,7 @@ def _is_longer(retention_days: int | None, most: int) -> bool:
 
 
 def _overlaps_any(known: Known, regions: RegionTree, denied: frozenset[str]) -> bool:
+    """Return True if any known place of a deployment overlaps with the denied regions."""
     return any(
         regions.overlaps(place, denied)
         for place in (known.processing, known.at_rest, known.telemetry)

@@ -30,7 +30,8 @@ def named_session(*names: str | None) -> str | None:
 
 
 def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the members in the order that this session should try them: a permutation.
+    """Return the replicas in the order in which a session should try them: its own first, those
+    with their full share in flight last.
 
     The order is the hash's. Members that have their share already, a quarter over the mean with the
     newcomer counted in, follow those below it. At least one is below it.
@@ -51,5 +52,7 @@ def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -
 
 
 def most_in_flight(total: int, members: int) -> int:
-    """Return one member's maximum when all together have `total` and one more comes: rounded up."""
+    """Return the most attempts in flight at one replica, when all together have `total` and one
+    more comes; rounded up.
+    """
     return -(-5 * (total + 1) // (4 * members))

@@ -55,7 +55,7 @@ class Candidate:
 
     @property
     def shadow(self) -> tuple[Denial, ...]:
-        """Return the denials of rules in shadow mode."""
+        """Return the residency denials by rules in shadow mode, which exclude nothing."""
         return tuple(denial for denial in self.denials if denial.is_shadow)
 
 
@@ -100,15 +100,17 @@ class Decision:
 
     @cached_property
     def as_listed(self) -> Ranking:
-        """Return the listed order, for a route without an objective: one for all similar
-        requests.
+        """Return the ranking in the listed order, for a route without an objective: one for all
+        similar requests.
         """
         choices = tuple(Choice(decision=self, candidate=candidate) for candidate in self.eligible)
         return Ranking(decision=self, choices=choices)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return True if the order may differ from the listed one, or a bound may be missed."""
+        """Return True if the request's order may differ from the listed one, or a bound may be
+        missed.
+        """
         if self.route.is_bounded:
             return True
         groups = Counter(
@@ -120,7 +122,7 @@ class Decision:
 
     @cached_property
     def least_window(self) -> int | None:
-        """Return the smallest context window among several eligible ones, None if it changes
+        """Return the smallest context window among several eligible deployments, None if it changes
         nothing.
         """
         windows = [one.deployment.context_window for one in self.eligible]
@@ -143,7 +145,7 @@ class Decision:
 
     @cached_property
     def class_label(self) -> str:
-        """Return the data class's name."""
+        """Return the name of the request's data class."""
         return self.data_class.label
 
     @cached_property
@@ -186,7 +188,7 @@ class Decision:
         )
 
     def _recorded(self, candidate: Candidate) -> dict[str, object]:
-        """Return one candidate's record, without facts if none are known."""
+        """Return one candidate's record for an event, without facts if none are known."""
         deployment = candidate.deployment
         known = deployment.known_on(self.day, self.policy.policy.facts_valid_days)
         record: dict[str, object] = {
@@ -307,7 +309,9 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
         return record
 
     def _added(self, route: str, other: Decision) -> Iterator[Mapping[str, object]]:
-        """Yield the degraded-to route's candidates without those that this route has itself."""
+        """Yield the records of the degraded-to route's candidates, without those that this route
+        has itself.
+        """
         own = {one.deployment.name for one in self.decision.candidates}
         for recorded in other.recorded_candidates:
             if recorded["deployment"] not in own:
@@ -349,7 +353,8 @@ def decide(
     gateway_region: str = UNKNOWN,
     ejected: Mapping[str, str] = NONE_EJECTED,
 ) -> Decision:
-    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, in the route's order.
+    """Return the decision on a request: the eligible deployments (capable, priced, allowed by
+    residency), in the route's order.
 
     `data_class` is the request's class after any raise by header, `data_tags` its own tags besides
     its team's. `day` is the UTC day of its arrival; `ejected` are deployments out of use, with the
@@ -416,7 +421,7 @@ def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
 def _missing_permissions(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield (feature of the request, missing permission of the deployment)."""
+    """Yield each feature of the request and the permission for it that the deployment lacks."""
     for asked in sorted(facts.features - deployment.allows):
         name, tier = feature_and_tier(NEEDED_UNDER_RULES.get(asked, asked))
         is_free = asked in NEEDED_UNDER_RULES and not is_ruled
@@ -428,6 +433,9 @@ def _missing_permissions(
 def _unmet_requirements(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> tuple[tuple[str, str], ...]:
+    """Return the obstacles (kind, detail) of a deployment that lacks the operation, a capability or
+    a permission of the request.
+    """
     found = []
     if facts.operation not in deployment.operations:
         served = ", ".join(sorted(deployment.operations))

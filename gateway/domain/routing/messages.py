@@ -42,6 +42,9 @@ def _at_fault(unplaced: Unplaced) -> str:
 
 
 def _also_at_fault(unplaced: Unplaced) -> str:
+    """Return a sentence with the request's fields that an allowed deployment may not be sent; empty
+    if there are none.
+    """
     if not unplaced.fields:
         return ""
     return (
@@ -51,6 +54,9 @@ def _also_at_fault(unplaced: Unplaced) -> str:
 
 
 def _residency_denied(unplaced: Unplaced) -> RequestError:
+    """Return the error for a request that residency rules deny, with the rules and the next
+    step.
+    """
     broken = {denial.rule_id for denial in unplaced.denials}
     titles = [_title(rule) for rule in unplaced.rules if rule.rule_id in broken]
     tags = "".join(
@@ -81,7 +87,9 @@ def _is_of_tag(rule: ResidencyRule) -> bool:
 
 
 def _remedies(fields: set[str]) -> str:
-    """Return the admin's remedies if not the place is wrong but the facts about it."""
+    """Return sentences on the settings that hold the denied facts; empty if only the place itself
+    is denied.
+    """
     facts = "The 'residency' block of a deployment in the policy has the facts about it. "
     region = "TOLLGATE_REGION is a gateway's own region. "
     is_of_facts = fields & {"at_rest", "telemetry", "max_retention_days", "deny_regions"}
@@ -89,6 +97,9 @@ def _remedies(fields: set[str]) -> str:
 
 
 def _ejected_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for a route whose remaining deployments are ejected, with the command that
+    readmits one.
+    """
     return ResidencyDenied(
         f"Route {unplaced.route} has nowhere to go: {unplaced.details}. Nothing was sent. "
         f"An admin finds out why, and then: tollgate policy readmit DEPLOYMENT --reason …"
@@ -96,6 +107,9 @@ def _ejected_refused(unplaced: Unplaced) -> RequestError:
 
 
 def _feature_refused(unplaced: Unplaced) -> RequestError:
+    """Return the residency error for a request field that stores or sends data elsewhere without
+    permission.
+    """
     return ResidencyDenied(
         f"Route {unplaced.route} may not be sent this: {unplaced.details}. "
         f"{_at_fault(unplaced)}Nothing was sent. Leave the field out, or ask an admin to list the "
@@ -104,6 +118,7 @@ def _feature_refused(unplaced: Unplaced) -> RequestError:
 
 
 def _field_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for a request field that the route's deployments do not allow."""
     return InvalidRequest(
         f"Route {unplaced.route} does not take this field: {unplaced.details}. "
         f"{_at_fault(unplaced)}Leave it out, or ask an admin to list the feature under the "
@@ -112,6 +127,7 @@ def _field_refused(unplaced: Unplaced) -> RequestError:
 
 
 def _operation_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for an endpoint that the route's deployments do not serve."""
     return NotSupported(
         f"Route {unplaced.route} does not serve this endpoint: {unplaced.details}. Use another "
         "route."
@@ -125,6 +141,7 @@ def _capability_refused(unplaced: Unplaced) -> RequestError:
 
 
 def _price_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for a route whose deployments have no price."""
     return UnpricedModel(
         f"Route {unplaced.route} cannot be charged for: {unplaced.details}. A model without a "
         "price is refused, never billed at zero. Ask an admin to add 'price' to the "

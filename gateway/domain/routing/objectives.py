@@ -62,7 +62,9 @@ Degrade = Callable[[], tuple[Candidates, Conditions] | None]
 
 
 def candidates_of(decision: Decision, operation: Operation = Operation.CHAT) -> Candidates:
-    """Prepare a decision for ranking."""
+    """Return a decision's eligible deployments with everything for their ranking that does not
+    depend on the request.
+    """
     listed = decision.as_listed.choices
     names = tuple(choice.candidate.deployment.name for choice in listed)
     by_group: dict[str, list[str]] = {}
@@ -98,7 +100,7 @@ def rank(
     session: str,
     degrade: Degrade | None = None,
 ) -> Ranking:
-    """Order the eligible of `Candidates` for one request of a session.
+    """Return the order in which one request of a session tries the eligible deployments.
 
     Those that meet all bounds come first, in the objective's order. If none does, those of the
     route that `degrade` gives follow. Then come those that miss a bound, and last those whose
@@ -118,7 +120,9 @@ def rank(
 
 
 def assumed(candidates: Candidates) -> Conditions:
-    """Return the policy's declared figures, the only basis without observations."""
+    """Return the candidates' latency figures that the policy declares, the only basis without
+    observations.
+    """
     priors = [choice.candidate.deployment.prior or DEFAULT_PRIOR for choice in candidates.choices]
     return Conditions(
         predictions=[Prediction(prior.ttft_s, prior.ttft_s, prior.tpot_s) for prior in priors]
@@ -126,7 +130,9 @@ def assumed(candidates: Candidates) -> Conditions:
 
 
 def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> list[Expected]:
-    """Return each one's prediction, in the listed order, with the bounds that it would miss."""
+    """Return the predicted tokens, cost and time of a request at each candidate, in the listed
+    order, with the bounds that it would miss.
+    """
     decision = candidates.decision
     route = decision.route
     bound_s, most_nusd, late = decision.ttft_bound_s, route.max_cost_nusd, live.late
@@ -186,24 +192,30 @@ def _rates_at(rates: Rates, tokens: float) -> tuple[float, float, float, float]:
 
 
 def priority(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """Order as listed."""
+    """Score the candidates so that the order listed by the route stays; the smallest score is tried
+    first.
+    """
     return range(len(expected))
 
 
 def cheapest(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """Order by the predicted cost of this request."""
+    """Score the candidates by the predicted cost of this request; the smallest score is tried
+    first.
+    """
     return [one.cost_nusd for one in expected]
 
 
 def fastest(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """Order by the predicted time until its last token."""
+    """Score the candidates by the predicted time until the last token; the smallest score is tried
+    first.
+    """
     later = max(0.0, expected[0].output_tokens - 1.0)  # one request: equal at each
     return [one.ttft_s + one.tpot_s * later for one in expected]
 
 
 def balanced(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """Order by the weighted sum of cost and time, each as a multiple of the least among the
-    candidates.
+    """Score the candidates by the weighted sum of cost and time, each as a multiple of the least
+    among them.
     """
     weights = candidates.route.balance
     costs = _multiples([one.cost_nusd for one in expected])
@@ -219,8 +231,8 @@ def balanced(candidates: Candidates, expected: Sequence[Expected], session: str)
 
 
 def weighted(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """Order by a draw from the hash of route and session: stable per session, shares by weight over
-    many.
+    """Score the candidates by a draw from the hash of route and session: stable per session, shares
+    by weight over many.
 
     Each deployment draws by itself, so adding or removing one moves no more sessions than its
     share.
@@ -285,8 +297,8 @@ def _rank_by_bounds(
 
 
 def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]]:
-    """Group those that meet all bounds, that miss one, and that do not fit: each in the given
-    order.
+    """Group the candidates that meet all bounds, that miss one, and whose window is too small: each
+    in the given order.
     """
     tiers: list[list[int]] = [[], [], []]
     for place in order:
@@ -302,8 +314,8 @@ def _others(
     session: str,
     besides: Sequence[str],
 ) -> Ranking:
-    """Return the ranking of the degraded-to route, without the deployments that were there
-    before.
+    """Return the ranking of the degraded-to route, without the deployments that the requested route
+    has already.
     """
     other, live = found
     ranking = rank(other, facts, live, session=session)
@@ -322,7 +334,7 @@ def _others(
 def _with_replicas(
     candidates: Candidates, order: list[int], session: str, live: Conditions
 ) -> list[int]:
-    """Keep the order, but give each group's first place to the member with the session."""
+    """Return the order, but with each group's first place given to the session's own replica."""
     order = list(order)
     place_of = {name: place for place, name in enumerate(candidates.names)}
     for group in candidates.groups:
@@ -338,6 +350,7 @@ def _with_replicas(
 
 
 def _are_replicas(candidates: Candidates, one: int, other: int) -> bool:
+    """Return True if two candidates are replicas of one engine, that is, members of one group."""
     return any(
         candidates.names[one] in group and candidates.names[other] in group
         for group in candidates.groups
@@ -345,7 +358,7 @@ def _are_replicas(candidates: Candidates, one: int, other: int) -> bool:
 
 
 def _ordered(scores: Sequence[float]) -> list[int]:
-    """Return indexes by score, ties as listed.
+    """Return the candidates' indexes by rising score, ties as listed.
 
     NaN and negative scores come last: sorting by them would shuffle all.
     """
@@ -354,6 +367,7 @@ def _ordered(scores: Sequence[float]) -> list[int]:
 
 
 def _ranking(candidates: Candidates, order: Sequence[int], expected: Sequence[Expected]) -> Ranking:
+    """Return the ranking of the candidates in the given order, with their predictions."""
     return Ranking(
         decision=candidates.decision,
         choices=tuple([candidates.choices[place] for place in order]),

@@ -19,8 +19,8 @@ Record = Mapping[str, Any]
 
 
 def arithmetic(one: Record, price: Price | None = None) -> str:
-    """Return tokens × price = cost, and the time to the first token + the time for each after
-    it.
+    """Return a prediction's arithmetic: tokens × price = cost, and the time to the first token +
+    the time for each after it.
     """
     samples = one.get("samples") or 0
     stands_on = f"{samples:,} samples" if samples else "declared, no samples"
@@ -31,7 +31,9 @@ def arithmetic(one: Record, price: Price | None = None) -> str:
 
 
 def missed(one: Record, bounds: Record) -> Iterator[str]:
-    """Yield each bound that it would miss, with the predicted and the allowed value."""
+    """Yield each bound that a candidate's prediction misses, with the predicted and the allowed
+    value.
+    """
     for miss in one.get("misses", ()):
         if miss == TTFT:
             yield _late(one.get("ttft_p95_s"), bounds.get("ttft_p95_s"))
@@ -61,6 +63,7 @@ def degraded(decision: Record) -> str | None:
 
 
 def _cost(one: Record, price: Price | None) -> str:
+    """Return in words the arithmetic of a predicted cost: tokens × rates = dollars."""
     read, written, total = (
         one.get("input_tokens"),
         one.get("output_tokens"),
@@ -84,6 +87,7 @@ def _cost(one: Record, price: Price | None) -> str:
 
 
 def _time(one: Record) -> str:
+    """Return in words the arithmetic of a predicted duration: TTFT + later tokens × TPOT."""
     ttft_s, tpot_s, written = one.get("ttft_s"), one.get("tpot_s"), one.get("output_tokens")
     if ttft_s is None or tpot_s is None or written is None:
         return "its duration is unknown"
@@ -92,6 +96,9 @@ def _time(one: Record) -> str:
 
 
 def _late(expected_s: float | None, allowed_s: float | None) -> str:
+    """Return in words how a predicted TTFT misses its bound, or missed it before and counts again
+    later.
+    """
     if expected_s is None or allowed_s is None:
         return "would take too long to its first token"
     if expected_s <= allowed_s:

@@ -89,7 +89,9 @@ class Expected(Struct, frozen=True, gc=False):
     misses: tuple[str, ...] = ()
 
     def record(self) -> dict[str, object]:
-        """Return the event's record: whole tokens and nano-dollars, hundredths of milliseconds."""
+        """Return the prediction as an event stores it: whole tokens and nano-dollars, hundredths of
+        milliseconds.
+        """
         kept: dict[str, object] = {
             "cost_nusd": _whole(self.cost_nusd),
             "input_tokens": _whole(self.input_tokens),
@@ -122,6 +124,9 @@ def rates_of(price: Price) -> Rates:
 
 
 def _rates_from(price: Price, least: int) -> tuple[float, float, float]:
+    """Return the rates of input, cached input and output in nano-dollars a token, for prompts of at
+    least `least` tokens.
+    """
     steps = price.steps(least)
     rates = {kind: float(step.usd_per_mtok) * (NUSD_PER_USD / MTOK) for kind, step in steps.items()}
     input_nusd = rates.get(TokenKind.INPUT, 0.0)

@@ -129,7 +129,7 @@ class PastRequest(NamedTuple):
 
     @property
     def usage(self) -> TokenUsage:
-        """Return its usage."""
+        """Return the tokens that the past attempt used."""
         return TokenUsage(
             input_tokens=self.input_tokens,
             cached_input_tokens=self.cached_input_tokens,
@@ -196,7 +196,9 @@ class Fate:
 def fate_of(
     alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place
 ) -> Fate:
-    """Decide a past request again, under another policy and at other prices."""
+    """Return the deployment or refusal that similar past requests would get under another policy
+    and at other prices.
+    """
     policy = version.policy
     team = policy.teams.get(alike.team)
     if team is None:
@@ -224,7 +226,7 @@ class Ordering:
     paces: Mapping[str, Pace]
 
     def fate(self, request: PastRequest) -> Fate:
-        """Return this request's fate."""
+        """Return the deployment or refusal that one past request would get, ordered by itself."""
         alike, other = self.alike, self.other
         tokens = _tokens(request)
         ask = unsent(alike.operation, alike.route, body_bytes=tokens.input_tokens)
@@ -244,6 +246,9 @@ class Ordering:
         return _fate(_same_engine(chosen, choices, alike), alike)
 
     def _live(self, candidates: Candidates, tokens: _Tokens) -> Conditions:
+        """Return the conditions for ordering a past request: each candidate's prediction and the
+        output tokens.
+        """
         return Conditions(
             predictions=[
                 self._prediction(choice.candidate.deployment, tokens)
@@ -253,6 +258,9 @@ class Ordering:
         )
 
     def _prediction(self, deployment: Deployment, tokens: _Tokens) -> Prediction:
+        """Return a deployment's prediction by its pace in the past, or by its prior if nothing was
+        measured.
+        """
         prior = deployment.prior or DEFAULT_PRIOR
         pace = self.paces.get(deployment.name) or Pace(prior.ttft_s, prior.ttft_s, prior.tpot_s)
         # Sizes are tokens here already, not bytes.
@@ -297,8 +305,8 @@ def orderer_of(
 
 
 def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
-    """Return a request's cost there, line by line as in a settlement; None if it cannot be
-    known.
+    """Return a past request's cost under the other policy, line by line as in a settlement; None if
+    it cannot be known.
     """
     if request.cost_nusd is None or fate.tier_price is None:
         return None
@@ -314,7 +322,7 @@ def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
 
 
 def hold_nusd(request: PastRequest, fate: Fate) -> int:
-    """Return the hold that a request would have had before it was sent."""
+    """Return the hold in nano-dollars that a past request would have had before it was sent."""
     assert fate.route is not None, "what is refused is not held for"
     assert fate.deployment is not None, "nor has it a destination"
     assert fate.price is not None, "nor a price"
@@ -354,7 +362,7 @@ class BudgetWalk:
         return None
 
     def charge(self, accounts: tuple[Account, ...], at_ms: int, *, cost_nusd: int) -> None:
-        """Record spending at a moment."""
+        """Add a request's cost to its accounts, in the periods that a moment belongs to."""
         for account in accounts:
             period = self._period(account, at_ms)
             self._spent_nusd[period] = self._spent_nusd.get(period, 0) + cost_nusd
@@ -385,8 +393,8 @@ def _decided(
     prices: Mapping[str, Price],
     place: Place,
 ) -> Decision:
-    """Return the decision, made by the one shared function. Raises `InvalidRequest` as the
-    gateway would.
+    """Return the decision on similar past requests, by the gateway's own `decide`. Raises
+    `InvalidRequest` as the gateway would.
     """
     return decide(
         version,
@@ -409,6 +417,7 @@ def _facts(
     choices: int = 1,
     prompts: int = 1,
 ) -> RequestFacts:
+    """Return the request facts of similar past requests, as far as events record them."""
     return unsent(
         alike.operation,
         alike.route,
@@ -422,7 +431,9 @@ def _facts(
 
 
 def _class_of(alike: Alike, team: Team) -> DataClass:
-    """Return the class: a header that raised it then would raise it again."""
+    """Return the data class of similar past requests: a header that raised it then would raise it
+    again.
+    """
     if alike.class_source != "header":
         return team.data_class
     return max(team.data_class, DataClass[alike.data_class.upper()])
@@ -437,6 +448,7 @@ class _Tokens(NamedTuple):
 
 
 def _tokens(request: PastRequest) -> _Tokens:
+    """Return a past request's tokens, estimated if they are unknown."""
     read, written, cached = request.input_tokens, request.output_tokens, request.cached_input_tokens
     if read is None:
         read = int(request.input_bound_tokens * TOKENS_PER_BYTE)
@@ -448,7 +460,7 @@ def _tokens(request: PastRequest) -> _Tokens:
 
 
 def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
-    """Return the first choice that was not full or failing then; if all were, the first."""
+    """Return the first choice that was not full or failing in the past; if all were, the first."""
     return next(
         (one for one in choices if one.candidate.deployment.name not in passed_over), choices[0]
     )
@@ -467,6 +479,9 @@ def _same_engine(chosen: Choice, choices: Sequence[Choice], alike: Alike) -> Cho
 
 
 def _fate(chosen: Choice, alike: Alike) -> Fate:
+    """Return the result for requests that the chosen deployment would serve, with its prices and
+    hard budgets.
+    """
     deployment, price = chosen.candidate.deployment, chosen.candidate.price
     assert price is not None, "an unpriced deployment is never eligible"
     decision = chosen.decision

@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def months(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return the months with events or adjustments, newest first.
+    """Return the report on the months with events or adjustments, newest first.
 
     They are posted periods; `month` is the first day.
     """

@@ -85,6 +85,9 @@ def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
 
 
 def _events(row: Row) -> Iterator[Check]:
+    """Yield the checks on a month's events: unsettled, unpriced, at a stand-in price, or with
+    suspect usage.
+    """
     attempts, unsettled, held = row["attempts"], row["unsettled"], format_usd(row["held_usd"])
     yield _check(
         "unsettled",
@@ -127,6 +130,7 @@ def _events(row: Row) -> Iterator[Check]:
 
 
 def _adjustments(row: Row) -> Iterator[Check]:
+    """Yield the checks on a month's adjustments: expected costs and conflicting events."""
     expected, conflicts = row["expected"], row["conflicts"]
     yield _check(
         "expected costs",
@@ -146,6 +150,7 @@ def _adjustments(row: Row) -> Iterator[Check]:
 
 
 def _gpu_hours(row: Row) -> Check:
+    """Return the check that the bill of all of a month's hours of self-hosted GPUs is known."""
     return _check(
         "GPU hours",
         row["missing"],
@@ -158,6 +163,7 @@ def _gpu_hours(row: Row) -> Check:
 
 
 def _ledger(row: Row) -> Iterator[Check]:
+    """Yield the checks on the whole ledger: dead letters, journals, roll-ups and partitions."""
     yield _check(
         "dead letters",
         row["dead_letters"],
@@ -205,4 +211,7 @@ def _check(
     remedy: str,
     status: Status = Status.WARN,
 ) -> Check:
+    """Return a check with a finding and its remedy, or without a finding an OK check with the text
+    `fine`.
+    """
     return Check(name, status, finding, remedy) if is_finding else Check(name, Status.OK, fine)

@@ -1,1 +1,1 @@
-"""One file per question."""
+"""The reports, one file for each question of finance."""

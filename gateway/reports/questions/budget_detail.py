@@ -128,6 +128,7 @@ def budget_detail(snapshot: ReadSnapshot, budget: str, now: datetime) -> BudgetD
 def _spenders(
     snapshot: ReadSnapshot, one: BudgetStanding, *, is_brief: bool
 ) -> tuple[Spender, ...]:
+    """Return the keys and routes that spent most in a budget's period, largest first."""
     if one.scope is None or one.owner is None:
         return ()
     by = OWNERS[one.scope]

@@ -1,4 +1,4 @@
-"""The used, remaining and forecast amount of each budget."""
+"""The report on the used, remaining and forecast amount of each budget."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class BudgetStanding:
 
     @property
     def span(self) -> PeriodSpan:
-        """Return its period."""
+        """Return the budget's period."""
         return PeriodSpan(self.starts_at, self.ends_at)
 
 
@@ -131,8 +131,8 @@ COLUMNS = (
 
 
 def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return each budget's running period, most used first. For a month: the periods that began in
-    it by their own clock.
+    """Return the report on each budget's running period, most used first. For a month: the periods
+    that began in it by their own clock.
 
     Raises `BadUsage` for filters that a budget cannot have. Demo data have no budgets.
     """
@@ -212,7 +212,7 @@ def budget_names(snapshot: ReadSnapshot) -> list[NamedBudget]:
 def with_forecasts(
     snapshot: ReadSnapshot, standings: Sequence[BudgetStanding], now: datetime
 ) -> list[BudgetStanding]:
-    """Return the same states; running periods get a forecast of their spending at the present
+    """Return the same budgets; running periods get a forecast of their spending at the present
     rate.
     """
     recent = _recent(snapshot, standings, now)
@@ -220,7 +220,7 @@ def with_forecasts(
 
 
 def standing_of(row: Row, now: datetime) -> BudgetStanding:
-    """Return the state of a view's row, without a forecast."""
+    """Return a budget's state in one period from a row of its view, without a forecast."""
     is_running = bool(row["is_current"]) and row["starts_at"] == _period_of_row(row, now).starts_at
     room = None if row["limit_usd"] is None else row["limit_usd"] + row["granted_usd"]
     used_share = SHARES.divide(row["spent_usd"], room) if room else None
@@ -276,6 +276,7 @@ _Owner = tuple[str | None, ...]  # the scope, and the owner's name in events
 def _with_forecast(
     one: BudgetStanding, now: datetime, recent: Mapping[tuple[datetime, _Owner], Decimal]
 ) -> BudgetStanding:
+    """Return a budget with a forecast at the present spending rate; unchanged if it has no rate."""
     since = _rate_begin(one, now)
     if since is None:
         return one
@@ -371,6 +372,7 @@ _OWN: Mapping[Dimension, Callable[[BudgetStanding], str | None]] = {
 
 
 def _cell(one: BudgetStanding, name: str) -> Cell:
+    """Return one cell of a budget's row in the report, by column name."""
     if name == "starts_at" and one.ends_at is None:
         return None  # a `once` budget counts everything
     cell: Cell = getattr(one, "ends_at" if name == "resets_at" else name)
@@ -378,6 +380,7 @@ def _cell(one: BudgetStanding, name: str) -> Cell:
 
 
 def _notes(question: Question, chosen: Sequence[BudgetStanding]) -> tuple[str, ...]:
+    """Return the notes below the report on budgets."""
     if question.dataset is Dataset.DEMO:
         return ("Demo data: generated, not real spend; it has no budgets.",)
     is_empty = not chosen and question.month is None and not question.where

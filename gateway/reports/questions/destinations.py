@@ -1,4 +1,6 @@
-"""The destinations of data and money: own GPUs or external providers, and the region."""
+"""The report on the destinations of data and money: own GPUs or external providers, and the
+region.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attempts behind a total."""
+"""The report on the single attempts behind a total."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _AS_TEXT: Mapping[str, Callable[[Columns], Label[Any]]] = {
 
 
 def events(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return one page of attempts, newest first; the total covers all pages.
+    """Return the report on single attempts: one page, newest first; the total covers all pages.
 
     Without a limit it lists no rows.
     """
@@ -117,7 +117,7 @@ def _page(question: Question) -> Select[Any]:
 
 
 def _listed(question: Question, attempts: int, rows: int) -> str:
-    """Return the note that tells which of the events this page lists."""
+    """Return the note that names the events that this page lists."""
     if question.limit is None and not question.offset:
         return f"All {attempts:,} events, newest first."
     if question.limit is None:

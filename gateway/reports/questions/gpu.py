@@ -1,4 +1,4 @@
-"""The cost of our own GPUs, and the part of it that requests paid for.
+"""The report on the cost of our own GPUs, and the part of it that requests paid for.
 
 hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is
 the day's charges, corrections included; `idle` is the rest of the bill. If the charges exceed the
@@ -39,7 +39,7 @@ _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per
 
 
 def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return one row per day and deployment, newest first.
+    """Return the report on the cost of our own GPUs: one row per day and deployment, newest first.
 
     Raises `BadUsage` for filters a GPU bill cannot have.
     """
@@ -66,7 +66,8 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def _days(question: Question) -> Select[Any]:
-    """Return the SELECT of the days with the two signs of the rest apart.
+    """Return the SELECT of a question's GPU days, with bill minus charges split into idle cost and
+    variance.
 
     Not greatest() and least(): those skip NULL, but the rest of an unknown bill is unknown.
     """
@@ -80,6 +81,7 @@ def _days(question: Question) -> Select[Any]:
 
 
 def _notes(question: Question, total: Row) -> tuple[str, ...]:
+    """Return the notes below the report on GPU cost, for example on hours without a known bill."""
     if question.dataset is Dataset.DEMO:
         return (
             "Demo data: generated, not real spending; its GPUs have no bill, so there are no GPU "

@@ -1,4 +1,4 @@
-"""Callers' waiting times against their routes' bounds, and error rates."""
+"""The report on callers' waiting times against their routes' bounds, and on error rates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _percentiles(name: str, figure: str) -> tuple[Measure, ...]:
-    """Return percentile measures. They are NULL without a measurement: Postgres skips NULL in an
-    ordered set.
+    """Return the percentile measures of a latency figure. They are NULL without a measurement:
+    Postgres skips NULL in an ordered set.
     """
     return tuple(
         Measure(
@@ -30,6 +30,7 @@ def _percentiles(name: str, figure: str) -> tuple[Measure, ...]:
 
 
 def _count(name: str, condition: ColumnElement[bool]) -> Measure:
+    """Return the measure that counts the attempts for which a condition holds."""
     value = func.count().filter(condition)
     return Measure(
         name=name, unit="attempts", kind=ColumnKind.COUNT, value=value, needs_events=True
@@ -43,7 +44,9 @@ def _share(
     of: ColumnElement[bool] | None = None,
     unit: str = "of attempts",
 ) -> Measure:
-    """Return the share of attempts, or of those for which `of` holds. NULL if there are none."""
+    """Return the measure of a share of attempts, or of those for which `of` holds; NULL if there
+    are none.
+    """
     whole = func.count() if of is None else func.count().filter(of)
     value = cast(func.count().filter(part), Numeric) / func.nullif(whole, 0)
     return Measure(name=name, unit=unit, kind=ColumnKind.SHARE, value=value, needs_events=True)

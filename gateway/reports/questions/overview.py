@@ -1,4 +1,4 @@
-"""The headline figures: amount, spender and certainty."""
+"""The report with the headline figures: amount, spender and certainty."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def _in_period(row: Columns, *, since: datetime, until: datetime) -> ColumnEleme
 
 
 def _shared(row: Columns) -> ColumnElement[str]:
-    """Return the fields that similar requests share, as one text: it repeats in most of a day's
-    requests.
+    """Return the SQL for the fields that similar requests share, as one text: it repeats in most of
+    a day's requests.
     """
     features, decision = row.features, row.decision
     fields = func.jsonb_build_array(
@@ -108,6 +108,7 @@ def _requests(row: Columns) -> Select[*tuple[Any, ...]]:
 
 
 def _speeds(row: Columns) -> Select[Any]:
+    """Return the SELECT of each deployment's median TTFT and TPOT."""
     medians = (
         func.percentile_cont(0.5).within_group(row[name]).label(name)
         for name in ("ttft_s", "tpot_s")
@@ -116,7 +117,9 @@ def _speeds(row: Columns) -> Select[Any]:
 
 
 def _spent(row: Columns) -> Select[*tuple[Any, ...]]:
-    """Return the SELECT of the members of `PastSpend`, slot by slot."""
+    """Return the SELECT of each key's spending by quarter of an hour, the members of
+    `PastSpend`.
+    """
     second = extract("epoch", row.occurred_at)
     slot_s = cast(func.floor(second / _SLOT) * _SLOT, BigInteger)
     spent = func.sum(func.coalesce(row.cost_usd, row.held_usd, 0)) * NUSD
@@ -150,7 +153,7 @@ class Past:
             yield [PastRequest(_known(alike, row[0]), *row[1:]) for row in rows]
 
     def speeds(self) -> Mapping[str, PastSpeed]:
-        """Return each deployment's answer times."""
+        """Return each deployment's median TTFT and TPOT."""
         rows = self.snapshot.rows(
             _speeds(self._events).where(
                 _in_period(self._events, since=self.since, until=self.until)
@@ -193,7 +196,9 @@ def recent_traffic(snapshot: ReadSnapshot, since: datetime) -> Mapping[tuple[str
 
 
 def _known(alike: dict[str, Alike], text: str) -> Alike:
-    """Return the decoded shared fields of a row; equal texts share one object."""
+    """Return the decoded fields that a row shares with similar requests; equal texts share one
+    object.
+    """
     found = alike.get(text)
     if found is None:
         found = alike[text] = _alike(text)

@@ -68,7 +68,7 @@ class ResidencyMonth:
 def residency_month(
     snapshot: ReadSnapshot, *, team: str, first: datetime, next_first: datetime
 ) -> ResidencyMonth:
-    """Return the sent and refused requests from `first` up to, not including, `next_first`."""
+    """Return a team's sent and refused requests from `first` up to, not including, `next_first`."""
     snapshot.take_time()
     bounds = {"team": team, "first": first, "next": next_first}
     return ResidencyMonth(

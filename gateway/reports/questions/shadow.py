@@ -1,4 +1,6 @@
-"""The effect that rules, limits and routes in shadow mode would have if they were enforced."""
+"""The report on the effect that rules, limits and routes in shadow mode would have if they were
+enforced.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ _RULE_ID = "[(]([^()]+)[)]$"  # a rule's message ends with its id and field in b
 
 
 def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return a row for each element in shadow mode with its effect; none if nothing is in shadow
-    mode.
+    """Return the report with a row for each rule, limit or route in shadow mode that would have an
+    effect; none if nothing is in shadow mode.
     """
     row = EVENTS[question.dataset].c
     conditions = question.conditions(row)
@@ -89,6 +91,9 @@ def _routes(row: Columns) -> Select[Any]:
 def _effects(
     row: Columns, *, kind: str, name: ColumnElement[Any], would: ColumnElement[Any]
 ) -> Select[Any]:
+    """Return the SELECT that counts the requests that each element in shadow mode would have
+    affected.
+    """
     groups = row.team, row.route, name, would
     return select(
         literal(kind).label("shadow"),
@@ -101,8 +106,8 @@ def _effects(
 
 
 def _limits(question: Question) -> Select[Any] | None:
-    """Return the SELECT of the limits; None if the counts lack a dimension or the data are demo
-    data.
+    """Return the SELECT of the limits in shadow mode; None if the counts lack a dimension or the
+    data are demo data.
     """
     if question.dataset is not Dataset.REAL:
         return None
@@ -131,6 +136,7 @@ def _limits(question: Question) -> Select[Any] | None:
 
 
 def _notes(*, has_limits: bool) -> Iterator[str]:
+    """Yield the notes below the report on shadow mode."""
     yield (
         "Rules and routes cover requests that were sent; requests refused for another reason are "
         "left out."

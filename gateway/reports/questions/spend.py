@@ -1,4 +1,4 @@
-"""The cost, split by any dimension."""
+"""The report on cost, split by any dimension."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gateway.reports.sources.facts import fact
 
 
 def _share(name: str, part: str) -> Measure:
+    """Return the measure of the share of attempts that `part` counts."""
     share = func.sum(fact(part)) / func.nullif(func.sum(fact("attempts")), 0)
     return Measure(
         name=name,

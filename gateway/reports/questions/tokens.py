@@ -1,4 +1,4 @@
-"""The kinds of used tokens over time."""
+"""The report on used tokens by kind, over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts with an unknown cost: their age and the reason."""
+"""The report on attempts with an unknown cost: their age and the reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _BATCH = 5_000
 
 
 def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return one page of unsettled attempts, oldest first.
+    """Return the report on unsettled attempts: one page, oldest first.
 
     The total covers all pages; no limit, no rows.
     """
@@ -90,6 +90,7 @@ def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple
 
 
 def _page(question: Question) -> Select[Any]:
+    """Return the SELECT of one page of unsettled attempts, oldest first."""
     row = EVENTS[question.dataset].c
     age_s = cast(extract("epoch", func.now() - row.occurred_at), Double)
     return (
@@ -123,7 +124,7 @@ def _cells(row: Row) -> tuple[Cell, ...]:
 
 
 def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
-    """Return the note about a page's omissions: without it a reader takes the page for
+    """Return the note about the attempts that a page omits: without it a reader takes the page for
     everything.
     """
     if question.limit is None or rows == attempts:

@@ -118,7 +118,9 @@ def usage_me(
 def _spending(
     dataset: Dataset, *, team: str, key_id: str, month: date, today: datetime
 ) -> dict[str, Subquery]:
-    """Return the facts of the team and of its key, this month and today."""
+    """Return the subqueries of the spending facts of the team and of its key, this month and
+    today.
+    """
 
     def in_month(row: Columns) -> list[ColumnElement[bool]]:
         return [row.team == team, row.posted_period == month]
@@ -170,6 +172,7 @@ FROM finance.budgets WHERE account = ANY(:accounts) AND (starts_at IS NULL OR st
 def _budgets(
     snapshot: ReadSnapshot, accounts: Sequence[Account], now: datetime
 ) -> tuple[OwnBudget, ...]:
+    """Return the state of a caller's budgets in their running periods."""
     if not accounts:
         return ()
     starts = {account.account_id: account.rule.period_at(now).starts_at for account in accounts}
@@ -181,8 +184,8 @@ def _budgets(
 
 
 def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
-    """Return the budget as Postgres has it, or as the policy declares it if nothing was charged
-    yet.
+    """Return a caller's budget as Postgres has it, or as the policy declares it if nothing was
+    charged yet.
     """
     rule, none = account.rule, Decimal(0)
     declared = {

@@ -1,1 +1,1 @@
-"""One request, line by line."""
+"""Receipts: the cost of one request, line by line."""

@@ -87,23 +87,23 @@ class AttemptReceipt:
 
     @property
     def usage_obtained(self) -> str:
-        """Return the source of the usage."""
+        """Return in words the source of the attempt's token counts."""
         has_reported = self.event.reported is not None
         return usage_words(self.event.usage_source, has_reported=has_reported)
 
     @property
     def other_usage(self) -> Mapping[str, int]:
-        """Return the counts that few upstreams report: audio, images, tool calls."""
+        """Return the attempt's counts that few upstreams report: audio, images, tool calls."""
         return _counts(self.event.usage, besides=COUNTS)
 
     @property
     def reported(self) -> Mapping[str, int] | None:
-        """Return the upstream's usage, if another usage was charged."""
+        """Return the upstream's usage if another usage was charged, else None."""
         return None if self.event.reported is None else _counts(self.event.reported)
 
     @property
     def price_obtained(self) -> str | None:
-        """Return the source of the price; None if it is unknown."""
+        """Return in words the source of the attempt's price; None if it is unknown."""
         if self.price is None:
             return None
         source, recorded_at = self.price.source, self.price.recorded_at
@@ -111,12 +111,12 @@ class AttemptReceipt:
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """Return the cost when the attempt ended; None if unknown."""
+        """Return the attempt's cost when it ended; None if unknown."""
         return None if self.event.cost_nusd is None else usd_from_nusd(self.event.cost_nusd)
 
     @property
     def cost_obtained(self) -> str:
-        """Return the source of the cost."""
+        """Return in words how the attempt's cost was computed."""
         return cost_words(
             is_known=self.cost_usd is not None,
             has_lines=bool(self.event.lines),
@@ -125,24 +125,24 @@ class AttemptReceipt:
 
     @property
     def held_usd(self) -> Decimal | None:
-        """Return the upper bound of an unknown cost."""
+        """Return the upper bound of the attempt's unknown cost."""
         return None if self.event.held_nusd is None else usd_from_nusd(self.event.held_nusd)
 
     @property
     def total_usd(self) -> Decimal | None:
-        """Return the cost with all adjustments; None while it is unknown."""
+        """Return the attempt's cost with all adjustments; None while it is unknown."""
         if self.cost_usd is None and not self._is_settled:
             return None
         return known_sum((self.cost_usd, *(one.amount_usd for one in self.adjustments)))
 
     @property
     def verdicts(self) -> tuple[ReceiptVerdict, ...]:
-        """Return the stored decision in words."""
+        """Return the stored decision in words: the verdict on each deployment."""
         return verdicts(self.event.decision)
 
     @property
     def degraded_because(self) -> str | None:
-        """Return why the attempt was degraded; None if it was not."""
+        """Return in words why the attempt was degraded; None if it was not."""
         return degraded(self.event.decision)
 
     @property
@@ -150,7 +150,7 @@ class AttemptReceipt:
         return any(one.settles for one in self.adjustments)
 
     def members(self) -> dict[str, object]:
-        """Return the members of its document, in their order."""
+        """Return the members of the attempt's JSON object in a receipt, in their order."""
         event, price = self.event, self.price
         return {
             **{name: getattr(event, name) for name in _PLACE},
@@ -180,7 +180,7 @@ class AttemptReceipt:
 
 
 def _counts(usage: TokenUsage, *, besides: Container[str] = ()) -> dict[str, int]:
-    """Return the reported counts; an unreported one is left out."""
+    """Return the reported token counts of a usage by name; an unreported one is left out."""
     names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
     found = ((name, getattr(usage, name)) for name in names)
     return {name: count for name, count in found if count is not None}

@@ -38,7 +38,7 @@ class ReceiptVerdict:
 
 
 def usage_words(usage_source: str, *, has_reported: bool) -> str:
-    """Return the source of the token counts."""
+    """Return in words the source of an attempt's token counts."""
     words = USAGE_WORDS[UsageSource(usage_source)]
     return (
         f"{words}; the upstream's figure differs and is shown beside it" if has_reported else words
@@ -46,7 +46,7 @@ def usage_words(usage_source: str, *, has_reported: bool) -> str:
 
 
 def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool) -> str:
-    """Return the source of the rates and their date in the price book."""
+    """Return in words the source of an attempt's rates, and their date in the price book."""
     since = (
         ""
         if recorded_at is None
@@ -57,7 +57,7 @@ def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool)
 
 
 def cost_words(*, is_known: bool, has_lines: bool, is_settled: bool) -> str:
-    """Return how the cost was computed."""
+    """Return in words how an attempt's cost was computed."""
     if not is_known:
         return RESOLVED_COST if is_settled else UNKNOWN_COST
     return KNOWN_COST if has_lines else NOTHING_CHARGED

@@ -53,7 +53,7 @@ class Receipt:
 
 
 def arithmetic(line: Line) -> str:
-    """Return the calculation of one line with every digit: `1,234 x 0.25 USD / 1,000,000 =
+    """Return the calculation of one priced line with every digit: `1,234 x 0.25 USD / 1,000,000 =
     0.0003085 USD`.
     """
     rate = plain_decimal(line.usd_per_mtok)
@@ -127,6 +127,9 @@ def _with_recent(
     dataset: Dataset,
     team: str | None,
 ) -> list[BookedEvent]:
+    """Return a request's events in the order of its attempts: the stored ones, and recent ones that
+    are not stored yet.
+    """
     wanted = [
         e for e in recent if e.is_demo == (dataset is Dataset.DEMO) and team in (None, e.team)
     ]
@@ -142,6 +145,7 @@ def _receipt(
     prices: Mapping[str, PriceFact],
     adjustments: Sequence[Row],
 ) -> Receipt:
+    """Return the receipt of a request's events, with their prices, adjustments and sums."""
     attempts = tuple(
         AttemptReceipt(
             event=one.event,
@@ -180,6 +184,7 @@ def _receipt(
 
 
 def _adjustment(row: Row) -> BookedAdjustment:
+    """Return the booked adjustment of a row."""
     return BookedAdjustment(
         amount_usd=row["amount_usd"],
         kind=row["kind"],
@@ -196,7 +201,7 @@ def _month(first_day: date) -> str:
 
 
 def _notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ...]:
-    """Return the notes on these attempts."""
+    """Return the notes below a receipt of these attempts."""
     found = ["Demo data: generated, not real spend."] if dataset is Dataset.DEMO else []
     if any(attempt.total_usd is None for attempt in attempts):
         found.append(

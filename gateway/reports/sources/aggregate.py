@@ -54,7 +54,7 @@ class Measure:
 
 
 def total_or_zero(name: str) -> ColumnElement[Any]:
-    """Return the sum of a figure; 0 without any."""
+    """Return the SQL sum of a figure; 0 without any."""
     return func.coalesce(func.sum(fact(name)), 0)
 
 
@@ -69,7 +69,9 @@ def count_sum(name: str, unit: str = "attempts") -> Measure:
 
 
 def money(name: str, condition: ColumnElement[bool] | None = None) -> Measure:
-    """Return the known cost. NULL if events exist but none has a known cost: unknown is never 0."""
+    """Return the measure of the known cost, in all or under a condition. NULL if events exist but
+    none has a known cost: unknown is never 0.
+    """
     counted = () if condition is None else (condition,)
     has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
     known = func.sum(fact("cost_usd")).filter(*counted)
@@ -78,12 +80,14 @@ def money(name: str, condition: ColumnElement[bool] | None = None) -> Measure:
 
 
 def any_of(condition: ColumnElement[bool]) -> Function[bool]:
-    """Return whether the condition holds in a row; NULL without rows."""
+    """Return whether the condition holds in any row; NULL without rows."""
     return func.bool_or(condition, type_=Boolean)
 
 
 def _total_usd() -> ColumnElement[Any]:
-    """Return cost and adjustments, or NULL if there is neither a known cost nor an adjustment."""
+    """Return the SQL sum of cost and adjustments, NULL if there is neither a known cost nor an
+    adjustment.
+    """
     cost, adjusted = func.sum(fact("cost_usd")), any_of(fact("adjustments") != 0)
     is_unknown = and_(any_of(fact("attempts") != 0), cost.is_(None), not_(adjusted))
     return case(
@@ -123,7 +127,8 @@ def aggregate(
     by: tuple[Dimension, ...],
     falling: Measure = COST,
 ) -> Report:
-    """Return one row per group and a total over the facts themselves, from one snapshot.
+    """Return a report with one row per group and a total over the facts themselves, from one
+    snapshot.
 
     The total is the same statement without groups: an event in two rows cannot inflate it. Rows are
     in the order of their days, then by the falling measure.
@@ -169,19 +174,23 @@ def aggregate(
 def source_of(
     question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()
 ) -> Source:
-    """Return the source of the figures: a roll-up if it has the needed columns, else the events."""
+    """Return the source of a report's figures: a roll-up if it has the needed columns, else the
+    events.
+    """
     if any(measure.needs_events for measure in measures):
         return events(question.dataset)
     return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
 
 
 def total_row(snapshot: ReadSnapshot, measures: Sequence[Measure], chosen: FromClause) -> Row:
-    """Return the measures over all of the facts, with their sureness for the notes."""
+    """Return the row of the measures over all facts, with the counts that the notes on certainty
+    need.
+    """
     return snapshot.row(select(*figures_of(measures), *SURENESS).select_from(chosen))
 
 
 def figures_of(measures: Sequence[Measure]) -> list[Label[Any]]:
-    """Return the select list that fills the measures."""
+    """Return the columns of a SELECT that fills the measures."""
     return [measure.value.label(measure.name) for measure in measures]
 
 
@@ -191,12 +200,12 @@ def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
 
 
 def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """Return the figures of a row. Counts arrive as NUMERIC, because sums do."""
+    """Return the cells of a row's measures. Counts arrive as NUMERIC, because sums do."""
     return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
 
 
 def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """Return the figures of a group.
+    """Return the cells of a group's measures.
 
     `unallocated` may be a difference, so it has no shares or rates.
     """
@@ -212,6 +221,7 @@ def _cell(value: Any, kind: ColumnKind) -> Cell:
 
 
 def _left_out(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the note that rows beyond the maximum are left out; empty if all are listed."""
     if len(rows) <= MAX_ROWS:
         return ()
     return (

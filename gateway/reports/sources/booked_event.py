@@ -40,7 +40,7 @@ class BookedEvent:
 
 
 def to_be_booked(event: UsageEvent) -> BookedEvent:
-    """Return an event that is not in the ledger yet.
+    """Return an event that is not in the ledger yet in the form in which the ledger will book it.
 
     It goes through the event's document, so that its text equals the text in Postgres.
     """
@@ -49,7 +49,7 @@ def to_be_booked(event: UsageEvent) -> BookedEvent:
 
 
 def from_row(row: Row, dataset: Dataset) -> BookedEvent:
-    """Return the event of a row of its view."""
+    """Return the booked event of a row of its view."""
     reshaped = {
         "outcome": Outcome(row["outcome"]),
         "usage": convert(
@@ -73,6 +73,7 @@ def from_row(row: Row, dataset: Dataset) -> BookedEvent:
 
 
 def _line(line: Mapping[str, Any]) -> Line:
+    """Return the priced line that an event's JSON states."""
     return Line(
         kind=TokenKind(line["kind"]),
         tokens=int(line["tokens"]),

@@ -35,7 +35,7 @@ class ReadSnapshot:
         return cast(Sequence[Row], result.mappings().all())
 
     def row(self, statement: Statement, **values: object) -> Row:
-        """Run one SELECT that gives exactly one row."""
+        """Run one SELECT that gives exactly one row, and return the row."""
         result = self._connection.execute(_executable(statement), values)
         return cast(Row, result.mappings().one())
 
@@ -71,7 +71,7 @@ class Reader:
     def __init__(
         self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
     ) -> None:
-        """Keep the address, and the time limit of a snapshot.
+        """Keep the database's address, and the time limit of a snapshot.
 
         Raises `BadUsage` if it is not a Postgres URL.
         """
@@ -86,7 +86,9 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Iterator[ReadSnapshot]:
-        """Open a snapshot. Raises `DatabaseUnavailable` with the next step."""
+        """Open a read-only snapshot of the database. Raises `DatabaseUnavailable` with the next
+        step.
+        """
         with (
             self._database.explained(),
             within(self._limit_s),
@@ -99,9 +101,11 @@ class Reader:
             )
 
     def end_by(self, end_s: float) -> None:
-        """Let every question fail at that monotonic time."""
+        """Let every question fail at that time of the monotonic clock: the process is about to
+        end.
+        """
         self._database.end_by(end_s)
 
     def close(self) -> None:
-        """Close the pool."""
+        """Close the pool of read-only connections."""
         self._database.close()

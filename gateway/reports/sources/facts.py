@@ -70,12 +70,12 @@ class Source:
 
     @property
     def view(self) -> str:
-        """Return the name of the view."""
+        """Return the name of the source's view."""
         return self.table.fullname
 
     @property
     def is_events(self) -> bool:
-        """Return True if a row is one event."""
+        """Return True if each row of the source is one event."""
         return self.table is EVENTS[self.dataset]
 
 
@@ -100,6 +100,7 @@ _HOUR = _EVERYWHERE | {
 
 
 def _events(dataset: Dataset) -> Source:
+    """Return the source of a dataset's single events, which can be split by every dimension."""
     table = EVENTS[dataset]
     return Source(
         dataset=dataset, table=table, rows=table.alias("event"), splits=frozenset(Dimension)
@@ -111,6 +112,9 @@ def _by_hour(dataset: Dataset, table: Table) -> Source:
 
 
 def _by_day(table: Table, owner: Dimension) -> Source:
+    """Return the source of a daily roll-up, which can be split by its owner too (a key or an end
+    user).
+    """
     midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
     return Source(
         dataset=Dataset.REAL,
@@ -140,12 +144,12 @@ _ADJUSTMENTS = other_views.adjustments.alias("event")
 
 
 def events(dataset: Dataset) -> Source:
-    """Return the events themselves: they have every dimension, and are many."""
+    """Return the source of single events: they have every dimension, and are many."""
     return _EVENTS[dataset]
 
 
 def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
-    """Return the smallest source that can be split, or filtered, by all of these."""
+    """Return the smallest source that can be split, or filtered, by all of these dimensions."""
     wanted = set(splits)
     return next((source for source in _SUMMED[dataset] if wanted <= source.splits), events(dataset))
 
@@ -183,7 +187,7 @@ def _wide(amount: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _bound(row: Columns, name: str) -> ColumnElement[Any]:
-    """Return a bound of the event's route when it was sent; NULL if it had none.
+    """Return the SQL for a bound of the event's route when it was sent; NULL if it had none.
 
     An event never changes: a record of another shape must not make every report fail for ever.
     """

@@ -27,7 +27,7 @@ _OWN: Mapping[Dimension, ColumnElement[Any]] = {
 
 
 def gpu_days(question: Question) -> Subquery:
-    """Return a question's days: one row per day and deployment.
+    """Return the subquery of GPU cost for a question: one row per day and deployment.
 
     Filters that GPU hours do not have are left out. `left_usd` is the rest of the bill. An hour
     without a bill adds nothing to it: its charges have their own column.
@@ -55,6 +55,7 @@ def gpu_days(question: Question) -> Subquery:
 
 
 def _conditions(question: Question) -> Iterator[ColumnElement[bool]]:
+    """Yield the SQL conditions of a question's month and filters on GPU hours."""
     if question.month is not None:
         yield from in_utc_month(_HOURS.c.hour, question.month)
     for dimension, wanted in question.where:

@@ -65,7 +65,7 @@ def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
 
 
 def _newest(dataset: Dataset) -> Select[Any]:
-    """Return the SELECT of the newest event's time.
+    """Return the SELECT of the time of a dataset's newest event.
 
     Two queries: a scan of two days is quick on any table; only a gateway idle for longer needs a
     full scan.
@@ -80,7 +80,7 @@ def _newest(dataset: Dataset) -> Select[Any]:
 def notes_on(
     question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the notes in the order a reader needs them.
+    """Return the notes on a report's total, in the order a reader needs them.
 
     `total` holds the columns of `SURENESS`.
     """
@@ -104,6 +104,7 @@ _TAGS = (
 
 
 def _completeness(fresh: Freshness) -> str:
+    """Return the note that gives the time until which a total is complete."""
     if fresh.complete_until is None:
         return NOTHING_YET
     return (
@@ -113,6 +114,9 @@ def _completeness(fresh: Freshness) -> str:
 
 
 def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
+    """Return the note whether the month's total can still change; empty if no month was asked
+    for.
+    """
     if fresh.month_state is None or question.month is None:
         return ()
     meaning = {
@@ -124,6 +128,9 @@ def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
 
 
 def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the notes on the attempts with unknown or estimated usage, and on the money held for
+    them.
+    """
     attempts, unknown, derived = (
         int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived")
     )
@@ -152,6 +159,7 @@ def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the notes on the adjustments in a total; empty if there are none."""
     adjustments, expected = (
         int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected")
     )
@@ -171,7 +179,7 @@ def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def share_text(part: int, whole: int) -> str:
-    """Return a share for people.
+    """Return a share as a percentage for people.
 
     A positive share is never `0.00 %`, and an incomplete one never `100.00 %`.
     """

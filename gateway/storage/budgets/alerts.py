@@ -138,8 +138,8 @@ class BudgetAlertStore:
 
 
 def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """Return a row for each threshold that is reached, in key order: concurrent inserts do not
-    deadlock.
+    """Return a row for each threshold that a budget has reached, in key order: concurrent inserts
+    do not deadlock.
     """
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
@@ -179,6 +179,7 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
 
 
 def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
+    """Return the budget alert of a row."""
     return BudgetAlert(
         alert_id=row.alert_id,
         account_id=row.account_id,
@@ -200,6 +201,7 @@ def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
 
 
 def _delivery_to_row(delivery: Delivery) -> dict[str, Any]:
+    """Return the SQL parameters that record a delivery's result."""
     return {
         "alert_id": delivery.alert_id,
         "tries": delivery.tries,

@@ -94,8 +94,8 @@ class BudgetLeaseTable:
         self._losses: dict[UUID, int] = {}
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
-        """Return and take slices in one statement; a turn that was answered before moves nothing
-        again.
+        """Give back and take budget leases for one worker in one statement; a turn that was
+        answered before moves nothing again.
 
         Only one call may run at a time. Raises `DatabaseUnavailable` if the outcome is unknown:
         then repeat the same asks. Raises `AsksRefused` if Postgres would refuse them again: nothing
@@ -200,7 +200,7 @@ def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
 def write_rules(
     connection: Connection, rules: Sequence[BudgetRule], *, policy_version: int
 ) -> None:
-    """Write these rules as the declared ones, inside the policy's transaction.
+    """Store these budget rules as the declared ones, inside the policy's transaction.
 
     A removed rule keeps its last limit.
     """
@@ -214,7 +214,7 @@ def write_rules(
 
 
 def rule_from_row(row: Row[*tuple[object, ...]]) -> BudgetRule:
-    """Return a declared rule."""
+    """Return the declared budget rule of a row."""
     return BudgetRule(
         rule_id=row.rule_id,
         scope=BudgetScope(row.scope),
@@ -230,6 +230,7 @@ def rule_from_row(row: Row[*tuple[object, ...]]) -> BudgetRule:
 
 
 def _rule_to_row(rule: BudgetRule) -> dict[str, Any]:
+    """Return the row of a declared budget rule."""
     return {
         "rule_id": rule.rule_id,
         "scope": str(rule.scope),
@@ -245,6 +246,7 @@ def _rule_to_row(rule: BudgetRule) -> dict[str, Any]:
 
 
 def _to_row(ask: SliceAsk) -> dict[str, Any]:
+    """Return the SQL parameters of a worker's ask for money of one budget period."""
     return {
         "account_id": ask.account_id,
         "rule_id": ask.rule_id,
@@ -260,7 +262,7 @@ def _to_row(ask: SliceAsk) -> dict[str, Any]:
 
 
 def _granted(row: tuple[Any, ...]) -> SliceGranted:
-    """Return the grant of a slice that a row states."""
+    """Return the granted budget lease that a row states."""
     account_id, starts_s, granted, limit, spent, leased, outstanding = row
     return SliceGranted(
         account_id=account_id,
@@ -274,6 +276,9 @@ def _granted(row: tuple[Any, ...]) -> SliceGranted:
 
 
 def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
+    """Return the declared rule of a budget account. Raises `NothingFound` if it is unknown,
+    `BadUsage` if it is not declared any more.
+    """
     values = {"account_id": account_id, "each": EACH}
     row = connection.execute(text(_RULE), values).one_or_none()
     if row is None:
@@ -294,6 +299,9 @@ def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
 
 
 def _until(expires_at: datetime | None, span: PeriodSpan, now: datetime) -> datetime | None:
+    """Return the moment when a grant ends, the period's end by default. Raises `BadUsage` if it is
+    over or after the period.
+    """
     if expires_at is None:
         return span.ends_at
     if expires_at <= now:

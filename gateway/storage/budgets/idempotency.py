@@ -136,7 +136,7 @@ class ClaimTable:
             return self._sessions.transact(lambda connection: _claimed(connection, values))
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each claim that is paired with True, and release the others.
+        """Finish each idempotency claim that is paired with True, and release the others.
 
         A repetition changes nothing.
 
@@ -186,6 +186,9 @@ def close_orphans(connection: Connection, journal_id: UUID, *, is_lost: bool = F
 
 
 def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> Earlier | None:
+    """Claim an idempotency key and return None, or return the earlier claim of the key; a released
+    claim is replaced.
+    """
     if connection.execute(_CLAIM, values).fetchone() is not None:
         return None
     found = connection.cursor(row_factory=dict_row).execute(_FATE.encode(), values).fetchone()
@@ -221,5 +224,5 @@ def _end_claim(
 
 
 def _claim_values(claim: Claim) -> dict[str, Any]:
-    """Return a claim's parameters for SQL."""
+    """Return an idempotency claim as parameters for SQL."""
     return {"team": claim.team, "key_hash": claim.key_hash, "request_id": claim.request_id}

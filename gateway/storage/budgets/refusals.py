@@ -28,7 +28,7 @@ class RefusalStore:
         self._database = database
 
     def write(self, journal_id: UUID, counts: Mapping[RefusalCountKey, int]) -> None:
-        """Set the worker's totals so far; a repetition changes nothing. Raises
+        """Set a worker's totals of refused requests so far; a repetition changes nothing. Raises
         `DatabaseUnavailable`.
         """
         rows = [

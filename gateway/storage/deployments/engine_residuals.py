@@ -140,7 +140,8 @@ class EngineResiduals:
         self._database = database
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> list[IdleWindow]:
-        """Return each window with unknown attempts that has ended and is fully written.
+        """Return each idle window around unknown attempts that has ended and whose events are all
+        in Postgres.
 
         Raises `DatabaseUnavailable`.
 
@@ -163,7 +164,8 @@ class EngineResiduals:
             ]
 
     def book(self, window: IdleWindow, resolved: Sequence[Resolved]) -> int:
-        """Book a settling adjustment for each attempt of a window; return the number of new ones.
+        """Book a settling adjustment for each unknown attempt of a window; return the number of new
+        ones.
 
         An attempt that was settled in the meantime keeps its cost.
         """
@@ -193,6 +195,7 @@ def _rows(connection: Connection, sql: str, values: Mapping[str, object]) -> Seq
 
 
 def _idle_looks(connection: Connection, deployment: str, *, since: datetime) -> list[datetime]:
+    """Return the times of samples at which a deployment's engine was idle, oldest first."""
     values = {
         "deployment": deployment,
         "since": since,
@@ -219,6 +222,9 @@ def _is_written(connection: Connection, begin: datetime, end: datetime) -> bool:
 def _window(
     connection: Connection, deployment: str, begin: datetime, end: datetime, unknown: Sequence[Row]
 ) -> IdleWindow:
+    """Return the idle window between two samples, with the engine's counters, the metered tokens
+    and the unknown attempts.
+    """
     span = {"deployment": deployment, "begin": begin, "end": end}
     (found,) = _rows(connection, _METERED, span | {"longest": LONGEST_ATTEMPT})
     (probed,) = _rows(connection, _PROBED, span)
@@ -243,8 +249,8 @@ def _reading(row: Row) -> Reading:
 
 
 def _unknown(row: Row) -> UnknownAttempt:
-    """Return the unknown attempt; without a price in the book it gets no rates, so its tokens
-    cannot be charged.
+    """Return the unknown attempt of a row; without a price in the book it gets no rates, so its
+    tokens cannot be charged.
     """
     rates = tuple(rate_from_row(rate) for rate in row["rates"] or ())
     price = Price(
@@ -263,6 +269,9 @@ def _unknown(row: Row) -> UnknownAttempt:
 
 
 def _reason(tokens: Tokens, begin: datetime, end: datetime) -> str:
+    """Return the reason that an adjustment states for the tokens that an engine counted and no team
+    was charged for.
+    """
     return (
         f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens: its share of the "
         f"engine's tokens that no team was charged for, {begin:%Y-%m-%d %H:%M:%S} to "

@@ -61,7 +61,8 @@ class EngineSamples:
     def record(
         self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
     ) -> None:
-        """Store the round of samples that began at `at` and add the time since the previous round.
+        """Store the round of engine samples that began at `at`, and add the time since the previous
+        round to the GPU hours.
 
         A deployment that left the round gets a last sample, so that its later return does not count
         as one long uptime. Raises `DatabaseUnavailable`.
@@ -98,7 +99,7 @@ class EngineSamples:
 def _departed(
     before: Mapping[str, EngineSample], samples: Sequence[EngineSample], *, at: datetime
 ) -> list[EngineSample]:
-    """Return closing samples for deployments that are not watched any more."""
+    """Return closing samples for deployments that are not sampled any more."""
     present = {sample.deployment for sample in samples}
     gone = sorted(
         name for name, latest in before.items() if name not in present and latest.is_watched
@@ -132,7 +133,7 @@ def _add_span(
     sample: EngineSample,
     policy: PolicyVersion,
 ) -> None:
-    """Add the watched, up and billed time since the previous sample."""
+    """Add the watched, up and billed time between two samples to the deployment's GPU hours."""
     span = _span_since(connection, previous, sample)
     if span is None:
         return
@@ -163,7 +164,7 @@ def _add_span(
 def _span_since(
     connection: Connection, previous: EngineSample | None, sample: EngineSample
 ) -> UpSpan | None:
-    """Return the time since the previous sample, however long ago that is.
+    """Return the time between two samples of an engine, however long it is.
 
     A reserved machine is invoiced even if no gateway watches it. A deployment without any sample is
     billed from the first apply, if a policy version declares it `hours: always`.
@@ -210,6 +211,7 @@ def _is_always_billed(gpu: GpuRate | None) -> bool:
 
 
 def _rate_to_row(gpu: GpuRate | None) -> dict[str, Any]:
+    """Return the SQL parameters of a deployment's GPU rate, NULL without one."""
     return {
         "gpu_type": gpu.type if gpu else None,
         "gpu_count": gpu.count if gpu else None,

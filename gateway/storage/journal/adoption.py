@@ -32,7 +32,7 @@ class AdoptedJournal:
     """A dead worker's journal, locked by this process. Nothing in it changes until `finish`."""
 
     def __init__(self, directory: Path, lock: layout.Lock) -> None:
-        """Read the whole journal. Raises `UnknownFormat`."""
+        """Read the whole journal of a dead worker. Raises `UnknownFormat`."""
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self._lock = lock
@@ -92,7 +92,7 @@ def adopt_free(
 def _lock_free_journals(
     root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]
 ) -> list[tuple[Path, layout.Lock]]:
-    """Lock the journals that are free."""
+    """Lock the journals below a root that no worker holds, and return their folders and locks."""
     found = []
     with layout.root_locked(root):
         layout.delete_done(root)
@@ -129,6 +129,7 @@ def journals_on(
 
 
 def _listing(journal_id: UUID, directory: Path) -> LocalJournal:
+    """Return one journal's entry in the list: its size on disk and whether a worker holds it."""
     lock = layout.take_lock(directory)
     if lock is not None:
         lock.release()
@@ -143,6 +144,9 @@ def _listing(journal_id: UUID, directory: Path) -> LocalJournal:
 
 
 def _recover(directory: Path) -> Recovered:
+    """Return a dead worker's open intents, number of settlements, running usage and damaged bytes,
+    from its whole journal.
+    """
     segments = Segments(directory)
     intents: dict[Key, bytes] = {}
     settled: set[Key] = set()

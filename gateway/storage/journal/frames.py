@@ -95,7 +95,7 @@ def segment_header(journal_id: UUID, number: int) -> bytes:
 
 
 def scan(data: bytes, *, start: int, seed: int, offset: int = 0) -> Iterator[Frame | Gap]:
-    """Yield the records in `data` from its byte `start` on, and the gaps between them.
+    """Yield the records in a segment's `data` from its byte `start` on, and the gaps between them.
 
     `offset` is the position of `data` in its segment; the yielded positions are relative to the
     segment. Zeros up to the end are space that is not written yet. Any other bytes that are not a

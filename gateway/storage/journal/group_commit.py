@@ -37,6 +37,9 @@ class GroupCommit:
         on_failure: Callable[[OSError], None],
         on_synced: Callable[[float], None] | None = None,
     ) -> None:
+        """Start the commit thread; `on_failure` gets the disk's error, `on_synced` the seconds of
+        each commit.
+        """
         self.has_failed = False
         self._commit = commit
         self._on_failure = on_failure
@@ -76,13 +79,13 @@ class GroupCommit:
         self._queue.put(job)
 
     def fail(self, error: OSError) -> None:
-        """Report the disk's failure once; from now on no waiting future resolves."""
+        """Report the disk's failure once; from now on no waiting caller's future resolves."""
         if not self.has_failed:
             self.has_failed = True
             self._on_failure(error)
 
     def stop(self, limit_s: float) -> bool:
-        """Commit once more and end the thread.
+        """Commit once more and end the commit thread.
 
         Returns False if the disk did not let it end in time.
         """
@@ -96,6 +99,9 @@ class GroupCommit:
         return sorted(self._times_s[: min(self._count, KEPT_TIMES)])
 
     def _run(self) -> None:
+        """Commit for all waiting callers until the last job or a failure; runs in the commit
+        thread.
+        """
         is_running = True
         while is_running:
             waiting, jobs = self._gather()
@@ -116,6 +122,7 @@ class GroupCommit:
                 raise
 
     def _commit_timed(self) -> None:
+        """Run one commit and record its duration."""
         began_s = time.perf_counter()
         self._commit()
         took_s = time.perf_counter() - began_s
@@ -124,7 +131,9 @@ class GroupCommit:
         self._on_synced(took_s)
 
     def _gather(self) -> tuple[list[asyncio.Future[None]], list[Job]]:
-        """Wait for a waiting caller, a job, or a note that is `NOTE_DELAY_S` old."""
+        """Wait for a caller, a job, or a note that is `NOTE_DELAY_S` old; return all waiting
+        callers and jobs.
+        """
         items = [self._next()]
         for _ in range(self._queue.qsize()):
             items.append(self._queue.get_nowait())
@@ -132,7 +141,7 @@ class GroupCommit:
         return waiting, [item for item in items if item is not None and not isinstance(item, list)]
 
     def _next(self) -> list[asyncio.Future[None]] | Job | None:
-        """Return the next item, or None for a note.
+        """Return the queue's next item, or None for a note that is due.
 
         A note wakes the thread only if it has slept for long.
         """
@@ -152,11 +161,11 @@ class GroupCommit:
         self._queue.put(waiting)
 
     def _end(self) -> None:
-        """Mark the end of the queue: this is the last job."""
+        """Mark the end of the commit thread's queue: this is the last job."""
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:
-    """Resolve all waiting futures with one wake-up of their loop."""
+    """Resolve all waiting callers' futures with one wake-up of their loop."""
     if waiting:
         with suppress(RuntimeError):  # the loop was closed, so there is no caller left
             waiting[0].get_loop().call_soon_threadsafe(_set_results, waiting)

@@ -156,6 +156,9 @@ class Journal:
         on_failed_sync: Callable[[OSError], None],
         on_synced: Callable[[float], None] | None,
     ) -> None:
+        """Take a new, locked folder, create the journal's first segments, and start the commit
+        thread. Raises `OSError` on a full disk.
+        """
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self.is_closed = False
@@ -219,7 +222,7 @@ class Journal:
         return self.flush()
 
     def settle(self, key: Key, payload: bytes) -> None:
-        """Append the settlement of an open intent.
+        """Append the settlement of an open intent to the journal.
 
         It is in the page cache when this returns, and durable soon after.
 
@@ -316,7 +319,8 @@ class Journal:
         return [segment.number for segment in self._segments if not segment.is_gone]
 
     def read_segment(self, number: int, start: int, end: int | None) -> bytes:
-        """Read through the open file, even if it was renamed or deleted.
+        """Return a segment's bytes between two offsets, read through the open file even if it was
+        renamed or deleted.
 
         Raises `OSError` if bytes are missing.
 
@@ -334,6 +338,9 @@ class Journal:
         return self._open.keys()
 
     def stats(self) -> JournalStats:
+        """Return the journal's state: its size, its room, its open intents and the durations of its
+        syncs.
+        """
         oldest = next(iter(self._open.values()), None)
         times_s = self._commits.times_s()
         return JournalStats(
@@ -365,7 +372,7 @@ class Journal:
                 self._commits.after_commit(segment.delete)
 
     def close(self, *, is_drained: bool, limit_s: float = STOP_LIMIT_S) -> None:
-        """Sync once more and release the lock.
+        """Sync the journal once more and release its lock.
 
         A drained journal is removed; any other stays for adoption.
 
@@ -411,8 +418,8 @@ class Journal:
         return FRAME_BYTES + longest + FRAME_BYTES + intent_bytes
 
     def _unreserved_bytes(self) -> int:
-        """Return the promised bytes without reservation; negative until segments with copied
-        intents are deleted.
+        """Return the bytes on disk that no open intent has reserved; negative until segments with
+        copied intents are deleted.
         """
         sizes = self._sizes
         room = sizes.room_behind(self._segments[-1].tail) + len(self._spares) * sizes.room_bytes
@@ -427,7 +434,7 @@ class Journal:
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
     def _free_bytes(self) -> int:
-        """Return the bytes that are free for new intents."""
+        """Return the bytes of the journal that are free for new intents."""
         return self._unreserved_bytes() - self._sizes.ballast_bytes
 
     def _live_segments(self) -> tuple[Segment, ...]:
@@ -437,7 +444,9 @@ class Journal:
         return self._segments
 
     def _make_room(self, needed_bytes: int) -> int:
-        """Return the free bytes beyond the needed ones. Raises `NoJournalRoom`."""
+        """Add spare segments until the needed bytes are free; return the free bytes beyond them.
+        Raises `NoJournalRoom`.
+        """
         if self._commits.has_failed:
             raise NoJournalRoom("the disk of the journal failed")
         if self.is_gone:
@@ -463,7 +472,7 @@ class Journal:
         self._is_growing = False
 
     def _add_spare(self) -> bool:
-        """Make one more spare segment, in either thread.
+        """Make one more spare segment for the journal, in either thread.
 
         Returns False if no more are allowed, or if the disk has no space.
         """
@@ -488,6 +497,7 @@ class Journal:
         return sum(not segment.is_gone for segment in self._segments) + len(self._spares)
 
     def _new_spare(self) -> Spare:
+        """Create the next spare segment file. Raises `OSError` if the disk has no space."""
         return Spare(
             self._lock.folder,
             layout.spare_name(next(self._spare_numbers)),
@@ -508,6 +518,9 @@ class Journal:
         return segment.number
 
     def _begin_segment(self) -> Segment:
+        """Turn the oldest spare into the segment to which the next records are appended, and return
+        it.
+        """
         assert self._spares, "what is appended has its room reserved"
         number = self._segments[-1].number + 1 if self._segments else 1
         segment = Segment(self._spares[0], self.journal_id, number)
@@ -532,7 +545,9 @@ class Journal:
         self._synced = upto
 
     def _look_for_folder(self) -> None:
-        """Check that the last segment still has its name. In either thread; two system calls."""
+        """Record whether the journal's folder is gone: its last segment must still have its name.
+        In either thread; two system calls.
+        """
         segment = self._segments[-1]
         try:
             named, opened = (

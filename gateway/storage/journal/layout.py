@@ -76,7 +76,7 @@ class Lock(NamedTuple):
     file: int
 
     def release(self) -> None:
-        """Release both."""
+        """Close the journal's folder and its lock file, which unlocks both."""
         os.close(self.file)
         os.close(self.folder)
 
@@ -102,6 +102,7 @@ def take_lock(directory: Path) -> Lock | None:
 
 
 def _try_lock(handle: int) -> bool:
+    """Lock an open file; return False if another process holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -110,7 +111,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names of the files in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -138,12 +139,13 @@ def remove(directory: Path, *, is_copied: bool = True) -> None:
 
 
 def delete_done(root: Path) -> None:
-    """Delete journals that are done; two processes may delete the same one at once."""
+    """Delete the removed journals below a root; two processes may delete the same one at once."""
     for path in root.glob("*.done"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _move_quarantine(directory: Path, target: Path) -> None:
+    """Move a journal's damaged bytes to another folder, durably."""
     found = sorted((directory / QUARANTINE).glob("*"))
     if found:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)

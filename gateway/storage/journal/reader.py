@@ -68,6 +68,7 @@ class Segments:
     is_open = False
 
     def __init__(self, directory: Path) -> None:
+        """Take a journal's folder, whose name is the journal's id."""
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self.is_copied = True
@@ -120,6 +121,7 @@ class Segments:
         return self._load(number, start, end)
 
     def _load(self, number: int, start: int, end: int | None) -> bytes:
+        """Read a segment's file between two offsets, to its end if `end` is None."""
         handle = os.open(layout.segment_path(self.directory, number), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return read_between(handle, start, os.fstat(handle).st_size if end is None else end)
@@ -193,6 +195,7 @@ class SettlementReader:
         return Batch(documents=documents, position=position)
 
     def _numbers(self, upto: Position | None) -> list[int]:
+        """Return the numbers of the segments from the reader's position up to `upto`, in order."""
         return [
             number
             for number in self.segments.numbers()

@@ -28,6 +28,7 @@ class RunningUsageFile:
     """
 
     def __init__(self, directory: Path, journal_id: UUID) -> None:
+        """Open a journal's two progress files for writing."""
         self.misses = 0
         self._seed = crc32(journal_id.bytes)
         self._sequence = 0
@@ -57,13 +58,16 @@ class RunningUsageFile:
 
 
 def read_progress(directory: Path, journal_id: UUID) -> bytes | None:
-    """Return the newest complete note, or None if there is none."""
+    """Return the newest complete running usage of a journal's streams, None if there is none."""
     found = [_read(directory / name, crc32(journal_id.bytes)) for name in NAMES]
     newest = max((note for note in found if note is not None), default=None)
     return newest and newest[1]
 
 
 def _read(path: Path, seed: int) -> tuple[int, bytes] | None:
+    """Return a progress file's sequence number and content; None if it is missing, incomplete or of
+    another journal.
+    """
     try:
         data = path.read_bytes()
         sequence, size, checksum = _HEADER.unpack_from(data)

@@ -12,6 +12,7 @@ class Sizes:
     """The sizes of one journal, computed once because each request needs them."""
 
     def __init__(self, segment_bytes: int, max_segments: int) -> None:
+        """Compute a journal's capacities from a segment's size and the number of segments."""
         self.segment_bytes = segment_bytes
         self.max_segments = max_segments
         self.max_bytes = segment_bytes * max_segments

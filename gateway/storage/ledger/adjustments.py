@@ -152,8 +152,8 @@ SELECT count(*) FROM booked
 
 
 def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
-    """Book the staged events that are in the ledger with other content; return the number of new
-    bookings.
+    """Book the staged events that are in the ledger already with other content; return the number
+    of new bookings.
     """
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
@@ -241,8 +241,8 @@ def expire_holds(database: Database, *, ttl: timedelta) -> int:
 def _unresolved(
     connection: Connection, values: dict[str, Any], request_id: UUID, attempt: int | None
 ) -> Any:
-    """Return the one attempt that may be resolved. Raises an error with the reason if there is
-    none.
+    """Return the one unknown attempt of a request that may be resolved. Raises an error with the
+    reason if there is none.
     """
     rows = connection.execute(text(_ATTEMPTS), values).all()
     if not rows:
@@ -275,6 +275,9 @@ def _unresolved(
 
 
 def _cost_nusd(cost: StatedCost | int, held_nusd: int | None) -> int:
+    """Return the stated cost in nano-dollars. Raises `BadUsage` if it is the hold and nothing was
+    held.
+    """
     match cost:
         case StatedCost.ZERO:
             return 0

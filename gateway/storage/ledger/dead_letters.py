@@ -73,6 +73,7 @@ def lease_of(connection: psycopg.Connection[Any], letter: DeadLetter) -> UUID | 
 
 
 def _holds_in(document: bytes) -> str | None:
+    """Return the budget holds in a document as JSON text; None if it has none or cannot be read."""
     try:
         holds = bytes(msgspec.json.decode(document, type=_Holds).holds).decode()
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -23,7 +23,7 @@ MOST_PRICES = 1024  # a policy has one per deployment
 
 
 def encode_event(event: UsageEvent) -> bytes:
-    """Return the document of an event: one line of JSON."""
+    """Return a usage event as a document: one line of JSON."""
     return _encode(event)
 
 
@@ -33,7 +33,7 @@ def decode_event(document: bytes) -> UsageEvent:
 
 
 def encode_intent(intent: Intent) -> bytes:
-    """Return the document of an intent."""
+    """Return an intent as a document: one line of JSON."""
     return _encode(
         _IntentDocument(intent.event, _price_document(intent.price), intent.writes_output)
     )
@@ -81,6 +81,9 @@ def _price_document(price: Price) -> msgspec.Raw:
 
 
 def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
+    """Return a value as one line of JSON that Postgres can store, with NUL and lone surrogates
+    replaced.
+    """
     try:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape

@@ -73,7 +73,7 @@ class _OpenSegments(Segments):
         return self._journal.segment_numbers()
 
     def load(self, number: int, start: int, end: int | None) -> bytes:
-        """Read all written bytes between two offsets."""
+        """Return all written bytes of a segment between two offsets."""
         return self._journal.read_segment(number, start, end)
 
 
@@ -81,6 +81,7 @@ class OwnJournal:
     """This worker's journal: intents and settlements go in, settled events come out."""
 
     def __init__(self, journal: Journal) -> None:
+        """Take a new journal, which this worker writes to and reads from its beginning."""
         self.journal = journal
         self._reader = SettlementReader(_OpenSegments(journal))
         self._reader.position = journal.end  # a new journal's end is after its header
@@ -143,7 +144,7 @@ class OwnJournal:
 
     @property
     def is_gone(self) -> bool:
-        """True if its folder was removed or moved away."""
+        """True if the journal's folder was removed or moved away."""
         return self.journal.is_gone
 
     def stats(self) -> JournalStats:
@@ -155,11 +156,11 @@ class OwnJournal:
         return self.journal.end
 
     def read(self, upto: Position, *, max_events: int) -> JournalBatch:
-        """Read on from the end of the last batch that was let go."""
+        """Return the next settled events up to a position, after the last acknowledged batch."""
         return _read(self._reader, upto, max_events)
 
     def acknowledge(self, batch: JournalBatch) -> None:
-        """Let go of a batch that is in Postgres: its segments may be deleted."""
+        """Record that a batch is in Postgres: its segments may be deleted."""
         self.journal.delete_before(batch.position)
         self._reader.position = batch.position
 
@@ -191,7 +192,9 @@ class LeftJournal:
         return
 
     def read(self, upto: None, *, max_events: int) -> JournalBatch:
-        """Read on from the end of the last batch that was let go."""
+        """Return the dead process's next settled events, then its interrupted ones, after the last
+        acknowledged batch.
+        """
         batch = _read(self._adopted.settlements, upto, max_events)
         if batch.documents or not self.begun:
             return batch
@@ -201,7 +204,7 @@ class LeftJournal:
         )
 
     def acknowledge(self, batch: JournalBatch) -> None:
-        """Let go of a batch that is in Postgres."""
+        """Record that a batch is in Postgres, so that it is not read again."""
         self._adopted.settlements.position = batch.position
         written = set(batch.keys)
         self.begun = [event for event in self.begun if event.key not in written]
@@ -269,6 +272,9 @@ class LeftJournals:
             log.error("journal_not_adopted", path=path, problem=str(problem))
 
     def _adopted(self, journals: Sequence[AdoptedJournal]) -> list[LeftJournal]:
+        """Read journals that this process has locked, and log their contents; release those of
+        another format.
+        """
         found = []
         for journal in journals:
             try:
@@ -295,6 +301,7 @@ class LeftJournals:
 
 
 def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> JournalBatch:
+    """Return the next settled events of a journal as a batch of at most `max_events`."""
     batch = reader.read(upto=upto, max_records=max_events, max_bytes=BATCH_BYTES)
     return JournalBatch(
         [key for key, _ in batch.documents],

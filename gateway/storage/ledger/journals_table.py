@@ -121,8 +121,7 @@ class JournalTable:
             connection.exec_driver_sql(_BEAT, _beat_of(journal_id, inserted=0))
 
     def drained(self, journal_id: UUID) -> None:
-        """Record that all of the journal is in the ledger and no worker holds it; its leases
-        return.
+        """Record that all of a journal is in the ledger and no worker holds it; its leases return.
 
         If the journal was booked as lost before, its losses are reversed. Raises
         `DatabaseUnavailable`.

@@ -165,7 +165,7 @@ class Ledger:
         self._sessions = Sessions(database, prepare=_STAGES, limit_s=limit_s)
 
     def write(self, events: Sequence[UsageEvent]) -> int:
-        """Insert events and return the number of new ones. See `write_documents`."""
+        """Insert events, each exactly once, and return the number of new ones."""
         return self.write_documents([encode_event(event) for event in events]).inserted
 
     def write_documents(
@@ -194,7 +194,7 @@ class Ledger:
         return written
 
     def book_letter(self, letter: DeadLetter) -> Written:
-        """Book a dead letter's document, paid from its lease.
+        """Book a dead letter's document in the ledger, paid from the letter's lease.
 
         Its journal may be long gone.
 

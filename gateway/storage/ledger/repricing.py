@@ -82,7 +82,9 @@ class RepriceStore:
     def events(
         self, month: date, *, route: str | None, deployment: str | None
     ) -> Iterator[PricedEvent]:
-        """Yield the month's events without demo data; memory stays flat however many there are."""
+        """Yield a month's charged events without demo data; memory stays flat however many there
+        are.
+        """
         wanted = {"month": month, "route": route, "deployment": deployment, "kind": KIND}
         with self._database.begin() as connection:
             rows = connection.execution_options(yield_per=BATCH).execute(text(_EVENTS), wanted)
@@ -92,7 +94,8 @@ class RepriceStore:
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = ""
     ) -> int:
-        """Write adjustments in one transaction, each once; return the number of new ones.
+        """Write the adjustments to a month in one transaction, each once; return the number of new
+        ones.
 
         If an event got another kind of correction since it was read, nothing is posted for it.
         Raises `OperatorError` if the month is not open any more; then nothing was written.
@@ -109,7 +112,7 @@ class RepriceStore:
 
 
 def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
-    """Return an event with all counts that were charged."""
+    """Return the priced event of a row, with all counts that were charged."""
     details = {name: count for name, count in (row.usage_detail or {}).items() if name in _DETAILS}
     usage = TokenUsage(
         input_tokens=row.input_tokens,
@@ -139,6 +142,9 @@ def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
 
 
 def _lock_open(connection: Connection, month: date) -> None:
+    """Lock a month until the transaction ends. Raises `NothingFound` if it has no events,
+    `OperatorError` if it may not change.
+    """
     if connection.execute(text(_STATE), {"month": month}).first() is None:
         raise NothingFound(f"There is nothing in {month:%Y-%m}: no event was booked in it.")
     connection.execute(text(_LOCK), {"month": month})
@@ -146,6 +152,7 @@ def _lock_open(connection: Connection, month: date) -> None:
 
 
 def _to_row(adjustment: Adjustment, *, month: date, author: str) -> dict[str, Any]:
+    """Return the row of an adjustment that is posted to a month."""
     event = adjustment.event
     return {
         "adjustment_id": adjustment.adjustment_id,

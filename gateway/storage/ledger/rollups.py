@@ -37,7 +37,7 @@ ORDER BY hour
 
 
 def refresh(database: Database) -> int:
-    """Sum the changed hours again and return their number.
+    """Sum the events of each changed hour again and return the number of hours.
 
     Returns 0 also if another process is refreshing.
 
@@ -70,6 +70,9 @@ def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
 
 
 def _all(database: Database, statement: str, most: int) -> int:
+    """Run a statement that handles at most `most` hours or days in a transaction, until none are
+    left; return their number.
+    """
     total = 0
     while True:
         with database.begin(is_long=True) as connection:

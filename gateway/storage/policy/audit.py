@@ -34,7 +34,9 @@ class AuditLog:
         self._database = database
 
     def rows(self) -> Iterator[AuditRow]:
-        """Yield every row as stored, in order; memory stays flat however many there are."""
+        """Yield every row of the audit log as stored, in order; memory stays flat however many
+        there are.
+        """
         with self._database.begin() as connection:
             for row in connection.execution_options(yield_per=BATCH).execute(text(_ROWS)):
                 yield AuditRow(
@@ -52,12 +54,12 @@ class AuditLog:
                 )
 
     def count(self) -> int:
-        """Return the number of rows, to show progress while reading them."""
+        """Return the number of rows in the audit log, to show progress while reading them."""
         with self._database.begin() as connection:
             return int(connection.execute(text(_COUNT)).scalar_one())
 
     def head(self) -> ChainHead | None:
-        """Return the last row; None in an empty log."""
+        """Return the number and hash of the audit log's last row; None in an empty log."""
         with self._database.begin() as connection:
             row = connection.execute(text(_HEAD)).one_or_none()
             return None if row is None else ChainHead(row.seq, row.hash)
@@ -65,8 +67,8 @@ class AuditLog:
     def acts(
         self, *, since: datetime | None, action: str | None, subject: str | None
     ) -> list[AuditAct]:
-        """Return acts in order, filtered by time, by the beginning of the action and by subject;
-        None matches all.
+        """Return administrative acts in order, filtered by time, by the beginning of the action and
+        by subject; None matches all.
         """
         acts = select(audit_log).order_by(audit_log.c.seq)
         if since is not None:

@@ -120,7 +120,7 @@ class KeyStore:
         return _require_key(self.find(key_id), key_id)
 
     def _update_key(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
-        """Run one UPDATE of a key with its reason; return True if it changed a row."""
+        """Run one UPDATE of an API key with its reason; return True if it changed a row."""
         with self._database.begin(reason=reason) as connection:
             return connection.execute(text(statement), {"key_id": key_id, **values}).rowcount == 1
 
@@ -169,6 +169,7 @@ def stored_from_row(row: Row[*tuple[object, ...]]) -> StoredKey:
 def _insert(
     connection: Connection, record: KeyRecord, *, created_by: str, replaces: str | None = None
 ) -> None:
+    """Insert a new API key. Raises `BadUsage` if its id exists already."""
     row = {
         "key_id": record.key_id,
         "team": record.team,
@@ -187,6 +188,9 @@ def _insert(
 
 
 def _refuse_unless_live(connection: Connection, old: StoredKey, *, now: datetime) -> None:
+    """Raise `BadUsage` unless an API key may be rotated: it is live, and no other key replaces
+    it.
+    """
     key_id, state = old.record.key_id, old.state(now)
     if state == "paused":
         raise BadUsage(

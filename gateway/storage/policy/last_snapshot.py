@@ -56,6 +56,9 @@ class SnapshotFile:
     def __init__(
         self, path: Path, peppers: Sequence[Pepper], *, now: Callable[[], datetime]
     ) -> None:
+        """Take the file's path and the peppers whose derived keys read it; the first one also
+        encrypts it.
+        """
         self._path, self._new, self._now = path, path.with_name(f"{path.name}.new"), now
         self._ciphers = [AESGCM(_key(pepper)) for pepper in peppers]
 
@@ -90,6 +93,7 @@ class SnapshotFile:
         return self._decoded_snapshot(content)
 
     def _sealed(self, last: LastSnapshot) -> bytes:
+        """Return a snapshot as the file's content, encrypted under the current pepper."""
         body = _Body(
             version=last.version,
             sha256=last.sha256,
@@ -103,6 +107,9 @@ class SnapshotFile:
         return head + nonce + self._ciphers[0].encrypt(nonce, msgspec.msgpack.encode(body), head)
 
     def _decoded_snapshot(self, content: bytes) -> LastSnapshot:
+        """Return the snapshot in a file's content. Raises `NotUsable` if it is damaged, or of
+        another version or pepper.
+        """
         if not content.startswith(MAGIC) or len(content) < HEAD_BYTES + NONCE_BYTES + TAG_BYTES:
             raise NotUsable(f"{self._path} is damaged, or another version of Tollgate wrote it")
         head, nonce = content[:HEAD_BYTES], content[HEAD_BYTES : HEAD_BYTES + NONCE_BYTES]
@@ -125,13 +132,17 @@ class SnapshotFile:
         )
 
     def _decrypted(self, head: bytes, nonce: bytes, sealed: bytes) -> bytes:
+        """Return the decrypted content, under any of the peppers. Raises `NotUsable` if none
+        fits.
+        """
         for cipher in self._ciphers:
             with suppress(InvalidTag):
                 return cipher.decrypt(nonce, sealed, head)
         raise NotUsable(f"{self._path} is damaged, or was made with another pepper")
 
     def _has_newer(self, good_at: datetime) -> bool:
-        """Return True if another worker queried Postgres later.
+        """Return True if the file holds a newer snapshot, because another worker queried Postgres
+        later.
 
         A snapshot dated in the future is invalid and is replaced.
         """
@@ -144,6 +155,7 @@ class SnapshotFile:
         return is_ours and _microseconds(good_at) < _time_in(head) <= _microseconds(self._now())
 
     def _replace(self, content: bytes, folder: int) -> None:
+        """Replace the snapshot file in one step, durably."""
         self._new.unlink(missing_ok=True)  # left by a worker that was killed while it wrote
         handle = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
@@ -156,8 +168,8 @@ class SnapshotFile:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int | None]:
-    """Yield the folder's handle if no other worker writes in it, else None: never wait for a
-    stopped worker.
+    """Yield the folder's handle if no other worker writes a snapshot in it, else None: never wait
+    for a stopped worker.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

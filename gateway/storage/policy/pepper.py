@@ -95,6 +95,7 @@ def check(database: Database, peppers: Sequence[Pepper]) -> None:
 
 
 def _check(connection: Connection, peppers: Sequence[Pepper]) -> None:
+    """Raise `BadUsage` if the database has keys of other peppers and knows none of ours."""
     ours = {"ours": [pepper.pepper_id for pepper in peppers]}
     is_known = connection.execute(
         text("SELECT FROM tollgate.peppers WHERE pepper_id = ANY(:ours)"), ours
@@ -110,6 +111,9 @@ def _check(connection: Connection, peppers: Sequence[Pepper]) -> None:
 
 
 def _decoded(line: str, path: Path) -> bytes:
+    """Return the secret in one line of a pepper file. Raises `BadUsage` unless it is hex or base64,
+    and long enough.
+    """
     secret = b""
     try:
         secret = bytes.fromhex(line)

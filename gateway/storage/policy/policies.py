@@ -112,6 +112,7 @@ def _current(connection: Connection) -> StoredPolicy | None:
 
 
 def _refuse_surprise(current: StoredPolicy | None, expected_version: int | None) -> None:
+    """Raise `BadUsage` if the current policy is not the version that the author expects."""
     found = current.version if current is not None else 0
     if expected_version is None or expected_version == found:
         return

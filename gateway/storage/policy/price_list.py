@@ -266,7 +266,7 @@ def _utc_time(edge: time) -> time:
 def _prices_from(
     provider: genai.Provider, model: genai.ModelInfo, day: date, boundaries: list[time]
 ) -> list[tuple[DailyWindow | None, Price | None]]:
-    """Return the prices from this day on: that of most of the day first, then each window with
+    """Return a model's prices from a day on: that of most of the day first, then each window with
     another price.
     """
     starts = boundaries or [time()]

@@ -206,6 +206,7 @@ def price_to_row(price: Price) -> dict[str, str]:
 def _date_price(
     connection: Connection, deployment: str, price: Price, *, policy_version: int, at: datetime
 ) -> None:
+    """Record the price by which a deployment is charged from a moment on."""
     entry = {
         "deployment": deployment,
         "price_id": price.price_id,
@@ -226,7 +227,7 @@ def rate_to_row(rate: Rate) -> dict[str, str | int]:
 
 
 def rate_from_row(row: Mapping[str, Any]) -> Rate:
-    """Return a rate."""
+    """Return the rate that a stored JSON object states."""
     return Rate(
         kind=TokenKind(row["kind"]),
         usd_per_mtok=Decimal(row["usd_per_mtok"]),
@@ -236,7 +237,7 @@ def rate_from_row(row: Mapping[str, Any]) -> Rate:
 
 
 def entry_from_row(row: Row[*tuple[object, ...]]) -> BookEntry:
-    """Return one entry with its price."""
+    """Return the price book's entry of a row, with its price."""
     price = None
     if row.price_id is not None:
         rates = tuple(rate_from_row(rate) for rate in row.rates)
@@ -259,6 +260,7 @@ def entry_from_row(row: Row[*tuple[object, ...]]) -> BookEntry:
 
 
 def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
+    """Return all overrides, and the imported prices of these models of the list."""
     known = list(keys)
     wanted = {"providers": [key.provider for key in known], "models": [key.model for key in known]}
     return PriceBook(
@@ -267,6 +269,7 @@ def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
 
 
 def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
+    """Insert entries into the price book, in order; return their number."""
     count = 0
     for entry in entries:
         price, daily = entry.dated.price, entry.dated.daily

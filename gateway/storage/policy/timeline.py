@@ -48,6 +48,7 @@ def in_force(
 
 
 def _read(document: str, version: int, sha256: str) -> PolicyVersion | None:
+    """Return the policy version of an applied document, None if this release cannot parse it."""
     try:
         return PolicyVersion(version=version, sha256=sha256, policy=parse(document).policy)
     except PolicyRejected:

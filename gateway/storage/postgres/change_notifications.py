@@ -22,8 +22,8 @@ class ChangeFeed:
         self._connection: psycopg.Connection[Any] | None = None
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a change; return True as soon as one came, False after `timeout_s` seconds
-        without.
+        """Wait for a changed policy or key; return True as soon as one came, False after
+        `timeout_s` seconds without.
 
         Returns True also right after connecting, since earlier changes may have been missed. Raises
         `DatabaseUnavailable` if the connection is lost or cannot be made; the next call tries
@@ -50,6 +50,7 @@ class ChangeFeed:
             self._connection = None
 
     def _listen(self) -> psycopg.Connection[Any]:
+        """Return a new connection that listens for changes; close it on any error."""
         connection = self._database.connect()
         try:
             connection.autocommit = True

@@ -255,8 +255,8 @@ class Database:
         return min(_deadline.until_s, self._end_s) - now_s
 
     def end_by(self, end_s: float) -> None:
-        """Make every wait fail at that moment of the monotonic clock: the process is about to
-        end.
+        """Make every wait for Postgres fail at that moment of the monotonic clock: the process is
+        about to end.
         """
         self._end_s = end_s
 
@@ -270,7 +270,9 @@ class Database:
         return self._connected()
 
     def _has_new_login(self) -> bool:
-        """Take the current address; return False if it is unchanged or cannot be read."""
+        """Read the current address again and use it; return False if it is unchanged or cannot be
+        read.
+        """
         if self._renew is None:
             return False
         before = self._login
@@ -294,6 +296,9 @@ class Database:
         return True
 
     def _connected(self) -> Session:
+        """Return a new session with the login's role and time limits. Raises `DatabaseUnavailable`
+        if the role is refused.
+        """
         settings = dict(self._session) if self.role is None else self._session | {"role": self.role}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
@@ -321,7 +326,9 @@ class Database:
             raise
 
     def acts_as(self) -> tuple[str, str]:
-        """Return the login and the role that it acts as; they are equal if it took no role."""
+        """Return the database login and the role that it acts as; they are equal if it took no
+        role.
+        """
         with self.begin() as connection:
             login, role = connection.execute(text("SELECT session_user, current_user")).one()
             return str(login), str(role)
@@ -394,6 +401,9 @@ class Database:
         )
 
     def _raise_explained(self, cause: BaseException | None, error: Exception) -> None:
+        """Raise a driver's error as `DatabaseUnavailable` or `DatabaseTooSlow` with its remedy;
+        raise any other unchanged.
+        """
         state = getattr(cause, "sqlstate", None)
         if state == "42501":
             raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
@@ -428,7 +438,7 @@ class Database:
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return the driver's connection parameters.
+    """Return the driver's connection parameters for a database URL.
 
     Raises `BadUsage` without repeating the address, which contains a password.
     """

@@ -80,6 +80,7 @@ class EmbeddedPostgres:
         on_step: Callable[[str], None] | None = None,
         system_dir: Path = SYSTEM_DIR,
     ) -> None:
+        """Take the home that holds the server's files; nothing is started before `start`."""
         self.home = home
         self.folder = home / "pg"
         self.data = self.folder / "data"
@@ -98,6 +99,7 @@ class EmbeddedPostgres:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        """Leave the server; the last process to leave stops it."""
         self.stop()
 
     def start(self) -> str:
@@ -158,6 +160,9 @@ class EmbeddedPostgres:
             yield
 
     def _hold_users(self) -> None:
+        """Register this process as a user of the server, by a shared file lock that ends with the
+        process.
+        """
         if self._users is None:
             self._users = os.open(
                 self.folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -186,6 +191,9 @@ class EmbeddedPostgres:
             raise
 
     def _start_or_join(self, account: ServerAccount, binaries: Path) -> Path:
+        """Join the running server, or start it and create its login; return the folder of its
+        socket.
+        """
         with _opened(self.folder / "server.lock") as server_lock:
             socket_dir = None if _try_lock(server_lock) else self._join(server_lock)
             if socket_dir is None:
@@ -225,6 +233,9 @@ class EmbeddedPostgres:
         return None
 
     def _start_server(self, account: ServerAccount, binaries: Path, server_lock: int) -> Path:
+        """Start the server, with a new database if there is none, and return the folder of its
+        socket. Raises `DatabaseUnavailable`.
+        """
         if not self.data.exists():
             self._create_data(account, binaries)
         self._check_version(binaries)
@@ -250,6 +261,9 @@ class EmbeddedPostgres:
     def _spawn(
         self, account: ServerAccount, binaries: Path, socket_dir: Path, server_lock: int
     ) -> subprocess.Popen[bytes]:
+        """Start the server's process, which logs to `server.log` and holds the server lock while it
+        lives.
+        """
         log = self.folder / "server.log"
         if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
@@ -266,6 +280,7 @@ class EmbeddedPostgres:
             )
 
     def _create_data(self, account: ServerAccount, binaries: Path) -> None:
+        """Create the database's files in a folder that the server's account can reach."""
         if self.data.is_symlink():
             raise BadUsage(
                 f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it from a "
@@ -287,6 +302,9 @@ class EmbeddedPostgres:
             self.data.symlink_to(place)
 
     def _initdb(self, account: ServerAccount, binaries: Path, place: Path) -> None:
+        """Create an empty database in a folder with `initdb`, and write its access rules. Raises
+        `DatabaseUnavailable`.
+        """
         command = [
             str(binaries / "initdb"),
             f"--pgdata={place}",
@@ -309,6 +327,7 @@ class EmbeddedPostgres:
         (place / "pg_ident.conf").write_text(ident)
 
     def _check_version(self, binaries: Path) -> None:
+        """Raise `BadUsage` if another major version of PostgreSQL made the database."""
         found = int((self.data / "PG_VERSION").read_text().strip())
         ours = major_version(binaries)
         if found != ours:
@@ -334,7 +353,8 @@ class EmbeddedPostgres:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def _ensure_login(self, socket_dir: Path) -> None:
-        """Make the URL work: role, database, and the password that is stored in the home.
+        """Create the product's role and database, with the password that is stored in the home,
+        unless the URL works.
 
         Also after joining: the process that started the server may have been killed before this
         step.
@@ -347,6 +367,9 @@ class EmbeddedPostgres:
             self._make_login(socket_dir)
 
     def _make_login(self, socket_dir: Path) -> None:
+        """Create the product's role and database as the superuser, or set the existing role's
+        password.
+        """
         with psycopg.connect(
             host=str(socket_dir),
             port=PORT,
@@ -382,6 +405,9 @@ class EmbeddedPostgres:
         return f"postgresql://{ROLE}:{self._password()}@/{DATABASE}?host={host}&port={PORT}"
 
     def _socket_dir(self) -> Path:
+        """Return the folder of the server's socket: beside the database, or in /tmp if that path is
+        too long.
+        """
         data = self.data.resolve()
         beside = data.with_name(
             data.name.replace("pg-", "run-") if data.name.startswith("pg-") else "run"
@@ -415,6 +441,9 @@ class EmbeddedPostgres:
     # ---- stopping
 
     def _stop_server(self) -> None:
+        """Stop the server, at once if it does not end in time. Raises `DatabaseUnavailable` if it
+        does not stop.
+        """
         with _opened(self.folder / "server.lock") as server_lock:
             # Fast shutdown, then immediate.
             for how, limit_s in ((signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, QUIT_LIMIT_S)):
@@ -449,6 +478,7 @@ class _PidFile:
 
 
 def _read_pidfile(data: Path) -> _PidFile:
+    """Return the server's pid file, empty if there is none."""
     try:
         return _PidFile((data / "postmaster.pid").read_text().splitlines())
     except FileNotFoundError:
@@ -457,6 +487,7 @@ def _read_pidfile(data: Path) -> _PidFile:
 
 @contextmanager
 def _opened(path: Path, flags: int = 0) -> Iterator[int]:
+    """Open a file, created with mode 0600 if it is missing, and close it after the block."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
         yield handle
@@ -465,6 +496,7 @@ def _opened(path: Path, flags: int = 0) -> Iterator[int]:
 
 
 def _try_lock(handle: int) -> bool:
+    """Lock an open file exclusively; return False if another process holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -473,6 +505,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _wait_for(is_done: Callable[[], bool], limit_s: float, what: str) -> None:
+    """Wait until a condition holds. Raises `DatabaseUnavailable` after `limit_s` seconds."""
     end = time.monotonic() + limit_s
     while not is_done():
         if time.monotonic() > end:
@@ -481,6 +514,7 @@ def _wait_for(is_done: Callable[[], bool], limit_s: float, what: str) -> None:
 
 
 def _is_alive(pid: int) -> bool:
+    """Return True if there is a process with this pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

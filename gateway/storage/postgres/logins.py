@@ -198,7 +198,7 @@ def _missing(
 
 
 def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) -> list[str]:
-    """Run all statements or none; return, as text, those that this login may not run."""
+    """Run all SQL statements or none; return, as text, those that this login may not run."""
     try:
         with connection.transaction():
             for statement in statements:
@@ -209,6 +209,7 @@ def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) ->
 
 
 def _accepts_login(address: str) -> bool:
+    """Return True if Postgres accepts the login of an address."""
     with suppress(psycopg.OperationalError):
         psycopg.connect(**parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}).close()
         return True

@@ -100,6 +100,7 @@ def _upgrading(database: Database) -> Iterator[Connection]:
 
 @contextmanager
 def _newer_explained() -> Iterator[None]:
+    """Raise `BadUsage` if the block fails because a newer Tollgate has upgraded the database."""
     try:
         yield
     except (CommandError, RevisionError) as error:
@@ -110,6 +111,7 @@ def _newer_explained() -> Iterator[None]:
 
 
 def _config() -> Config:
+    """Return Alembic's configuration, which finds the migrations of this installation."""
     assert migrations.__file__ is not None, (
         "the package migrations must have been installed with its files"
     )
@@ -122,6 +124,7 @@ def _config() -> Config:
 
 
 def _has_schema(connection: Connection) -> bool:
+    """Return True if the database has Tollgate's schema."""
     found = connection.execute(
         text("SELECT FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA}
     )
@@ -129,6 +132,7 @@ def _has_schema(connection: Connection) -> bool:
 
 
 def _check_server(connection: Connection) -> None:
+    """Raise an error with the remedy if the server is too old, not UTF-8, or a standby."""
     number, name, encoding, is_standby = connection.execute(
         text(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'), "

@@ -55,6 +55,7 @@ def missing(database: Database, *, until: date) -> list[str]:
 
 
 def _months(first: date, last: date) -> Iterator[date]:
+    """Yield the first day of each month from `first` to `last`."""
     count = (last.year - first.year) * 12 + last.month - first.month + 1
     assert count <= MOST_MONTHS, "a range of more than ten years is a mistake, not a plan"
     for n in range(count):

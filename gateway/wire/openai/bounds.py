@@ -23,7 +23,7 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 def is_quick(value: msgspec.Raw | bytes) -> bool:
-    """Return True for JSON that becomes objects within about 20 ms.
+    """Return True for JSON that can be decoded into objects within about 20 ms.
 
     Text that looks like a value counts as one.
     """
@@ -40,7 +40,7 @@ def is_quick(value: msgspec.Raw | bytes) -> bool:
 
 
 def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
-    """Decode a list of at most `MAX_CHOICES` items.
+    """Return the decoded items of a list of at most `MAX_CHOICES`.
 
     Stops at the first surplus item: a bound in the list's own type would be checked after all items
     were created. Raises `msgspec.DecodeError` for such a list, and if the value is not a list.
@@ -54,6 +54,9 @@ def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
 
 @cache  # takes 30 ms to create, and most processes never need it
 def _bounded_list_decoder(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
+    """Return a function that decodes a list of at most `MAX_CHOICES` items and fails on a longer
+    one.
+    """
     fields: list[tuple[str, Any, Any]] = [
         (f"item_{place}", item | None, None) for place in range(MAX_CHOICES)
     ]

@@ -13,16 +13,18 @@ class OpenAIDialect:
     """Reads the requests of OpenAI's clients and writes their errors."""
 
     def read_request(self, operation: Operation, body: bytes) -> RequestBody:
-        """Parse a request. Raises `InvalidRequest` with the field and the fix."""
+        """Return a client's request, parsed from its body. Raises `InvalidRequest` with the field
+        and the fix.
+        """
         read = read_request(operation, body)
         if operation is Operation.CHAT and "messages" not in read.members:
             raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
         return read
 
     def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
-        """Return the body of an error answer."""
+        """Return the body of an error answer in OpenAI's form."""
         return error.error_body(code, message, param=param)
 
     def error_event(self, operation: Operation, code: str, message: str) -> bytes:
-        """Return the event that ends a stream after its start."""
+        """Return the event that ends a stream with an error after its start."""
         return error.error_event(code, message, is_responses=operation is Operation.RESPONSES)

@@ -44,7 +44,7 @@ class ErrorBody:
 
 
 def read_error(body: bytes) -> ErrorBody:
-    """Read an error body of any of the shapes in use; never raises.
+    """Return an upstream's error from its body, in any of the shapes in use; never raises.
 
     OpenAI nests the error, and TensorRT-LLM sends it flat. vLLM's key check sends `{"error":
     "text"}`, and vLLM's `code` is a number.
@@ -87,6 +87,7 @@ def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
 
 
 def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:
+    """Return the four members of an OpenAI error; its type follows from its code."""
     return {
         "message": message,
         "type": TYPES.get(code, "invalid_request_error"),

@@ -110,7 +110,8 @@ _CALLS = {
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the counts that are present; None if there is no usage or it cannot be read.
+    """Return the token counts that a usage object reports; None if there is none or it cannot be
+    read.
 
     Never raises, whatever the bytes are: settling depends on it. A member that is missing, null or
     not a whole number of 64 bits stays None: missing is never 0. A value longer than any real usage
@@ -150,8 +151,8 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the usage beside vectors; `total_tokens` counts as the input if nothing else is
-    reported.
+    """Return the usage of an embeddings answer; `total_tokens` counts as the input if nothing else
+    is reported.
 
     Some servers report 0 for every answer, but a text with a vector has at least one token, so 0
     means unknown. Voyage AI reports only `total_tokens` (its API reference, "Text embedding
@@ -222,8 +223,8 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:
-    """Return all tokens written to the cache: the total if present, else the sum of the reported
-    parts.
+    """Return all tokens written to the prompt cache: the total if present, else the sum of the
+    reported parts.
     """
     total = _first(details.cache_write_tokens, details.created_cache_tokens)
     if total is not None or writes is _NO_WRITES:
@@ -243,7 +244,7 @@ def _first(count: int | None, other: int | None) -> int | None:
 
 
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
-    """Read a usage with a malformed member: only that member is left out.
+    """Return the readable members of a usage with a malformed member: only that member is left out.
 
     Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects with their
     details; `true` is not a number.

@@ -200,12 +200,12 @@ class DeploymentBlock(Block):
     )
 
     def is_own(self) -> bool:
-        """Return True if it is declared self-hosted, or is so by its provider."""
+        """Return True if the deployment is declared self-hosted, or is so by its provider."""
         declared: bool | None = self.of("self_hosted")
         return self.of("provider") == "vllm" if declared is None else declared
 
     def value(self, **others: Any) -> Any:
-        """Return the deployment."""
+        """Return the deployment that this block declares."""
         named, price, stand_in = (self.provider, self.model), self.price, self.stand_in_price
         return super().value(
             price=price and price.price(*named),

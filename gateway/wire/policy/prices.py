@@ -124,7 +124,9 @@ class TierPriceBlock(Block):
     )
 
     def rates(self, tier: str | None) -> Iterator[Rate]:
-        """Yield the rates of this block."""
+        """Yield the rates that this block declares for a service tier, None for the standard
+        one.
+        """
         for kind, name in RATES.items():
             usd = getattr(self, name)
             if usd is not None:
@@ -133,7 +135,7 @@ class TierPriceBlock(Block):
 
     @classmethod
     def of_price(cls, price: Price, tier: str | None = None, **others: Any) -> Self:
-        """Return the block of a price's rates for one tier."""
+        """Return the block of a price's rates for one service tier."""
         rates: dict[str, Any] = dict.fromkeys(cls.model_fields) | {
             RATES[rate.kind]: rate.usd_per_mtok / CALLS_PER_RATE
             if rate.kind in CALL_KINDS
@@ -156,7 +158,7 @@ class PriceBlock(TierPriceBlock):
     )
 
     def price(self, provider: str, model: str, *, is_stand_in: bool = False) -> Price:
-        """Return the price of a model."""
+        """Return the price that this block declares for a model."""
         tiers = (self.service_tiers or {}).items()
         rates = (*self.rates(None), *(rate for tier, own in tiers for rate in own.rates(tier)))
         source = STAND_IN_SOURCE if is_stand_in else POLICY_SOURCE

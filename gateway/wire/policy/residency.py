@@ -120,5 +120,5 @@ class FactsBlock(Block):
 
     @classmethod
     def of_value(cls, value: Any, **others: Any) -> Self:
-        """Return the block of stated facts."""
+        """Return the block of the stated facts about a deployment's place."""
         return super().of_value(value, source=value.source or None, **others)

@@ -118,7 +118,7 @@ class RouteBlock(Block):
     )
 
     def value(self, **others: Any) -> Any:
-        """Return the route."""
+        """Return the route that this block declares."""
         bound = self.ttft_p95_s
         return super().value(ttft_p95_s=None if bound is None else bound.ttft_p95_s, **others)
 

@@ -52,7 +52,7 @@ _KEY_RULE = (
 
 
 def dollars(*, above: str | None = None, least: str | None = None) -> Scalar:
-    """Return an amount in nano-dollars."""
+    """Return the type of an amount: USD in the document, nano-dollars in the policy."""
 
     def take(amount: Decimal) -> int:
         amount_nusd = nusd_from_usd(amount)
@@ -74,7 +74,9 @@ def _milliseconds(seconds: float) -> Decimal:
 
 
 def _read_secret(spot: Spot) -> str:
-    """Read a reference. An invalid reference may be the secret itself, so it is never quoted."""
+    """Return a reference to a secret. An invalid reference may be the secret itself, so it is never
+    quoted.
+    """
     try:
         value = plain_text(spot)
     except Wrong:
@@ -88,6 +90,7 @@ def _read_secret(spot: Spot) -> str:
 
 
 def _time_zone_problem(name: str) -> str | None:
+    """Return the error in a time zone's name, with the fix; None if this machine knows it."""
     if name in _time_zones():
         return None
     near = nearest(name, _time_zones())

@@ -139,7 +139,7 @@ class CostCentreBlock(Block):
     )
 
     def value(self, **others: Any) -> Any:
-        """Return the cost centre."""
+        """Return the cost centre that this block declares."""
         budgets = tuple(declared.rule(self.time_zone) for declared in _of_centre(self))
         return super().value(budgets=budgets, **others)
 
@@ -262,7 +262,7 @@ class Declared:
         return rule_id(self.scope, team=self.team, owner=self.owner, period=period)
 
     def rule(self, time_zone: str) -> BudgetRule:
-        """Return the budget of a valid document."""
+        """Return the declared budget as a rule of the policy, if the document is valid."""
         assert self.identity is not None, "a valid budget has an identity"
         rule: BudgetRule = self.block.value(
             rule_id=self.identity,
@@ -294,6 +294,7 @@ def _of_centre(centre: CostCentreBlock) -> Iterator[Declared]:
 
 
 def _of_team(team: TeamBlock) -> Iterator[Declared]:
+    """Yield the declared budgets of a team, of its projects and of its keys."""
     name = team.of("name")
     for budget in team.blocks_of("budgets"):
         yield Declared(BudgetScope.TEAM, name, name, budget)

@@ -16,7 +16,7 @@ __all__ = ["check", "note_ineffective_blocks"]
 
 
 def check(document: PolicyDocument) -> None:
-    """Report every error between the readable fields."""
+    """Report every error between the readable fields of a policy document."""
     # If the regions are unreadable, the wrong names cannot be determined.
     regions = check_regions(document) if document.is_readable("regions") else None
     if regions is not None:

@@ -117,7 +117,7 @@ def check_groups(document: PolicyDocument) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a value without the places from which it was read."""
+    """Return a document's value without the places from which it was read, for comparison."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return _plain(dict(value)) if isinstance(value, Block) else value

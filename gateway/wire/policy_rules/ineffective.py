@@ -24,6 +24,7 @@ def note_ineffective_blocks(document: PolicyDocument, policy: Policy) -> None:
 
 
 def _note_owners(team: TeamBlock, declares_projects: bool) -> None:
+    """Add a note for each project or key of a team that has neither budgets nor limits."""
     for listed in ("projects", "keys"):
         for owner in team.blocks_of(listed):
             if listed == "projects" and declares_projects and owner.name != EACH:

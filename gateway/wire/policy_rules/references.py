@@ -11,6 +11,7 @@ from gateway.wire.yaml_blocks.findings import Spot
 
 
 def check_unique(block: Block, listed: str, kind: str, *, field: str = "name") -> None:
+    """Report an error for each name that a list has twice."""
     first: dict[str, Spot] = {}
     for one in block.blocks_of(listed):
         name = one.of(field)
@@ -26,12 +27,14 @@ def names_of(document: PolicyDocument, listed: str) -> Iterator[str]:
 
 
 def known_names(document: PolicyDocument, listed: str) -> frozenset[str] | None:
-    """Return the names in a list, None if the list cannot be read."""
+    """Return the names in a list of the document, None if the list cannot be read."""
     return None if document.of(listed) is None else frozenset(names_of(document, listed))
 
 
 def check_references(block: Block, field: str, kind: str, known: frozenset[str] | None) -> None:
-    """Reject names of things that are not in `known`, and names that are listed twice."""
+    """Report an error for each listed name of a thing that is not in `known`, and for each that is
+    listed twice.
+    """
     if known is None:
         return
     seen = set[str]()

@@ -27,7 +27,7 @@ class Regions:
     tree: RegionTree
 
     def has(self, region: str) -> bool:
-        """Return True if a place with this name is known."""
+        """Return True if the document or the built-in regions have a region with this name."""
         return region in self.declared or region in KNOWN
 
     def hint(self, region: str, besides: Iterable[str] = ()) -> str:
@@ -42,7 +42,9 @@ class Regions:
 
 
 def check_regions(document: PolicyDocument) -> Regions:
-    """Check that the declared regions and the built-in ones are consistent."""
+    """Report an error if the declared regions and the built-in ones are inconsistent; return all of
+    them.
+    """
     declared = document.entries_of("regions")
     parents: dict[str, list[str]] = {}
     first: dict[str, Spot] = {}
@@ -70,6 +72,7 @@ def check_regions(document: PolicyDocument) -> Regions:
 
 
 def _check_order(parent: str, spot: Spot, parents: Mapping[str, Sequence[str]]) -> None:
+    """Report an error if a region lies in itself or is nested too deeply."""
     # Each region that this number of steps up leads to, with one path to it.
     level: dict[str, tuple[str, ...]] = {parent: (parent,)}
     for _ in range(MAX_REGION_DEPTH):
@@ -100,7 +103,7 @@ def _check_built_in(child: str, spot: Spot, tree: RegionTree) -> None:
 
 
 def check_rules(document: PolicyDocument, regions: Regions) -> None:
-    """Check the regions that rules name: of classes, data tags and teams."""
+    """Report errors in the regions that residency rules name: of classes, data tags and teams."""
     for kind in ("classes", "data_tags"):
         for _, rule in document.entries_of(kind).values():
             if rule is not None:
@@ -111,6 +114,7 @@ def check_rules(document: PolicyDocument, regions: Regions) -> None:
 
 
 def _check_rule(rule: ResidencyRuleBlock, regions: Regions) -> None:
+    """Report an error for each region that a residency rule cannot name as allowed or denied."""
     for field in ALLOWED:
         for spot, region in rule.items_of(field):
             if region in UNPLACED:
@@ -130,7 +134,9 @@ def _check_rule(rule: ResidencyRuleBlock, regions: Regions) -> None:
 
 
 def check_deployment_places(deployment: DeploymentBlock, regions: Regions) -> None:
-    """Check the declared places of a deployment's processing, data storage and telemetry."""
+    """Report errors in the declared places of a deployment's processing, data storage and
+    telemetry.
+    """
     _check_fact(deployment, "region", regions)
     block = deployment.of("residency")
     if block is not None:
@@ -146,6 +152,7 @@ def check_deployment_places(deployment: DeploymentBlock, regions: Regions) -> No
 
 
 def _check_fact(entry: Block, field: str, regions: Regions) -> None:
+    """Report an error if a deployment's fact names an unknown region, or `any`."""
     region = entry.of(field)
     if region is None or region in UNPLACED:
         return
@@ -167,7 +174,7 @@ def _check_named(spot: Spot, region: str, regions: Regions, *, besides: Iterable
 def _check_against_known(
     deployment: DeploymentBlock, block: Block | None, regions: Regions
 ) -> None:
-    """Check a deployment's region against its provider's promise.
+    """Report an error if a deployment's region contradicts its provider's promise.
 
     A document may promise less than its provider does; for more it must name a source and a date.
     """

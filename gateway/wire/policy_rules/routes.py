@@ -12,7 +12,9 @@ from gateway.wire.yaml_blocks.blocks import INVALID
 
 
 def check_routes(document: PolicyDocument) -> None:
-    """Check the fields of each route, and the deployments and routes that they name."""
+    """Report errors in the fields of each route, and in the deployments and routes that they
+    name.
+    """
     deployments, routes = known_names(document, "deployments"), known_names(document, "routes")
     next_of = {route.of("name"): route.of("degrade_to") for route in document.blocks_of("routes")}
     cycles = _degrade_cycles(next_of)
@@ -22,6 +24,7 @@ def check_routes(document: PolicyDocument) -> None:
 
 
 def _check_route(route: RouteBlock, deployments: frozenset[str] | None) -> None:
+    """Report errors in a route's deployments, balance and weights."""
     if route.of("deployments") == []:
         route.error("deployments", "must list at least one deployment")
     for field in ("deployments", "shadow_deployments"):
@@ -31,7 +34,9 @@ def _check_route(route: RouteBlock, deployments: frozenset[str] | None) -> None:
 
 
 def check_aliases(document: PolicyDocument) -> None:
-    """Reject two routes with one name: the document would not show which of them is meant."""
+    """Report an error for two routes with one name: the document would not show which of them is
+    meant.
+    """
     names, owners = set(names_of(document, "routes")), dict[str, str]()
     for route in document.blocks_of("routes"):
         for spot, alias in route.items_of("aliases"):
@@ -47,6 +52,9 @@ def check_aliases(document: PolicyDocument) -> None:
 
 
 def _check_balance(route: RouteBlock) -> None:
+    """Report an error if a route's balance does not match its objective, or has no weight above
+    0.
+    """
     balance = route.of("balance")
     if balance is None:
         return
@@ -63,6 +71,7 @@ def _check_balance(route: RouteBlock) -> None:
 
 
 def _check_weights(route: RouteBlock) -> None:
+    """Report an error if a route's weights do not match its objective or its deployments."""
     objective, weights = route.of("objective"), route.of("weights")
     listed = route.of("deployments")
     if not route.has("weights"):
@@ -95,6 +104,9 @@ def _check_weights(route: RouteBlock) -> None:
 def _check_degrading(
     route: RouteBlock, known: frozenset[str] | None, cycles: Mapping[str, Sequence[str]]
 ) -> None:
+    """Report an error if a route's `degrade_to` is unknown, leads back to the route, or can never
+    apply.
+    """
     wanted, own = route.of("degrade_to"), route.of("name")
     if wanted is None or known is None:
         return

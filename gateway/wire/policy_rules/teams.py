@@ -11,7 +11,9 @@ from gateway.wire.yaml_blocks.findings import Spot
 
 
 def check_teams(document: PolicyDocument) -> None:
-    """Check the routes, class and tags that each team names, and its projects and keys."""
+    """Report errors in the routes, class and tags that each team names, and in its projects and
+    keys.
+    """
     routes = known_names(document, "routes")
     for team in document.blocks_of("teams"):
         check_references(team, "routes", "route", routes)
@@ -22,6 +24,7 @@ def check_teams(document: PolicyDocument) -> None:
 
 
 def _check_class(team: TeamBlock, document: PolicyDocument) -> None:
+    """Report an error if a team's data class is not declared."""
     data_class, classes = team.of("data_class"), document.of("classes")
     if classes is not None and data_class is not None and data_class.label not in classes:
         team.error(
@@ -31,6 +34,7 @@ def _check_class(team: TeamBlock, document: PolicyDocument) -> None:
 
 
 def _check_tags(team: TeamBlock, document: PolicyDocument) -> None:
+    """Report an error for each data tag of a team that is not declared."""
     known = document.of("data_tags") or ()
     for spot, tag in team.items_of("data_tags") if document.is_readable("data_tags") else ():
         if tag not in known:
@@ -38,8 +42,8 @@ def _check_tags(team: TeamBlock, document: PolicyDocument) -> None:
 
 
 def check_budgets(document: PolicyDocument) -> None:
-    """Reject two budgets with one identity: they would share one account, and one limit would
-    have no effect.
+    """Report an error for two budgets with one identity: they would share one account, and one
+    limit would have no effect.
     """
     first: dict[str, Spot] = {}
     for declared in declared_budgets(document):

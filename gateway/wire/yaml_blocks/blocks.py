@@ -52,6 +52,7 @@ class Scalar:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        """Return the pydantic schema that reads this scalar from a document and writes it back."""
         return core_schema.no_info_plain_validator_function(
             self._validate,
             serialization=core_schema.plain_serializer_function_ser_schema(self.write),
@@ -63,6 +64,7 @@ class Scalar:
         return dict(self.schema)
 
     def _validate(self, spot: Spot | Invalid) -> Any:
+        """Return the scalar's value, or `INVALID` after its error is reported."""
         if isinstance(spot, Invalid):
             return spot
         try:
@@ -73,7 +75,9 @@ class Scalar:
 
 
 def _guarded(read: Callable[[Spot, Inner], Any], parts: CoreSchema) -> CoreSchema:
-    """Return the schema of a list or mapping; `parts` is that of its parts."""
+    """Return the pydantic schema of a list or mapping that `read` reads; `parts` is that of its
+    parts.
+    """
 
     def validate(spot: Spot | Invalid, inner: Inner) -> Any:
         return spot if isinstance(spot, Invalid) else read(spot, inner)
@@ -93,7 +97,7 @@ class Items:
         return _guarded(self.read, handler(source))
 
     def read(self, spot: Spot, inner: Inner) -> Any:
-        """Return the items, or `INVALID`."""
+        """Return the items of a list, or `INVALID` if it is no list."""
         if not isinstance(spot.node, yaml.SequenceNode):
             spot.error(f"must be a list such as [a, b], not {kind_of(spot.node)}")
             return INVALID
@@ -118,7 +122,9 @@ class Entries:
         return _guarded(self.read, handler(source))
 
     def read(self, spot: Spot, inner: Inner) -> Any:
-        """Return the entries with valid names, or `INVALID`."""
+        """Return the entries of a mapping that have valid names, or `INVALID` if it is no
+        mapping.
+        """
         if not _is_mapping(spot):
             return INVALID
         named = {}
@@ -132,7 +138,7 @@ class Entries:
 
 
 def required(meaning: str, example: str, *, alias: str | None = None) -> Any:
-    """Return a field that each block has. `example` is YAML."""
+    """Return a field that each block must have. `example` is YAML."""
     return Field(description=meaning, examples=[example], alias=alias)
 
 
@@ -177,6 +183,9 @@ class Block(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _validate(cls, spot: Any, inner: Inner) -> Any:
+        """Return the block of a mapping, or `INVALID`; report unknown, refused and missing
+        fields.
+        """
         if isinstance(spot, Invalid) or not _is_mapping(spot):
             return INVALID
         spots, misspelt, names = _members(spot), set(), cls.names()
@@ -197,7 +206,9 @@ class Block(BaseModel):
 
     @classmethod
     def read(cls, root: Spot) -> Self | None:
-        """Return the block at `root`, None if it is no mapping. All errors go to its findings."""
+        """Return the block at `root`, None if it is no mapping. All errors go to the document's
+        findings.
+        """
         block = cls.model_validate(root)
         return None if isinstance(block, Invalid) else block
 
@@ -235,11 +246,11 @@ class Block(BaseModel):
 
     @property
     def is_empty(self) -> bool:
-        """Return True if the document has no field of it."""
+        """Return True if the document has no field of this block."""
         return not self._spots
 
     def is_readable(self, name: str) -> bool:
-        """Return True if a field is valid or absent."""
+        """Return True if a field of the block is valid or absent."""
         return getattr(self, self.names()[name]) is not INVALID
 
     def of(self, name: str) -> Any:
@@ -248,23 +259,25 @@ class Block(BaseModel):
         return None if value is INVALID else value
 
     def spot_of(self, name: str) -> Spot:
-        """Return a field's place, the block's own if the field is absent."""
+        """Return a field's place in the document, the block's own if the field is absent."""
         return self._spots.get(name) or self._spot.member(name, self._spot.node)
 
     def error(self, name: str, message: str) -> None:
-        """Report an error in a field."""
+        """Report an error in a field of the block, with its line."""
         self.spot_of(name).error(message)
 
     def items_of(self, name: str) -> Iterator[tuple[Spot, Any]]:
-        """Yield the valid items of a list with their places."""
+        """Yield the valid items of a list with their places in the document."""
         return placed(self.spot_of(name), self.of(name) or ())
 
     def blocks_of(self, name: str) -> Iterator[Any]:
-        """Yield the valid blocks of a list."""
+        """Yield the valid blocks of a list in this block."""
         return (block for block in self.of(name) or () if block is not INVALID)
 
     def entries_of(self, name: str) -> dict[str, tuple[Spot, Any]]:
-        """Return the entries of a mapping with their places; an invalid value is None."""
+        """Return the entries of a mapping with their places in the document; an invalid value is
+        None.
+        """
         spot, values = self.spot_of(name), self.of(name) or {}
         nodes = fields_of(spot.node) if values else {}
         return {
@@ -279,6 +292,9 @@ def placed(spot: Spot, values: Sequence[Any]) -> Iterator[tuple[Spot, Any]]:
 
 
 def _domain_value(value: Any) -> Any:
+    """Return a block's value as the domain has it: blocks become their values, lists become
+    tuples.
+    """
     if isinstance(value, Block):
         return value.value()
     if isinstance(value, list):
@@ -289,7 +305,7 @@ def _domain_value(value: Any) -> Any:
 
 
 def _document_value(value: Any, annotation: Any) -> Any:
-    """Return a domain value as a field of that type has it."""
+    """Return a domain value in the form that a document's field of that type has."""
     if isinstance(value, tuple | frozenset):
         items = [_document_value(item, annotation) for item in value]
         return sorted(items) if isinstance(value, frozenset) else items
@@ -308,6 +324,7 @@ def _block_in(annotation: Any) -> type[Block] | None:
 
 
 def _is_mapping(spot: Spot) -> bool:
+    """Return True if a node is a mapping; report an error if it is not."""
     is_mapping = isinstance(spot.node, yaml.MappingNode)
     if not is_mapping:
         spot.error(f"must be a mapping of names to values, not {kind_of(spot.node)}")
@@ -315,7 +332,7 @@ def _is_mapping(spot: Spot) -> bool:
 
 
 def _members(spot: Spot) -> dict[str, Spot]:
-    """Return the fields of a mapping, each once."""
+    """Return the fields of a YAML mapping with their places, each once."""
     found: dict[str, Spot] = {}
     for key, value in spot.node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag != TAG + "str":

@@ -43,14 +43,16 @@ class Findings:
         self.notes: list[Finding] = []
 
     def add_error(self, spot: Spot, message: str) -> None:
-        """Add an error. Raises `PolicyRejected` if there are too many to continue."""
+        """Add an error to the document's findings. Raises `PolicyRejected` if there are too many to
+        continue.
+        """
         self.errors.append(Finding(spot.line, spot.path or "document", message))
         if len(self.errors) >= MAX_ERRORS:
             last = Finding(spot.line, "document", f"stopped reading after {MAX_ERRORS} errors")
             raise PolicyRejected((*in_order(self.errors), last))
 
     def rejected(self) -> PolicyRejected:
-        """Return the exception that reports all errors found."""
+        """Return the exception that reports all errors found in the document."""
         return PolicyRejected(in_order(self.errors))
 
 
@@ -68,12 +70,12 @@ class Spot:
         return int(self.node.start_mark.line) + 1
 
     def member(self, name: str, node: yaml.Node) -> Spot:
-        """Return the spot of a field of this mapping."""
+        """Return the place of a field of the mapping at this place."""
         path = f"{self.path}.{shown(name)}" if self.path else shown(name)
         return Spot(node, path, self.findings)
 
     def item(self, index: int) -> Spot:
-        """Return the spot of an item of this list."""
+        """Return the place of an item of the list at this place."""
         return Spot(self.node.value[index], f"{self.path}[{index}]", self.findings)
 
     def at(self, path: Iterable[str | int]) -> Spot:
@@ -90,25 +92,27 @@ class Spot:
         return spot
 
     def error(self, message: str) -> None:
-        """Report an error. Raises `PolicyRejected` if there are too many to continue."""
+        """Report an error at this place. Raises `PolicyRejected` if there are too many to
+        continue.
+        """
         self.findings.add_error(self, message)
 
     def note(self, message: str) -> None:
-        """Report a note: a fact that is worth knowing and is not an error."""
+        """Report a note at this place: a fact that is worth knowing and is not an error."""
         note = Finding(self.line, self.path or "document", message, is_error=False)
         self.findings.notes.append(note)
 
 
 @lru_cache(maxsize=4)  # a document's notes come list by list; without it each would walk its list
 def fields_of(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
-    """Return the values of a mapping by name; of a name that is there twice, the first."""
+    """Return the values of a YAML mapping by name; of a name that is there twice, the first."""
     pairs = reversed(mapping.value)
     return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
 @lru_cache(maxsize=4)
 def _positions(items: yaml.SequenceNode) -> dict[str, int]:
-    """Return the position of each item of a list by its `name` or `key`."""
+    """Return the position of each item of a YAML list by its `name` or `key`."""
     named = enumerate(fields_of.__wrapped__(item) for item in items.value)
     return {(one["name"] if "name" in one else one["key"]).value: at for at, one in named}
 

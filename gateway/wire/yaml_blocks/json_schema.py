@@ -42,7 +42,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def _complete(field: dict[str, Any]) -> None:
-    """Turn a field's example and default, which are YAML, into values."""
+    """Turn the example and default of a field's schema, which are YAML, into values."""
     examples = [text for text in field.pop("examples", ()) if "..." not in text]
     if examples:
         field["examples"] = [_value(examples[0])]

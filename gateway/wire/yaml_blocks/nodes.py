@@ -1,4 +1,4 @@
-"""Parsing text to YAML nodes that know their lines.
+"""Parses the text of a YAML document into nodes that know their lines.
 
 Refuses the parts of YAML that surprise readers.
 """
@@ -31,7 +31,9 @@ _TAB_INDENT = re.compile(r"^ *\t", re.MULTILINE)
 
 
 def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
-    """Return the document's root node. Raises `PolicyRejected` if the text is not plain YAML."""
+    """Return the root node of a YAML document. Raises `PolicyRejected` if the text is not plain
+    YAML.
+    """
     if len(text) > MAX_CHARACTERS:
         raise _rejected(1, f"the document has more than {MAX_CHARACTERS:,} characters")
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -52,6 +54,7 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
 
 
 def _refuse_characters(text: str) -> None:
+    """Raise `PolicyRejected` for a tab that indents a line and for an unprintable character."""
     for pattern, searched, message in (
         # Blank lines at the end indent nothing.
         (_TAB_INDENT, text.rstrip(), "a tab indents this line; use spaces"),
@@ -63,8 +66,8 @@ def _refuse_characters(text: str) -> None:
 
 
 def _refuse_features(text: str, loader: type[Any]) -> None:
-    """Raise on deep nesting, anchors, aliases, tags and further documents, before any tree is
-    built.
+    """Raise `PolicyRejected` on deep nesting, anchors, aliases, tags and further documents, before
+    any tree is built.
     """
     found: list[Finding] = []
     depth = documents = 0
@@ -100,6 +103,9 @@ def _refuse_features(text: str, loader: type[Any]) -> None:
 
 
 def _syntax_error(broken: yaml.YAMLError, text: str) -> PolicyRejected:
+    """Return the error for text that is not YAML, with its line but not its content, which may be a
+    secret.
+    """
     # Only the parser's short message: its full message quotes the line, which may contain a secret.
     mark = getattr(broken, "problem_mark", None) or getattr(broken, "context_mark", None)
     problem = getattr(broken, "problem", None) or "this cannot be read"

@@ -24,7 +24,9 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def plain_text(spot: Spot) -> str:
-    """Return the text of a scalar. Raises `Wrong` if YAML reads another type (`no` is false)."""
+    """Return the text at a place in a document. Raises `Wrong` if YAML reads another type (`no` is
+    false).
+    """
     value = _scalar(spot, "text")
     if spot.node.tag != TAG + "str":
         kind = kind_of(spot.node)
@@ -39,7 +41,9 @@ def _scalar(spot: Spot, wanted: str) -> str:
 
 
 def text(pattern: str, rule: str) -> Scalar:
-    """Return text that matches a pattern completely; `rule` describes the pattern in words."""
+    """Return the type of a text that matches a pattern completely; `rule` describes the pattern in
+    words.
+    """
     compiled = re.compile(pattern)
 
     def read(spot: Spot) -> str:
@@ -52,7 +56,9 @@ def text(pattern: str, rule: str) -> Scalar:
 
 
 def text_without(problem_of: Callable[[str], str | None], base: Scalar | None = None) -> Scalar:
-    """Return text in which `problem_of` finds no problem. `base` reads it, any text by default."""
+    """Return the type of a text in which `problem_of` finds no problem. `base` reads it, any text
+    by default.
+    """
     source = base or Scalar(plain_text, {"type": "string"})
 
     def read(spot: Spot) -> str:
@@ -66,7 +72,7 @@ def text_without(problem_of: Callable[[str], str | None], base: Scalar | None = 
 
 
 def one_of(names: Collection[str]) -> Scalar:
-    """Return one name out of a known set."""
+    """Return the type of a name out of a known set."""
 
     def read(spot: Spot) -> str:
         value = plain_text(spot)
@@ -78,12 +84,12 @@ def one_of(names: Collection[str]) -> Scalar:
 
 
 def member_of(kind: type[StrEnum]) -> Scalar:
-    """Return a member of an enumeration, by its value."""
+    """Return the type of a member of an enumeration, written as its value."""
     return converted(one_of([member.value for member in kind]), kind, lambda member: member.value)
 
 
 def integer(least: int, most: int) -> Scalar:
-    """Return a whole number within bounds."""
+    """Return the type of a whole number within bounds."""
 
     def read(spot: Spot) -> int:
         value = _scalar(spot, "a whole number")
@@ -98,7 +104,7 @@ def integer(least: int, most: int) -> Scalar:
 def decimal(
     unit: str, *, above: str | None = None, least: str | None = None, most: str = "1000000"
 ) -> Scalar:
-    """Return an exact decimal within bounds."""
+    """Return the type of an exact decimal within bounds."""
     limit, bound = (above, "exclusiveMinimum") if above is not None else (least or "0", "minimum")
     named = f"above {above}" if above is not None else f"from {least}"
     wanted = f"must be {unit}, {named} to {most}, as a plain decimal such as 0.80"
@@ -118,22 +124,24 @@ def decimal(
 
 
 def _or_quoted(schema: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
-    """Return the schema of a number that may stand in quotes."""
+    """Return the JSON Schema of a number that may stand in quotes."""
     return {"anyOf": [schema, {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}]}
 
 
 def converted(scalar: Scalar, take: Callable[[Any], Any], write: Callable[[Any], Any]) -> Scalar:
-    """Return a scalar that the domain has in another form. `take` may raise `Wrong`."""
+    """Return the type of a scalar that the domain has in another form. `take` may raise `Wrong`."""
     return Scalar(lambda spot: take(scalar.read(spot)), scalar.schema, write)
 
 
 def float_of(number: Scalar) -> Scalar:
-    """Return a number that the domain has as a float."""
+    """Return the type of a number that the domain has as a float."""
     return converted(number, float, lambda value: Decimal(str(value)))
 
 
 def _read_boolean(spot: Spot) -> bool:
-    """Read `true` or `false`; readers mistake YAML's other spellings (yes, on, ...) easily."""
+    """Return the boolean at a place; only `true` and `false` are read, because readers mistake
+    YAML's other spellings (yes, on, ...) easily.
+    """
     value = _scalar(spot, "true or false")
     if value not in ("true", "false"):
         raise Wrong("must be true or false")
@@ -141,7 +149,7 @@ def _read_boolean(spot: Spot) -> bool:
 
 
 def _read_day(spot: Spot) -> date:
-    """Read a day. YAML parses an unquoted one as a date, which is intended."""
+    """Return the day at a place. YAML parses an unquoted one as a date, which is intended."""
     wanted = "must be a day, written as in 2026-11-20"
     if not isinstance(spot.node, yaml.ScalarNode) or not _DAY.fullmatch(spot.node.value):
         raise Wrong(wanted)

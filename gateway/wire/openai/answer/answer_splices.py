@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def places_in(body: bytes, answer: Chunk | ResponseBody) -> dict[str, MemberPlace]:
-    """Return the positions of the two replaceable members, as far as they are present.
+    """Return the positions of an answer's model name and usage, as far as they are present.
 
     Raises `MalformedJson` if one occurs twice.
     """
@@ -40,7 +40,7 @@ def spliced(
     priced: TokenUsage | None,
     around: Callable[[bytes], bytes] | None = None,
 ) -> AnswerPart:
-    """Return `body` with the caller's model name, and room for the cost of `priced`.
+    """Return an answer's `body` with the caller's model name, and room for the cost of `priced`.
 
     `around` puts the result into its event.
     """
@@ -65,6 +65,7 @@ def spliced(
 
 
 def without_usage(payload: bytes, usage: bytes) -> bytes:
+    """Return a stream event's payload without its usage."""
     last = b',"usage":' + usage + b"}"
     if payload.endswith(last):  # where vLLM and OpenAI write it: the event need not be walked
         return payload[: -len(last)] + b"}"

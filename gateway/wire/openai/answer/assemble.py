@@ -164,7 +164,7 @@ class _Answer:
     has_begun: bool = False
 
     def add_choice(self, choice: _Choice) -> None:
-        """Add one chunk's part of this choice."""
+        """Add one chunk's part of this choice to the answer."""
         if choice.delta is not None:
             self._add_delta(choice.delta)
         if choice.text is not None:
@@ -176,6 +176,7 @@ class _Answer:
             self.stop_reason = choice.stop_reason
 
     def _add_delta(self, delta: _Delta) -> None:
+        """Add a chat chunk's delta to the answer: its role, text, reasoning and tool calls."""
         if (
             delta.role is not None and not self.has_begun
         ):  # the first delta: the role and an empty content
@@ -188,6 +189,7 @@ class _Answer:
             self._add_tool_call(call)
 
     def _add_tool_call(self, call: _Call) -> None:
+        """Add a piece of a tool call to the call with its index."""
         found = self.calls.setdefault(
             call.index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
         )
@@ -197,12 +199,14 @@ class _Answer:
         found["function"]["arguments"] += function.get("arguments") or ""
 
     def _add_logprobs(self, logprobs: _Logprobs) -> None:
+        """Add a chunk's log probabilities to the lists of the same names."""
         for name in _Logprobs.__struct_fields__:
             more = getattr(logprobs, name)
             if more is not None:
                 self.logprobs.setdefault(name, []).extend(more)
 
     def message(self) -> dict[str, Any]:
+        """Return the chat message that the choice's pieces make, in vLLM's order of members."""
         calls = [call for _, call in sorted(self.calls.items())]
         return {
             "role": self.role,
@@ -235,7 +239,7 @@ class Assembler:
     _error: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the received bytes.
+        """Add the events in the next bytes of the upstream's stream to the answer.
 
         Raises `UpstreamError` if the stream is too large or unreadable, and `sse.EventTooLarge`.
         """
@@ -272,7 +276,7 @@ class Assembler:
             raise _final_error(_UNREADABLE) from None
 
     def end(self) -> None:
-        """Take the last event of a body that has ended, if only the event's blank line is
+        """Add the last event of a stream that has ended, if only the event's blank line is
         missing.
         """
         self.feed(self._splitter.end())
@@ -296,7 +300,7 @@ class Assembler:
             raise _final_error(_UNREADABLE)
 
     def _note_chunk(self, chunk: _Chunk) -> None:
-        """Note a chunk's id, finish reason and usage."""
+        """Record a chunk's id, finish reason and usage."""
         observed = self.observed
         observed.upstream_id = observed.upstream_id or chunk.id
         for choice in chunk.choices:
@@ -381,7 +385,7 @@ def _completion_body(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict
 def _first_members(
     head: _Chunk, kind: str, choices: list[dict[str, Any]], last: _Chunk
 ) -> dict[str, Any]:
-    """Return the first members of a body, in vLLM's order."""
+    """Return the first members of a plain answer's body, in vLLM's order."""
     return {
         "id": head.id,
         "object": kind,
@@ -395,7 +399,7 @@ def _first_members(
 
 
 def _last_members(last: _Chunk) -> dict[str, Any]:
-    """Return the last members of a body, in vLLM's order."""
+    """Return the last members of a plain answer's body, in vLLM's order."""
     return {
         "kv_transfer_params": None,
         "ec_transfer_params": None,
@@ -404,6 +408,7 @@ def _last_members(last: _Chunk) -> dict[str, Any]:
 
 
 def _usage(raw: msgspec.Raw) -> Any:
+    """Return a stream's usage with the members that a stream omits when they are null."""
     usage = _with_nulls(raw, _USAGE)
     if isinstance(usage, dict):
         usage["prompt_tokens_details"] = _with_nulls(usage["prompt_tokens_details"], _INPUT_DETAILS)

@@ -69,6 +69,9 @@ def rewrite_chat(
 
 
 def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bool) -> AnswerPart:
+    """Return a decodable whole answer for the caller; record its usage and content in
+    `observed`.
+    """
     require_utf8(body)
     chunk = chunk_of(body)
     places = places_in(body, chunk)
@@ -133,7 +136,9 @@ class ChatStream:
     _choice: int = 0  # the choice of the repeating events
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
-        """Return the complete events in `data`, rewritten. Raises `EventTooLarge`."""
+        """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
+        `EventTooLarge`.
+        """
         return [self._rewritten_event(event) for event in self._splitter.feed(data)]
 
     def end(self) -> Sequence[AnswerPart]:
@@ -188,8 +193,8 @@ class ChatStream:
         return new.event
 
     def _learn(self, event: bytes, rewritten: bytes, chunk: Chunk) -> None:
-        """Compare the next events with this one, if only its text and its running usage can
-        change in them.
+        """Prepare to compare the next events with this one, if only its text and its running usage
+        can change in them.
         """
         if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
             return
@@ -225,7 +230,7 @@ class ChatStream:
         return b""
 
     def _note_usage(self, chunk: Chunk) -> bool:
-        """Meter the chunk's usage; return True if it is the final one.
+        """Record the chunk's usage; return True if it is the final one.
 
         The final usage comes in a chunk of its own or, with some providers, in the one that ends a
         choice. The usage in any other chunk is a running figure, requested or not.
@@ -242,6 +247,7 @@ class ChatStream:
         return is_final
 
     def _note_running(self, usage: msgspec.Raw, choice: AnswerChoice) -> None:
+        """Record a running usage of one choice, undecoded."""
         self.observed.note_running(
             usage,
             usage_from_wire,
@@ -281,7 +287,7 @@ class ChatStream:
             return event
 
     def _renamed(self, payload: bytes) -> bytes:
-        """Put in the caller's model name.
+        """Return an event's payload with the caller's model name in place of the upstream's.
 
         Searching for its position would cost more than everything else done to an event.
         """
@@ -306,7 +312,7 @@ def chat_stream(
     choices: int = 1,
     collects_text: bool = False,
 ) -> ChatStream:
-    """Return a new chat stream.
+    """Return a new stream that rewrites an upstream's chat or completions stream for the caller.
 
     `asked_running_usage`: the upstream was asked for usage on every chunk.
     """
@@ -322,7 +328,7 @@ def chat_stream(
 
 
 def _note_chunk(observed: Observed, chunk: Chunk) -> None:
-    """Record everything in a chunk except its usage."""
+    """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
     observed.service_tier = chunk.service_tier or observed.service_tier
     observed.is_error = observed.is_error or is_there(chunk.error)
@@ -349,6 +355,9 @@ def _has_token(choice: AnswerChoice) -> bool:
 
 
 def _holds_text(message: msgspec.Raw) -> bool:
+    """Return True if a message or delta contains more than a role; True also if it cannot be
+    read.
+    """
     if not is_there(message):
         return False
     if not is_quick(message):
@@ -360,7 +369,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
 
 
 def _collect(observed: Observed, choice: AnswerChoice) -> None:
-    """Keep the parts that a tokenizer would count: every text of the delta, tool calls included."""
+    """Keep the parts of a choice that a tokenizer would count: every text of the delta, tool calls
+    included.
+    """
     whole = next(
         (one for one in (choice.delta, choice.message, choice.text) if is_there(one)), None
     )

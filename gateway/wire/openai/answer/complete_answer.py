@@ -38,7 +38,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
 
 
 def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
-    """Rewrite an embeddings answer; of a large one, all but its vectors."""
+    """Return an embeddings answer for the caller; of a large one, all but its vectors is read."""
     try:
         short = without_vectors(body) if len(body) >= LARGE_BYTES else None
     except TooManyVectors:
@@ -53,7 +53,7 @@ def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> A
 
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
-    """Record the usage of an answer of an unknown shape.
+    """Record the usage of an answer of an unknown shape, if it reports any.
 
     Raises `UnreadableAnswer` for a proxy's page or half an answer with status 200.
     """

@@ -53,6 +53,7 @@ class RepeatedEvent:
     )
 
     def __init__(self, tries: int = MAX_TRIES) -> None:
+        """Start without a known event; at most `tries` events are learnt."""
         self._is_known = self._has_usage = False
         self._tries_left = tries
         self._head = self._between = self._tail = (
@@ -61,11 +62,11 @@ class RepeatedEvent:
         self._new_head = self._new_tail = b""  # as sent on: before the text and after it
 
     def forget(self) -> None:
-        """Forget the event, because one of another kind came."""
+        """Forget the learnt event, because one of another kind came."""
         self._is_known = False
 
     def learn(self, event: bytes, rewritten: bytes, *, delta: bytes, usage: bytes) -> None:
-        """Take an event and its rewritten form.
+        """Learn an event and its rewritten form, if later events can be compared with them.
 
         `usage` is its running usage if that was cut out, else empty.
         """
@@ -124,7 +125,7 @@ class RepeatedEvent:
 
 
 def _text_place(event: bytes, delta: bytes, delta_match: re.Match[bytes]) -> int:
-    """Return the position of the only delta's text.
+    """Return the position of the text of an event's only delta.
 
     The event contains no backslash, so each name is written without escapes.
     """

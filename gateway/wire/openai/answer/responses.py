@@ -48,6 +48,9 @@ def rewrite_response(body: bytes, observed: Observed, *, model: str) -> AnswerPa
 
 
 def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
+    """Return a decodable `/v1/responses` object for the caller; record its usage and content in
+    `observed`.
+    """
     require_utf8(body)
     response = response_of(body)
     places = locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response)
@@ -108,7 +111,9 @@ class ResponseStream:
     _splitter: EventSplitter
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
-        """Return the complete events in `data`, rewritten. Raises `EventTooLarge`."""
+        """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
+        `EventTooLarge`.
+        """
         return [self._rewritten_event(event) for event in self._splitter.feed(data)]
 
     def end(self) -> Sequence[AnswerPart]:
@@ -147,6 +152,7 @@ class ResponseStream:
             return event
 
     def _note_delta(self, decoded: ResponseEvent) -> None:
+        """Record an event with generated content, and its text if the gateway has to count it."""
         if ".delta" not in (decoded.type or ""):
             return
         self.observed.final = None  # as in a chat: content after it makes it a running figure
@@ -176,7 +182,7 @@ class ResponseStream:
 
 
 def response_stream(*, model: str, collects_text: bool = False) -> ResponseStream:
-    """Return a new `/v1/responses` stream."""
+    """Return a new stream that rewrites an upstream's `/v1/responses` stream for the caller."""
     return ResponseStream(
         model=model,
         observed=Observed(collects_text=collects_text),
@@ -185,6 +191,7 @@ def response_stream(*, model: str, collects_text: bool = False) -> ResponseStrea
 
 
 def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool) -> None:
+    """Record a response object's id, tier, status and usage; the usage is final if `is_last`."""
     observed.upstream_id = response.id or observed.upstream_id
     observed.service_tier = response.service_tier or observed.service_tier
     observed.finish_reason = response.status or observed.finish_reason

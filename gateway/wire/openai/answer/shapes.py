@@ -97,7 +97,7 @@ decode_event = msgspec.json.Decoder(ResponseEvent).decode
 
 
 def chunk_of(payload: bytes) -> Chunk:
-    """Decode a chunk or a whole answer.
+    """Return a decoded chat or completions chunk, or a decoded whole answer.
 
     Raises `msgspec.DecodeError`, also if there are more choices than any request asks for.
 
@@ -119,7 +119,9 @@ def chunk_of(payload: bytes) -> Chunk:
 
 
 def response_of(body: bytes) -> ResponseBody:
-    """Decode a response object like `chunk_of`."""
+    """Return a decoded response object of `/v1/responses`. Raises `msgspec.DecodeError` as
+    `chunk_of` does.
+    """
     try:
         return _decode_response(body)
     except msgspec.ValidationError:
@@ -127,7 +129,9 @@ def response_of(body: bytes) -> ResponseBody:
 
 
 def _with_texts(known: Known, raw: Any) -> Known:
-    """Copy the members of `raw`: undecoded ones as bytes, the others if they are texts."""
+    """Copy the members of `raw` into `known`: undecoded ones as bytes, the others if they are
+    texts.
+    """
     for name in known.__struct_fields__:
         value = getattr(raw, name)
         if isinstance(getattr(known, name), msgspec.Raw):
@@ -159,7 +163,7 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def note_unread_event(observed: Observed, payload: bytes) -> None:
-    """Count an event that passes on unread; its usage may still be readable."""
+    """Record the size of an event that passes on unread, and its usage if that can be read."""
     observed.note_unread(len(payload))
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)

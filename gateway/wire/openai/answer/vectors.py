@@ -34,7 +34,8 @@ class WithoutVectors(msgspec.Struct, frozen=True):
     _places: tuple[slice, ...]
 
     def restored(self, text: bytes) -> bytes:
-        """Return `text`, a rewritten form of ours, with the vectors put back in their order.
+        """Return `text`, a rewritten form of ours, with the embeddings' vectors put back in their
+        order.
 
         If rewriting lost one of them, return the original answer.
 
@@ -85,7 +86,7 @@ def without_vectors(body: bytes) -> WithoutVectors | None:
 
 
 def _is_vector(value: memoryview) -> bool:
-    """Return True for decimals, or for base64, that a strict reader would accept.
+    """Return True for an embedding as decimals, or as base64, that a strict reader would accept.
 
     Copies nothing unless the value is a vector.
     """

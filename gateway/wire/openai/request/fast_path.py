@@ -143,8 +143,8 @@ def read_plain(
 
 
 def is_text(prompt: msgspec.Raw) -> bool:
-    """Return True if a list contains only text, in messages or directly: then none of its names
-    matters.
+    """Return True if a prompt's list contains only text, in messages or directly: then none of its
+    names matters.
     """
     for decode in _DECODE_TEXT:
         with suppress(msgspec.DecodeError):

@@ -141,7 +141,7 @@ class _Object(tuple[tuple[str, Any], ...]):
 
 
 def note_needs(top: str, value: bytes, needs: Needs) -> None:
-    """Record the needs of a top-level member that is an object or an array.
+    """Record the capabilities and permissions that a top-level object or array of a request needs.
 
     Raises `InvalidRequest` if it has too many values, or an object that could be read in two ways.
     """
@@ -153,7 +153,9 @@ def note_needs(top: str, value: bytes, needs: Needs) -> None:
 
 
 def _walk(top: str, tree: Any, needs: Needs) -> int:
-    """Inspect every member below a decoded value, without recursion. Return their number."""
+    """Record the needs of every member below a decoded value, without recursion. Return their
+    number.
+    """
     count = 0
     todo: list[tuple[str, Any, bool]] = [(top, tree, True)]
     free: list[Any] = []
@@ -190,7 +192,7 @@ def _is_wordy(kind: str) -> bool:
 
 
 def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs: Needs) -> None:
-    """Record the needs of an item or a part, by its type.
+    """Record the needs of a message's item or part, by its type.
 
     An item with only an id is stored at the provider.
     """
@@ -215,7 +217,7 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
 
 
 def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
-    """Record the needs of a member of an item or a part, by its name."""
+    """Record the needs of a member of a message's item or part, by its name."""
     if name in _PICTURES:
         needs.capabilities.add("vision")
     elif name in _SOUNDS:
@@ -247,7 +249,7 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
 
 
 def _members_below(values: list[Any]) -> int:
-    """Return the number of members below caller-defined values."""
+    """Return the number of members below caller-defined values, which are not inspected."""
     count = 0
     while values:
         value = values.pop()
@@ -260,7 +262,9 @@ def _members_below(values: list[Any]) -> int:
 
 
 def _refuse_doubles(top: str, encoded: bytes) -> None:
-    """Raise `InvalidRequest` if an object names a member twice, except in caller-defined values."""
+    """Raise `InvalidRequest` if an object in a request names a member twice, except in
+    caller-defined values.
+    """
     todo = [json.loads(encoded, object_pairs_hook=_Object, parse_int=str, parse_float=str)]
     while todo:
         value = todo.pop()

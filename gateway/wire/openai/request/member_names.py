@@ -15,7 +15,9 @@ MAX_BYTES = {"tools": 2**20, "stream_options": 2**10, "modalities": 2**10}
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise `InvalidRequest` if another parser may take a name for a member that matters."""
+    """Raise `InvalidRequest` if another parser may take a request member's name for a member that
+    matters.
+    """
     for name in names:
         if name in KNOWN_MEMBERS:
             continue
@@ -42,7 +44,7 @@ def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
 
 
 def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
-    """Raise `InvalidRequest` if a member is to be decoded and too large for it."""
+    """Raise `InvalidRequest` if a member that has to be decoded is too large for that."""
     for name, most in MAX_BYTES.items():
         value = members.get(name)
         if value is not None and (size := memoryview(value).nbytes) > most:

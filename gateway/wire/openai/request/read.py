@@ -66,7 +66,7 @@ _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 
 def read_request(operation: Operation, body: bytes) -> RequestBody:
-    """Parse a request body.
+    """Return a request body with its facts and the positions of its members.
 
     Raises `InvalidRequest` with the field and the fix.
     """
@@ -81,6 +81,9 @@ def read_request(operation: Operation, body: bytes) -> RequestBody:
 
 
 def _read(operation: Operation, body: bytes) -> RequestBody:
+    """Return a request body with its facts and positions. Raises `InvalidRequest`, or the decoder's
+    own errors.
+    """
     is_large = len(body) >= json_bounds.LARGE_BYTES
     if is_large:
         json_bounds.check_large(body)
@@ -128,8 +131,8 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
 
 
 def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
-    """Return the body with top-level members set to `values`, without those in `dropped`; the
-    rest is unchanged.
+    """Return the body for an upstream: top-level members set to `values`, without those in
+    `dropped`; the rest is unchanged.
     """
     return replace(
         read.body,
@@ -139,7 +142,7 @@ def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[s
 
 
 def stream_options(read: RequestBody, **wanted: bool) -> dict[str, Any]:
-    """Return the caller's `stream_options` with ours on top."""
+    """Return the caller's `stream_options` with the gateway's own on top."""
     place = read.members.get("stream_options")
     sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
     return {**(sent or {}), **wanted}
@@ -156,7 +159,7 @@ def is_empty_input(read: RequestBody) -> bool:
 
 
 def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:
-    """Return a body with only the members that are read."""
+    """Return a body with only the members that the gateway reads."""
     return _encode({name: members[name] for name in _READ & members.keys()})
 
 
@@ -169,7 +172,9 @@ def _cache_key(value: msgspec.Raw) -> str | None:
 
 
 def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw]) -> Needs:
-    """Return the needs of all members, from their names, types and nested values."""
+    """Return the capabilities and permissions that a request needs, from its members' names, types
+    and nested values.
+    """
     needs = Needs()
     _note_names(members, needs)
     _note_values(operation, fields, members, needs)
@@ -198,7 +203,7 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
 
 
 def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
-    """Record the needs of the members' names, and the unknown names."""
+    """Record the permissions that the members' names need, and the unknown names."""
     unknown = []
     for name, value in members.items():
         feature = FEATURE_OF_MEMBER.get(name)
@@ -214,7 +219,7 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
 def _note_values(
     operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs
 ) -> None:
-    """Record the needs of the members' values."""
+    """Record the capabilities and permissions that the members' values need."""
     if fields.store:
         needs.leave("store", "store")
     prompt = bytes(members.get("prompt", _NULL))
@@ -255,7 +260,7 @@ def _template_control(value: msgspec.Raw | None) -> str | None:
 def _read_object(
     name: str, value: msgspec.Raw, named: Mapping[str, str]
 ) -> Mapping[str, msgspec.Raw]:
-    """Return the members of an object; empty for any other value.
+    """Return the members of a JSON object in a request; empty for any other value.
 
     Raises `InvalidRequest` if it can be read in two ways.
     """
@@ -275,6 +280,7 @@ def _read_object(
 
 
 def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
+    """Return the decoded value; None if it is absent or of an unknown shape."""
     try:
         return decode(value) if value is not None else None
     except msgspec.DecodeError:

@@ -94,7 +94,9 @@ _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
 def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices: int) -> Size:
-    """Read the size of a request. Raises `InvalidRequest` if its own maximum is too large."""
+    """Return the bounds of a request's size. Raises `InvalidRequest` if its own maximum is too
+    large.
+    """
     most_tokens, param = _own_maximum(operation, members)
     prompts = count_prompts(operation, members)
     if most_tokens * choices * (prompts or 1) > MAX_OUTPUT_TOKENS:
@@ -166,7 +168,9 @@ def _strings_in(value: bytes) -> int | None:
 
 
 def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tuple[int, str]:
-    """Return the largest of the endpoint's own maxima, 0 for none, and its name."""
+    """Return the largest maximum of output tokens that a request sets, 0 for none, and the member's
+    name.
+    """
     most_tokens, param = 0, ""
     for name in MAXIMUM_MEMBERS[operation]:
         raw = members.get(name)
@@ -189,6 +193,9 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
 
 
 def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRequest:
+    """Return the error for a request whose answers may have too many tokens, with the arithmetic
+    and the fix.
+    """
     is_one = choices * prompts == 1
     of_each = f": a maximum of {most:,} × {choices:,} answers × {prompts:,} prompts"
     fewer = ", ask for fewer answers or send fewer prompts"
@@ -201,7 +208,7 @@ def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRe
 
 
 def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
-    """Return the most tokens that a template adds to the body's bytes, None if nothing bounds
+    """Return the most tokens that a chat template adds to the body's bytes, None if nothing bounds
     it.
     """
     if _size(members.get("chat_template")):
@@ -216,7 +223,8 @@ def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int 
 
 
 def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
-    """Return the same for the messages alone.
+    """Return the most tokens that a chat template adds to the bytes of the messages alone, None if
+    nothing bounds it.
 
     A template writes a tool call again, with blanks after its commas and colons.
     """
@@ -242,6 +250,9 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
 
 
 def _has_unsized(content: msgspec.Raw) -> bool:
+    """Return True if a message has a part whose bytes do not bound its tokens: a file or
+    embeddings.
+    """
     if bytes(content)[:1] != b"[":
         return False
     return any(

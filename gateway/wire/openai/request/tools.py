@@ -65,7 +65,8 @@ def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
 
 
 def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
-    """Yield (feature, place) for each tool that the caller does not run itself.
+    """Yield the feature and the place of each tool in a request that the caller does not run
+    itself.
 
     A namespace contains tools; a namespace inside another one is unknown.
     """
@@ -99,7 +100,7 @@ def _feature_of(tool: object) -> tuple[str, str] | None:
 
 
 def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
-    """Return the members of a tool; only the relevant ones are decoded."""
+    """Return the members of one tool in a request; only the relevant ones are decoded."""
     if not tool.startswith(b"{"):
         raise _wrong_type("each tool is an object")
     members = decode_members(tool)
@@ -121,6 +122,7 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
 
 
 def _listed(value: msgspec.Raw) -> list[msgspec.Raw]:
+    """Return the items of a list of tools. Raises `InvalidRequest` if it is no list or too long."""
     try:
         listed = _decode_list(value) or []
     except msgspec.ValidationError:
