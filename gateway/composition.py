@@ -58,7 +58,9 @@ class ServingStores:
 def toolbox_of(
     settings: Settings, *, clock: Clock, serve: Callable[[Settings, bool], None]
 ) -> Toolbox:
-    """Return the commands' dependencies. `serve` takes the settings and whether demo keys work."""
+    """Return the dependencies of all commands. `serve` takes the settings and whether demo keys
+    work.
+    """
     options = Options(
         home=settings.home_path,
         database_url=settings.database_url,
@@ -94,7 +96,7 @@ def toolbox_of(
 
 
 def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
-    """Let the address on the command line override the settings."""
+    """Return the settings with the address and port of `serve`'s command line, if it names them."""
     given = {"host": asked.host, "port": asked.port}
     return settings.model_copy(
         update={name: value for name, value in given.items() if value is not None}
@@ -211,7 +213,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
 
 
 def _machine(settings: Settings) -> Machine:
-    """Return the parts of this machine that commands need, without a database."""
+    """Return the parts of this machine that commands read or write, without a database."""
 
     def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
         return journals_on(settings.journal_path, on_odd=on_odd)
@@ -237,7 +239,7 @@ def _machine(settings: Settings) -> Machine:
 
 @contextmanager
 def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
-    """Open the reports in the read-only role."""
+    """Open finance's reports in the read-only role."""
     with address_as(settings, LoginPurpose.REPORTS) as url:
         opened = reports.open_reports(
             url,

@@ -1,4 +1,5 @@
-"""The `tollgate` command: reads the settings, and makes the parts that the command uses.
+"""The entry of the `tollgate` command: reads the settings, and makes the parts that the command
+uses.
 
 `gateway.composition` opens them and `gateway.serving` assembles a serving process. Both are
 imported in functions, as is the command line: `tollgate --help` answers before they are loaded.
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The real time."""
+    """The real time of this machine."""
 
     def now(self) -> datetime:
-        """UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""
         return time.perf_counter()
 
 
 def run() -> None:
-    """Run the `tollgate` command."""
+    """Run the `tollgate` command line, and exit with its code."""
     try:
         from gateway.cli.app import run_cli
     except KeyboardInterrupt:
@@ -39,6 +40,7 @@ def run() -> None:
 
 
 def _settings() -> Settings:
+    """Read the settings, after a warning on standard error for each misspelt or unknown name."""
     from gateway.settings import misspelt, read, unknown_in_file
 
     for warning in (*misspelt(os.environ), *unknown_in_file(os.environ.get("TOLLGATE_CONFIG"))):
@@ -47,7 +49,7 @@ def _settings() -> Settings:
 
 
 def build_toolbox(settings: Settings) -> Toolbox:
-    """Return the commands' dependencies."""
+    """Return the dependencies of all commands, over these settings."""
     from gateway.composition import toolbox_of
 
     return toolbox_of(settings, clock=SystemClock(), serve=_serve)

@@ -182,6 +182,9 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _is_postgres(cls, url: str | None) -> str | None:
+        """Return a database URL if it is unset or a Postgres address. Raises `ValueError`
+        otherwise.
+        """
         if url is not None and not url.startswith(_POSTGRES):
             given = (
                 "it is empty: set it, or unset it to use the embedded Postgres"
@@ -198,7 +201,9 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _from_json(cls, value: object, field: ValidationInfo) -> object:
-        """Parse a variable's JSON; a file has real lists and tables."""
+        """Parse the JSON of a list or table in a variable; a settings file has real lists and
+        tables.
+        """
         if not isinstance(value, str):
             return value
         kind, example = (
@@ -216,12 +221,12 @@ class Settings(BaseSettings):
 
     @property
     def home_path(self) -> Path:
-        """Return the home as an absolute path."""
+        """Return Tollgate's home folder as an absolute path."""
         return self.home.expanduser().absolute()
 
     @property
     def pepper_path(self) -> Path:
-        """Return the path of the pepper."""
+        """Return the path of the file with the pepper, the secret behind API key digests."""
         return (self.pepper_file or self.home_path / "pepper").expanduser().absolute()
 
     @property
@@ -243,7 +248,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order: variables override the file."""
+        """Return the sources of settings in order: variables override the file."""
         config = os.environ.get(PREFIX + "CONFIG")
         file = (
             (TomlConfigSettingsSource(settings_cls, Path(config).expanduser()),) if config else ()
@@ -252,7 +257,9 @@ class Settings(BaseSettings):
 
 
 def read() -> Settings:
-    """Read the settings. Raises `BadUsage` with the variable and its accepted values."""
+    """Read all settings of the process. Raises `BadUsage` with the variable and its accepted
+    values.
+    """
     config = os.environ.get(PREFIX + "CONFIG")
     if config and not Path(config).expanduser().is_file():
         raise BadUsage(f"TOLLGATE_CONFIG names {config}, which is not a file.")
@@ -268,7 +275,9 @@ def read() -> Settings:
 
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    """Return a sentence with the wrong variable, its value and its accepted values."""
+    """Return a sentence about the first wrong setting: its variable, its value and its accepted
+    values.
+    """
     name, kind, given = str(error["loc"][0]), error["type"], repr(error["input"])
     default = Settings.model_fields[name].default
     example = f", for example {str(default).lower()}" if default not in (None, "") else ""
@@ -288,7 +297,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 
 def misspelt(environment: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each variable that is no setting but resembles one."""
+    """Yield a warning for each environment variable that is no setting but resembles one."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     for variable in sorted(environment):
         if (

@@ -13,7 +13,7 @@ TRIM_AFTER_S = 1.0
 
 
 def tune_allocator() -> None:
-    """Make all threads share one memory pool.
+    """Make all threads of this process share one memory pool of glibc.
 
     Call it before the first thread starts; it does nothing without glibc.
 
@@ -41,7 +41,7 @@ class Trimmer:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def note_answer(self, size_bytes: int) -> None:
-        """Note an answer of this size.
+        """Count an answer of this size, and return freed memory to the kernel after large ones.
 
         Memory is returned one second later, once for all answers of that second.
         """

@@ -67,7 +67,7 @@ SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainEndpoints:
-    """The dependencies of these endpoints.
+    """The dependencies of the endpoints that FastAPI serves: all except forwarding.
 
     `standing` returns the use of limits from this worker's memory. `not_ready` returns the reasons
     to send traffic elsewhere, each with its remedy. `reads` runs the reads of callers; `checks`
@@ -104,7 +104,7 @@ class PlainEndpoints:
         return await self.reads.read(caller.team, terms.limits, work)
 
     async def caller(self, request: Request) -> Caller:
-        """Return the authenticated caller. Raises the errors of `caller_of`."""
+        """Return the authenticated caller of a request. Raises the errors of `caller_of`."""
         return await caller_of(
             request.scope["headers"],
             self.holder,
@@ -191,7 +191,7 @@ def _model_json(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, A
 
 
 def _pricing(price: Price | None) -> dict[str, str] | None:
-    """Return USD per million tokens, by kind, at the lowest tier."""
+    """Return a price as USD per million tokens, by kind of token, at its lowest context tier."""
     if price is None:
         return None
     rates = {kind: price.rate(kind, input_tokens=0) for kind in TokenKind}
@@ -228,7 +228,7 @@ async def _receipt(request: Request, request_id: str) -> Response:
 
 
 def _request_id(text: str) -> UUID:
-    """Parse one of our request ids. Raises `InvalidRequest` if it is not one."""
+    """Parse the text of a request id that the gateway made. Raises `InvalidRequest` otherwise."""
     try:
         wanted = UUID(text)
     except ValueError:
@@ -385,7 +385,7 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """Return Starlette's own 404 and 405 in the caller's dialect."""
+    """Answer Starlette's own 404 and 405 with an error body in the caller's dialect."""
     return await _on_request_error(
         request,
         NotSupported(f"{request.method} {request.url.path} is not offered. Offered: {OFFERED}."),
@@ -393,6 +393,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _on_database(request: Request, error: Exception) -> Response:
+    """Answer 503 with `retry-after` if Postgres cannot be read."""
     return await _on_request_error(
         request,
         Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5),
@@ -413,6 +414,9 @@ async def _on_failure(request: Request, error: Exception) -> Response:
 
 
 def _describe_forwarding(app: FastAPI) -> None:
+    """Add the forwarding endpoints, which bypass FastAPI, to the application's OpenAPI
+    description.
+    """
     original = app.openapi
 
     def openapi() -> dict[str, Any]:

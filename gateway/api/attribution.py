@@ -38,7 +38,8 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> dict[str, str]:
-    """Return the named headers as text. Raises `InvalidRequest` if one of `ONCE` is sent twice.
+    """Return the named attribution headers as text. Raises `InvalidRequest` if one of `ONCE` is
+    sent twice.
 
     A header of `LISTS` that is sent twice forms one list, so neither can hide the other. Of other
     headers the last one counts.
@@ -91,7 +92,7 @@ def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = 
 
 
 def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of `x-tollgate-tags: a=b,c=d`."""
+    """Return the name and value pairs of the header `x-tollgate-tags: a=b,c=d`."""
     sent = headers.get("x-tollgate-tags")
     if sent is None:
         return ()
@@ -137,6 +138,9 @@ def data_labels(
 
 
 def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
+    """Return the error for a wrong `x-tollgate-data-class` header, with the accepted classes and
+    tags.
+    """
     classes, tags = ", ".join(known.label for known in DataClass), ", ".join(sorted(declared_tags))
     return InvalidRequest(
         f"x-tollgate-data-class: {problem}. Write at most one of {classes}, and any of the "
@@ -145,7 +149,9 @@ def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
 
 
 def client_request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the caller's own id, kept beside ours if it is short and printable."""
+    """Return the caller's own request id if it is short and printable, else None; it is kept beside
+    ours.
+    """
     sent = headers.get("x-request-id") or headers.get("x-client-request-id")
     return sent if sent and _CLIENT_ID.fullmatch(sent) else None
 
@@ -177,7 +183,7 @@ def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:
-    """Return the W3C trace context if it is well formed."""
+    """Return the caller's W3C trace context header, None if it is absent or malformed."""
     sent = headers.get("traceparent")
     return sent if sent and _TRACEPARENT.fullmatch(sent) else None
 

@@ -46,7 +46,7 @@ def authenticate(
     now: Callable[[], datetime],
     allows_demo: bool,
 ) -> Caller:
-    """Authenticate the caller by the snapshot alone.
+    """Return the caller whom an api key in the headers identifies, by the snapshot alone.
 
     Raises `InvalidApiKey`, or `Unavailable` if the validity cannot be known.
 
@@ -76,7 +76,9 @@ def authenticate(
 
 
 def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
-    """Return the record of a valid key. Raises the errors of `authenticate`."""
+    """Return the stored record of a presented key if it is valid. Raises the errors of
+    `authenticate`.
+    """
     named = PATTERN.fullmatch(key)
     record = snapshot.keys.get(named[1]) if named else None
     pepper = snapshot.peppers.get(record.pepper_id) if record else None
@@ -95,7 +97,9 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the presented key. Raises `InvalidRequest` for a header that is sent twice."""
+    """Return the api key from a request's headers. Raises `InvalidRequest` for a header that is
+    sent twice.
+    """
     found, seen = None, []  # a proxy in front may have checked the other header
     for name, value in headers:
         if name in _HEADERS:
@@ -113,6 +117,7 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 def _require_team(snapshot: Snapshot, team: str) -> None:
+    """Raise `InvalidApiKey` if the key's team is not in the current policy."""
     if team not in snapshot.policy.policy.teams:
         raise InvalidApiKey(
             f"The key's team {team} is not in policy version {snapshot.policy.version}. Ask an "

@@ -15,7 +15,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
-    """Refuse a body by its headers before reading it.
+    """Refuse a request body by its declared type and length, before reading it.
 
     Raises `UnsupportedMediaType` or `RequestTooLarge`.
     """
@@ -55,6 +55,7 @@ async def read_body(receive: Receive, *, limit_bytes: int) -> bytes:
 
 
 def _check_type(kind: str) -> None:
+    """Raise `UnsupportedMediaType` if the content type is neither absent nor JSON."""
     named = kind.partition(";")[0].strip().lower()
     if (
         named

@@ -38,7 +38,7 @@ _PLAIN_POSTS = frozenset(
 
 @dataclass(slots=True)
 class Drain:
-    """The drain: whether new requests are accepted, and which ones are in flight."""
+    """The drain of this replica: whether it accepts new requests, and which ones are in flight."""
 
     is_draining: bool = False
     is_over: bool = False  # True once requests in flight get no more time
@@ -83,7 +83,9 @@ class Edge:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer non-forwarding paths as ASGI. No decision uses a reconstructed URL."""
+        """Answer a request outside of forwarding through FastAPI, as an ASGI application. No
+        decision uses a reconstructed URL.
+        """
         if scope["type"] == "http":
             send = self._with_id(send)
             refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
@@ -95,7 +97,9 @@ class Edge:
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """Answer a request to a forwarding endpoint."""
+        """Answer one request to a forwarding endpoint: refuse it at the edge, or pass it to the
+        forwarder.
+        """
         refusal = self._host_refusal(exchange.fields) or self._overload_refusal()
         if refusal is not None:
             status, headers, body = self._answer(refusal)
@@ -113,11 +117,13 @@ class Edge:
             self.drain.in_flight.discard(task)
 
     def new_request_id(self) -> bytes:
-        """Return an `x-request-id` for an answer made outside of forwarding."""
+        """Return a new `x-request-id` for an answer that is made outside of forwarding."""
         return str(self.forward.new_id()).encode()
 
     def _with_id(self, send: Send) -> Send:
-        """Add an `x-request-id` to every answer made outside of forwarding."""
+        """Return an ASGI `send` that adds an `x-request-id` to each answer made outside of
+        forwarding.
+        """
         header = (b"x-request-id", self.new_request_id())
 
         async def send_with_id(message: Message) -> None:
@@ -132,6 +138,7 @@ class Edge:
         return status, [*headers, (b"x-request-id", self.new_request_id())], body
 
     def _host_refusal(self, fields: Fields) -> RequestError | None:
+        """Return the error for a missing or foreign Host header, None if the host is allowed."""
         host = None
         for name, value in fields:
             if name == b"host":
@@ -145,6 +152,9 @@ class Edge:
         return None
 
     def _overload_refusal(self) -> RequestError | None:
+        """Return the error if this replica drains or has its maximum of requests in flight, else
+        None.
+        """
         if self.drain.is_draining:
             return Unavailable(
                 "This replica is shutting down. Try again; another one answers.", retry_after_s=1
@@ -154,6 +164,9 @@ class Edge:
         return None
 
     def _plain_refusal(self, method: str, path: str) -> RequestError | None:
+        """Return the error for a method and path that are not offered, with a hint; None if FastAPI
+        serves them.
+        """
         if path in FORWARDING:
             return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
         if path == "/metrics":

@@ -48,7 +48,7 @@ Headers = list[tuple[bytes, bytes]]
 def error_answer(
     error: errors.RequestError, dialect: Dialect = DEFAULT_DIALECT
 ) -> tuple[int, Headers, bytes]:
-    """Return status, headers and body of an error answer in the caller's dialect."""
+    """Return status, headers and body of an error's answer, in the caller's dialect."""
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
     # No time helps a request that exceeds a limit by itself, or one whose twin has ended.

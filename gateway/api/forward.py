@@ -1,4 +1,5 @@
-"""The forwarding endpoints, on an exchange of our own server.
+"""Serves the forwarding endpoints: authenticates, reads the body, calls the service, writes the
+answer.
 
 A FastAPI route costs about twice the CPU of this (docs/decisions/0002). A streaming response class
 would also hide that the caller left. Here each step of a request is one line.
@@ -47,7 +48,9 @@ ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarder:
-    """Takes a request apart, passes it to the service and writes the answer."""
+    """Serves forwarding requests: takes one apart, passes it to the service and writes the
+    answer.
+    """
 
     requests: RequestService
     limiter: Limiter
@@ -66,7 +69,7 @@ class Forwarder:
     trimmer: Trimmer = field(default_factory=Trimmer)
 
     async def __call__(self, exchange: CallerExchange, *, task: asyncio.Task[object]) -> None:
-        """Serve one request from its first byte to its log line, in `task`."""
+        """Serve one forwarding request from its first byte to its log line, in `task`."""
         call = _Call(
             exchange,
             self.clock.monotonic(),
@@ -143,7 +146,7 @@ class Forwarder:
         read: RequestBody,
         snapshot: Snapshot,
     ) -> Request:
-        """Return the request for the service, with its attribution from the headers."""
+        """Return the service's request: the body with its attribution from the headers."""
         team = snapshot.policy.policy.teams[caller.team]
         data_class, source, data_tags = attribution.data_labels(
             headers, team, declared_tags=snapshot.policy.policy.data_tags
@@ -167,7 +170,7 @@ class Forwarder:
 
 
 class _Call:
-    """One exchange with a caller: the state of the answer and the fields of the log line."""
+    """One forwarded request of a caller: the state of its answer and the fields of its log line."""
 
     def __init__(
         self,
@@ -179,6 +182,7 @@ class _Call:
         limiter: Limiter,
         trimmer: Trimmer,
     ) -> None:
+        """Begin a call for a received request, and count it as in flight in the metrics."""
         self._exchange, self.endpoint, self.received_s = exchange, exchange.endpoint, received_s
         self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
@@ -194,17 +198,19 @@ class _Call:
         metrics.counts.in_flight += 1
 
     def clear_cancellation(self) -> None:
-        """Clear a handled cancellation; the task continues to its end."""
+        """Clear a handled cancellation of the request's task, so that the task continues to its
+        end.
+        """
         if self._task.cancelling():
             self._task.uncancel()
 
     def cancel_work(self) -> None:
-        """Cancel the request's work, because its caller left."""
+        """Cancel the request's task, because its caller left."""
         self.client_left = True
         self._task.cancel()
 
     async def answer(self, answer: CallerAnswer) -> None:
-        """Write an answer, piece by piece as the upstream sends it."""
+        """Write the service's answer to the caller, piece by piece as the upstream sends it."""
         self._attempt = answer.attempt
         headers = self._answer_headers(answer)
         if answer.rest is None:
@@ -230,8 +236,8 @@ class _Call:
         await self._exchange.send(b"", is_last=True)
 
     async def _end_with(self, code: str, message: str) -> None:
-        """End a stream that has begun with an error event: official SDKs treat a clean close as
-        success.
+        """End an answer stream that has begun with an error event: official SDKs treat a clean
+        close as success.
         """
         endpoint = self.endpoint
         assert endpoint.operation is not None, "only forwarding endpoints stream"
@@ -259,7 +265,7 @@ class _Call:
         await self._exchange.send(body, is_last=True)
 
     def log(self, lines: RequestLog) -> None:
-        """Write the canonical log line of this request."""
+        """Write the canonical log line of this request, and count the request in the metrics."""
         self._metrics.counts.in_flight -= 1
         self._metrics.count_request(self.endpoint.path, self.status)
         if not lines.is_on:
@@ -281,14 +287,16 @@ class _Call:
         lines.say(line)
 
     def _start_answer(self, status: int, headers: Headers) -> None:
-        """Send status and headers to the caller, with the rate-limit headers."""
+        """Send the answer's status and headers to the caller, rate-limit headers included."""
         self.status = status
         if self.limits:
             headers += limit_headers(self._limiter.standing(self.limits))
         self._exchange.start(status, headers)
 
     def _answer_headers(self, answer: CallerAnswer) -> Headers:
-        """Return the headers of a good answer: ids, place, attempts, overhead, cost and budget."""
+        """Return the headers of a successful answer: ids, place, attempts, overhead, cost and
+        budget.
+        """
         attempt = answer.attempt
         decision, deployment = attempt.decision, attempt.candidate.deployment
         headers = [
@@ -324,6 +332,9 @@ class _Call:
 def _place_headers(
     route: str, deployment: str, provider: str, region: str, policy_version: int
 ) -> Headers:
+    """Return the `x-tollgate-*` headers that name an answer's route, deployment, provider, region
+    and policy version.
+    """
     values = {"route": route, "deployment": deployment, "provider": provider, "region": region}
     named = [
         (b"x-tollgate-" + name.encode(), value.encode("latin-1", "replace"))

@@ -27,13 +27,14 @@ def is_large(body: bytes) -> bool:
 
 
 class LargeBodies:
-    """One thread for all large bodies; the teams take turns.
+    """The one thread that parses all large bodies; the teams take turns.
 
     It runs one body at a time, because each running thread may hold the interpreter for a step of
     20 ms. However many bodies one team sends, another team's body waits for only one of them.
     """
 
     def __init__(self) -> None:
+        """Start without waiting bodies, with a thread pool of one."""
         self.thread = ThreadPoolExecutor(1, "large-bodies")
         self._is_busy = False
         self._waiting: dict[
@@ -41,7 +42,7 @@ class LargeBodies:
         ] = {}  # in the order of the teams' turns
 
     async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `read` at the team's turn; return its result or raise its error."""
+        """Run `read` in the thread at the team's turn; return its result or raise its error."""
         await self._wait_for_turn(team)
         try:
             # The loop's executor passes only positional arguments, and no caller here has others.
@@ -52,6 +53,9 @@ class LargeBodies:
             self._next()
 
     async def _wait_for_turn(self, team: str) -> None:
+        """Wait until the thread is free for this team's body; a cancelled waiter passes its turn
+        on.
+        """
         if not self._is_busy:
             self._is_busy = True
             return

@@ -10,13 +10,16 @@ from gateway.services.limits.limiter import LimitStatus, LimitUsage
 
 
 def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
-    """Return the headers of an answer; of several limits, the one with the smallest share left."""
+    """Return an answer's `x-ratelimit-*` headers; of several limits, the one with the smallest
+    share left.
+    """
     requests = [standing.requests for standing in standings if standing.requests is not None]
     tokens = [standing.tokens for standing in standings if standing.tokens is not None]
     return [*_headers(b"requests", requests), *_headers(b"tokens", tokens)]
 
 
 def _headers(measure: bytes, figures: Sequence[LimitUsage]) -> Headers:
+    """Return limit, remainder and reset time of the tightest limit of one measure, as headers."""
     if not figures:
         return []
     tightest = min(figures, key=lambda one: one.remaining / one.limit)
@@ -28,7 +31,7 @@ def _headers(measure: bytes, figures: Sequence[LimitUsage]) -> Headers:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in OpenAI's form, rounded up: `350ms`, `12s`, `1m0s`."""
+    """Return seconds in OpenAI's form for headers, rounded up: `350ms`, `12s`, `1m0s`."""
     if seconds < 1:
         return f"{ceil(seconds * 1000)}ms"
     minutes, rest = divmod(ceil(seconds), 60)

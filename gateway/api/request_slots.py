@@ -10,7 +10,7 @@ TIMES_FREE = 4
 
 
 class RequestSlots:
-    """The slots of one process, taken before a request's body is read."""
+    """The slots of one process for requests in flight, taken before a request's body is read."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -18,7 +18,7 @@ class RequestSlots:
         self._taken: dict[str, int] = {}
 
     def take(self, team: str, *, is_only_team: bool) -> None:
-        """Take one slot. Raises `Overloaded` if the team has its share."""
+        """Take one slot for a request of a team. Raises `Overloaded` if the team has its share."""
         taken = self._taken.get(team, 0)
         if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
             raise Overloaded(
@@ -30,7 +30,7 @@ class RequestSlots:
         self._total += 1
 
     def release(self, team: str) -> None:
-        """Return one slot."""
+        """Return one slot of a team after its request."""
         taken = self._taken[team] - 1
         assert taken >= 0, "each place is given back once"
         if taken:

@@ -34,7 +34,7 @@ _SENT_TO = {
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """The short form of a question."""
+    """The short form of a question to `/v1/route/explain`."""
 
     model: str
     data_class: str | None = None
@@ -52,7 +52,7 @@ class _Sent(msgspec.Struct):
 
 
 class ImaginedRequest(msgspec.Struct, frozen=True):
-    """A request that is not sent.
+    """The request that a question to `/v1/route/explain` describes; it is not sent.
 
     `tokens` is None for a sendable body: its bytes determine the prompt's length.
     """
@@ -73,7 +73,7 @@ def explained(
     place: Place,
     estimates: Estimates | None = None,
 ) -> bytes:
-    """Return the caller's own decision as JSON.
+    """Return the decision on a request that the caller only asks about, as JSON.
 
     Raises the error that the request itself would get before the decision.
 
@@ -124,7 +124,7 @@ def explained(
 
 
 def read_question(body: bytes) -> ImaginedRequest:
-    """Parse either form of a question. Raises `InvalidRequest`."""
+    """Parse the body of `/v1/route/explain` in either form. Raises `InvalidRequest`."""
     json_bounds.check_large(body)
     members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
@@ -139,6 +139,7 @@ def read_question(body: bytes) -> ImaginedRequest:
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:
+    """Parse a JSON body as the given type. Raises `InvalidRequest` with the accepted members."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as wrong:
@@ -151,6 +152,9 @@ def _decoded(body: bytes, kind: type[Any]) -> Any:
 
 
 def _usage(asked: _Asked) -> TokenUsage | None:
+    """Return the question's numbers of tokens as usage, None if it names none. Raises
+    `InvalidRequest`.
+    """
     if asked.tokens is None:
         return None
     usage = TokenUsage(input_tokens=asked.tokens, output_tokens=asked.answer_tokens)
@@ -162,6 +166,7 @@ def _usage(asked: _Asked) -> TokenUsage | None:
 
 
 def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, frozenset[str]]:
+    """Return the data class and tags of a label text, by the rules of `x-tollgate-data-class`."""
     headers = {"x-tollgate-data-class": sent} if sent else {}
     data_class, _, tags = attribution.data_labels(
         headers, team, declared_tags=snapshot.policy.policy.data_tags
@@ -170,13 +175,14 @@ def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, froze
 
 
 def _record(explanation: Explanation) -> dict[str, Any]:
-    """Return the same fields as `tollgate policy explain --format json`."""
+    """Return an explanation with the same fields as `tollgate policy explain --format json`."""
     return explanation.record() | {
         "candidates": [_candidate(verdict) for verdict in explanation.verdicts]
     }
 
 
 def _candidate(verdict: CandidateVerdict) -> dict[str, Any]:
+    """Return one candidate's verdict as a JSON object: rank, reason, expected latency and cost."""
     entry: dict[str, Any] = {
         "rank": verdict.rank,
         "deployment": verdict.deployment,

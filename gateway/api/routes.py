@@ -1,4 +1,4 @@
-"""Every endpoint, once: this table feeds the raw dispatcher, FastAPI and the OpenAPI
+"""The table of endpoints, each declared once: it feeds the raw dispatcher, FastAPI and the OpenAPI
 description.
 """
 
@@ -28,7 +28,7 @@ class Endpoint:
 
     @property
     def is_metered(self) -> bool:
-        """Return True if a request can cost money."""
+        """Return True if a request to this endpoint can cost money."""
         return self.operation is not None
 
 

@@ -1,4 +1,4 @@
-"""The `tollgate` command: its tour, its commands, and the reporting of errors.
+"""The `tollgate` command: it lists its commands, runs one, and reports errors.
 
 Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, internal
 error).
@@ -69,14 +69,14 @@ Ask:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command or a group of commands, imported when it is used: `module` has its `app`."""
+    """A lazily imported command or group of commands: `module` has its `app`."""
 
     module: str
     summary: str
     is_group: bool = True
 
     def load(self) -> Any:
-        """Import the module and return its command."""
+        """Import the module of this command and return the command."""
         make = typer.main.get_group if self.is_group else typer.main.get_command
         return make(import_module(self.module).app)
 
@@ -132,7 +132,7 @@ class LazyCommands(Mapping[str, Any]):
         return name in self._commands
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a command. An error of its import is raised: it is no unknown name."""
+        """Return a command by name. An error of its import is raised: it is no unknown name."""
         command = self._commands.get(name)
         return default if command is None else command.load()
 
@@ -148,12 +148,12 @@ class Root(TyperGroup):
         self.commands = cast("MutableMapping[str, Any]", LazyCommands(COMMANDS))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands for the help, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; report its error."""
+        """Run the chosen command; report its error as a message and an exit code."""
         try:
             return super().invoke(ctx)
         except typer.Abort as ended:
@@ -203,7 +203,7 @@ def run_cli(factory: Callable[[], Toolbox], arguments: Sequence[str] | None = No
 
 
 def build_app(toolbox: Toolbox) -> typer.Typer:
-    """Build the command line over the composition root's parts."""
+    """Build the command line over the toolbox of the composition root."""
     app = typer.Typer(
         name="tollgate",
         cls=Root,

@@ -214,7 +214,8 @@ def grant(
 
 
 def expiry(text: str, now: datetime) -> datetime:
-    """Read `12h`, `3d`, `2w`, a date or a date with a time; UTC without an offset.
+    """Parse the end of a grant: `12h`, `3d`, `2w`, a date or a date with a time; UTC without an
+    offset.
 
     Raises `BadUsage`.
     """
@@ -232,7 +233,7 @@ def expiry(text: str, now: datetime) -> datetime:
 
 
 def _amount(text: str) -> int:
-    """Return dollars as nano-dollars. Raises `BadUsage`."""
+    """Parse an amount of dollars as nano-dollars. Raises `BadUsage`."""
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:
@@ -287,7 +288,9 @@ def _table_row(one: BudgetStanding) -> tuple[Any, ...]:
 
 
 def _share(share: Decimal | None) -> str:
-    """Return a share: never 0.0 % for a positive one, never 100.0 % for an incomplete one."""
+    """Return a share as a percentage: never 0.0 % for a positive one, never 100.0 % for an
+    incomplete one.
+    """
     if share is None:
         return "—"
     text = f"{share * 100:.1f}"
@@ -297,7 +300,7 @@ def _share(share: Decimal | None) -> str:
 
 
 def _resets(one: BudgetStanding) -> str:
-    """Return the reset time in the budget's own time zone."""
+    """Return the moment when a budget's period ends, in the budget's own time zone."""
     if one.ends_at is None:
         return "never"
     return moment_text(one.ends_at, one.time_zone)
@@ -308,6 +311,7 @@ def _money(one: BudgetStanding) -> dict[str, Decimal | None]:
 
 
 def _grant_record(granted: Granted, *, reason: str) -> dict[str, Any]:
+    """Return a new grant as a record for output."""
     return {
         "grant_id": str(granted.grant_id),
         "budget": granted.account_id,
@@ -327,7 +331,7 @@ def _expiry_text(granted: Granted, one: BudgetStanding) -> str:
 
 
 def _detail_record(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
-    """Return a budget in full for programs."""
+    """Return a budget with its grants, alerts, leases and periods as a record for programs."""
     one = found.standing
     return _json_record(one) | {
         "rule": one.rule,
@@ -445,6 +449,7 @@ def _print_detail(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
 def _print_part(
     title: str, heads: tuple[str, ...], rows: Sequence[tuple[Any, ...]], *, empty: str
 ) -> None:
+    """Print one titled table of a budget's details, or a line if it has no rows."""
     if not rows:
         write(f"\n{title}: {empty}\n")
         return
@@ -453,6 +458,7 @@ def _print_part(
 
 
 def _summary(one: BudgetStanding) -> dict[str, str]:
+    """Return a budget's facts for people, by name: rule, period, limit, spending and forecast."""
     return {
         "budget": one.budget
         + ("" if one.is_current else " (not declared any more: nothing is held from it)"),
@@ -471,6 +477,7 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
 
 
 def _owner_text(one: BudgetStanding) -> str:
+    """Return the owner of a budget in words, such as `project a of team b`."""
     if one.scope is None:
         return "unknown"
     of_team = f" of team {one.team}" if one.team not in (None, one.owner) else ""
@@ -478,6 +485,7 @@ def _owner_text(one: BudgetStanding) -> str:
 
 
 def _forecast(one: BudgetStanding) -> str:
+    """Return a budget's forecast in words, or the reason why there is none."""
     if not one.is_running:
         return "none: this period is not running"
     if one.ends_at is None:
@@ -496,6 +504,7 @@ def _begin_text(one: BudgetStanding) -> str:
 
 
 def _delivery_of(alert: RaisedAlert) -> str:
+    """Return the delivery state of a budget alert in words: when, not yet or given up."""
     if alert.delivered_at is not None:
         return moment(alert.delivered_at)
     failure = f": {alert.last_error}" if alert.last_error else ""
@@ -503,7 +512,7 @@ def _delivery_of(alert: RaisedAlert) -> str:
 
 
 def _grant_end_text(given: BudgetGrant) -> str:
-    """Return the end of a grant for people."""
+    """Return the moment when a grant ends, as text for people."""
     if given.expires_at is None:
         return "always"
     return f"{moment(given.expires_at)}{' (over)' if given.is_expired else ''}"

@@ -85,7 +85,7 @@ def dashboard(
 
 
 def command(options: Options) -> list[str]:
-    """Return the command line that starts the app. Raises `BadUsage` if Streamlit is not
+    """Return the command line that starts the Streamlit app. Raises `BadUsage` if Streamlit is not
     installed.
     """
     if importlib.util.find_spec("streamlit") is None:
@@ -100,7 +100,7 @@ def command(options: Options) -> list[str]:
 
 
 def host_variables(options: Options) -> dict[str, str]:
-    """Return the variables for the app's check of the Host header."""
+    """Return the environment variables for the app's check of the Host header."""
     return {
         BOUND_VARIABLE: options.dashboard_host,
         HOSTS_VARIABLE: " ".join(options.dashboard_hosts),
@@ -108,8 +108,8 @@ def host_variables(options: Options) -> dict[str, str]:
 
 
 def environment(url: str) -> dict[str, str]:
-    """Return the child's environment: its needs and the reports' address; no other login, no
-    provider's key.
+    """Return the Streamlit app's environment: its needs and the reports' address; no other login,
+    no provider's key.
     """
     kept = {
         name: value
@@ -120,7 +120,9 @@ def environment(url: str) -> dict[str, str]:
 
 
 def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
-    """Run a child until it ends or we are stopped; return its exit code, 0 if we ended it."""
+    """Run a child process until it ends or this command is stopped; return its exit code, 0 if this
+    command ended it.
+    """
     child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     before = {
         number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)
@@ -150,7 +152,7 @@ def has_sign_in() -> bool:
 
 
 class _Stop(Exception):
-    """This command was asked to stop."""
+    """The signal to stop arrived while the child ran."""
 
 
 def _raise_stop(number: int, frame: FrameType | None) -> None:
@@ -158,6 +160,7 @@ def _raise_stop(number: int, frame: FrameType | None) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child process: SIGTERM, then SIGKILL after a limit."""
     if child.poll() is not None:
         return
     child.terminate()

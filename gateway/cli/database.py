@@ -158,7 +158,9 @@ def url(
 
 @contextmanager
 def _held_address(toolbox: Toolbox, purpose: LoginPurpose | None) -> Iterator[str]:
-    """Yield the database address of a purpose, or the owner's; it is valid inside the block."""
+    """Yield the database address for a login's purpose, or the owner's; it is valid inside the
+    block.
+    """
     if purpose is not None:
         with toolbox.open_address(purpose) as address:
             yield address
@@ -174,7 +176,7 @@ def _is_owners(address: str, purpose: LoginPurpose, toolbox: Toolbox) -> bool:
 
 
 def _named(options: Options) -> dict[LoginPurpose, str | None]:
-    """The addresses that the settings have for one purpose."""
+    """Return the database addresses that the settings name, by purpose."""
     return {
         LoginPurpose.GATEWAY: options.gateway_database_url,
         LoginPurpose.REPORTS: options.reports_database_url,
@@ -183,12 +185,12 @@ def _named(options: Options) -> dict[LoginPurpose, str | None]:
 
 
 def first_ahead(today: date) -> date:
-    """The first day of the last month that has its partition in advance."""
+    """Return the first day of the last month whose partition is created in advance."""
     return (today + AHEAD).replace(day=1)
 
 
 def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> CreatedLogins:
-    """Make the logins that are missing.
+    """Create the missing database logins for each purpose.
 
     Those that the settings name are made with the passwords in there.
     """

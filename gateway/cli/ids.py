@@ -8,21 +8,22 @@ from gateway.errors import BadUsage
 
 
 def request_id_of(text: str) -> UUID:
-    """Read a request's id. Raises `BadUsage`."""
+    """Parse a request id from the command line. Raises `BadUsage`."""
     return _read(text, "a request id. It is in the reply's x-request-id header.")
 
 
 def journal_id_of(text: str) -> UUID:
-    """Read a journal's id. Raises `BadUsage`."""
+    """Parse a journal id from the command line. Raises `BadUsage`."""
     return _read(text, "a journal's id. tollgate journal list shows them.")
 
 
 def letter_id_of(text: str) -> UUID:
-    """Read the id of a dead letter. Raises `BadUsage`."""
+    """Parse a dead letter's id from the command line. Raises `BadUsage`."""
     return _read(text, "a record's id. tollgate reconcile dead-letters shows them.")
 
 
 def _read(text: str, what: str) -> UUID:
+    """Parse a UUID; `what` names the id in the error. Raises `BadUsage`."""
     try:
         return UUID(text)
     except ValueError:

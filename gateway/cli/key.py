@@ -298,7 +298,7 @@ def list_keys(
 def record_of(
     key: str, *, team: str, project: str | None, expires_at: datetime | None, pepper: Pepper
 ) -> KeyRecord:
-    """Return the stored record of a new key."""
+    """Return the record of a new API key as it is stored: its digest, never the key."""
     key_id = key_id_of(key)
     assert key_id is not None, "a minted key is well-formed"
     return KeyRecord(
@@ -312,7 +312,7 @@ def record_of(
 
 
 def duration(text: str) -> timedelta:
-    """Read `12h`, `90d` or `8w`. Raises `BadUsage`."""
+    """Parse a duration such as `12h`, `90d` or `8w`. Raises `BadUsage`."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise BadUsage(
@@ -322,11 +322,11 @@ def duration(text: str) -> timedelta:
 
 
 def _id_in(text: str) -> str:
-    """Return the id in the pasted text: in an incident people paste the key itself."""
+    """Return the key id in the pasted text: in an incident people paste the key itself."""
     return key_id_of(text) or text.removeprefix("tg_")
 
 
 def _found(stores: Stores, key_id: str) -> StoredKey:
-    """Return a stored key. Raises `NothingFound`."""
+    """Return a stored API key by its id. Raises `NothingFound`."""
 
     return stores.keys.require(key_id)

@@ -12,8 +12,8 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit 
 
 
 def operator_name() -> str:
-    """Return the operating system's user, and the one before `sudo`; the number if it has no
-    name.
+    """Return the name of the person who runs the command: the system's user, and the one before
+    `sudo`; the user's number without a name.
     """
     try:
         name = getpass.getuser()

@@ -25,7 +25,9 @@ LIMIT_S = 60.0  # seconds; it takes a tenth of a second on an idle machine
 
 
 def require(options: Options, *, has_engine_elsewhere: bool) -> None:
-    """Print the warnings. Raises `BadUsage` with every obstacle."""
+    """Run the preflight and print its warnings. Raises `BadUsage` with every obstacle to running
+    here.
+    """
     found = checks(options, *(("--no-engine",) if has_engine_elsewhere else ()))
     lines = {
         status: [_text(check) for check in found if check.status is status] for status in Status
@@ -80,7 +82,9 @@ def machine_checks(options: Options) -> Iterator[Check]:
 
 
 def _variables(options: Options) -> dict[str, str]:
-    """Return the settings in force, whether from a variable or from a file."""
+    """Return the settings in force as environment variables, whether they come from a variable or
+    from a file.
+    """
     return {
         "TOLLGATE_HOME": str(options.home),
         "TOLLGATE_ENGINE_HOME": str(options.engine_home),

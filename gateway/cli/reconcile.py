@@ -196,7 +196,9 @@ def _unknown_letter(letter_id: UUID) -> NothingFound:
 
 
 def _cost(text: str) -> StatedCost | int:
-    """Return the entered cost, in nano-dollars if it is an amount. Raises `BadUsage`."""
+    """Parse the cost that a person enters for an attempt, in nano-dollars if it is an amount.
+    Raises `BadUsage`.
+    """
     if text in tuple(StatedCost):
         return StatedCost(text)
     try:

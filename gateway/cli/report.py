@@ -65,7 +65,7 @@ class NamedReport(TyperCommand):
     """A report's name replaces the command's, so its usage shows no argument of that name."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage after `tollgate report spend`."""
+        """Return the usage of a report for its help, as it follows `tollgate report spend`."""
         return ["[OPTIONS]"]
 
 
@@ -200,7 +200,7 @@ def _require_known(reports: Reports, question: Question) -> None:
 
 
 def _write_export(export: Export, format: Format) -> None:
-    """Write row by row, with progress now and then: a month may have millions of rows."""
+    """Write a report row by row, with progress now and then: a month may have millions of rows."""
     is_json = format is Format.JSON
     printed_s = monotonic()
     for number, piece in enumerate(json_pieces(export) if is_json else csv_lines(export)):
@@ -212,6 +212,9 @@ def _write_export(export: Export, format: Format) -> None:
 
 
 def _filters(where: list[str] | None) -> dict[str, str | None]:
+    """Parse the `--where NAME=VALUE` options into filters; an empty value means none. Raises
+    `BadUsage`.
+    """
     filters: dict[str, str | None] = {}
     for condition in where or ():
         name, separator, value = condition.partition("=")
@@ -224,6 +227,7 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
 
 
 def _report_text(report: Report) -> str:
+    """Return a report as a table for people, with its total in the last row."""
     numeric = {
         ColumnKind.COUNT,
         ColumnKind.MONEY,
@@ -252,7 +256,7 @@ def _report_text(report: Report) -> str:
 
 
 def _total_text(report: Report) -> str:
-    """Return the total alone: a report without a split has no other row."""
+    """Return a report's total as text: a report without a split has no other row."""
     cells = {
         c.name: _cell_text(report.total[c.name], c)
         for c in report.columns
@@ -265,7 +269,7 @@ def _total_text(report: Report) -> str:
 
 
 def _cell_text(cell: Cell, column: Column) -> str:
-    """Return a cell for people, by its column's kind."""
+    """Return a report's cell as text for people, by its column's kind."""
     kind = column.kind.value
     if cell is None:
         # A known cost has no hold; any other missing amount is unknown.
@@ -293,7 +297,9 @@ def _cell_text(cell: Cell, column: Column) -> str:
 
 
 def _share_text(share: Decimal) -> str:
-    """Return a share: never 0.00 % for a positive one, never 100.00 % for an incomplete one."""
+    """Return a share as a percentage: never 0.00 % for a positive one, never 100.00 % for an
+    incomplete one.
+    """
     text = f"{share * 100:.2f}"
     if share > 0 and text == "0.00":
         return "< 0.01 %"
@@ -301,6 +307,7 @@ def _share_text(share: Decimal) -> str:
 
 
 def _lines(receipt: Receipt) -> Table:
+    """Return a receipt's lines (tokens, rate and cost by kind) as a table."""
     rows = [
         (
             a.event.attempt,
@@ -317,6 +324,7 @@ def _lines(receipt: Receipt) -> Table:
 
 
 def _receipt_text(receipt: Receipt) -> str:
+    """Return a receipt for people: every attempt with usage, price, lines, cost and reasons."""
     text = [
         f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
         f"Team {receipt.team}, cost centre {receipt.cost_centre}, project "

@@ -155,6 +155,7 @@ def _budgets(policy: Policy, team: Team) -> list[dict[str, Any]]:
 
 
 def _limits(team: Team) -> list[dict[str, Any]]:
+    """Return a team's limits, and those of its projects and keys, as records."""
     owned = [
         ("team", team.name, team.limits),
         *(("project", name, limits) for name, limits in team.project_limits.items()),

@@ -23,7 +23,7 @@ SecretOf = Callable[[Deployment], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The settings that commands use, resolved. Paths are absolute."""
+    """The settings that commands use, with defaults resolved. Paths are absolute."""
 
     home: Path
     database_url: str | None  # None: the embedded Postgres
@@ -71,7 +71,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The openers that the composition root provides.
+    """The openers of stores, reports and files that the composition root gives to commands.
 
     Opening may start the embedded Postgres; closing may stop it.
     """

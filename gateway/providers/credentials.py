@@ -37,7 +37,8 @@ def resolve(deployment: Deployment) -> str | None:
 
 
 def read_secret(reference: str) -> str:
-    """Return a reference's secret without blanks at its ends. Raises `SecretUnusable`.
+    """Return the secret that a reference (`env:` or `file:`) names, without blanks at its ends.
+    Raises `SecretUnusable`.
 
     Requests wait for it, so it reads a bounded regular file alone: opening a pipe would wait for
     its writer, and `/dev/zero` has no end.
@@ -50,6 +51,9 @@ def read_secret(reference: str) -> str:
 
 
 def _content(path: str) -> str:
+    """Return the text of a secret's file. Raises `SecretUnusable` if it is no readable, small,
+    regular text file.
+    """
     try:
         # RuntimeError: `~` has no meaning for an account without a home.
         with open(Path(path).expanduser(), "rb", opener=_open_at_once) as file:
@@ -71,6 +75,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _missing(deployment: Deployment, what: str) -> UpstreamAuth:
+    """Return the error for a deployment whose credential cannot be used, with the reason."""
     return UpstreamAuth(
         f"The credential {deployment.api_key} of deployment {deployment.name} {what} where the "
         "gateway runs. Ask an admin to set it. Nothing was sent."

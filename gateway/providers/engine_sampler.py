@@ -60,7 +60,7 @@ class EngineSampler:
         return ssl.create_default_context()
 
     def sample(self, deployment: Deployment) -> EngineSample:
-        """Return a sample of a deployment's engine.
+        """Return one sample of a deployment's engine: whether it is up, and its figures.
 
         Takes a few seconds at most and raises nothing.
 
@@ -117,7 +117,7 @@ class EngineSampler:
 
 
 def _time_left(timeout_s: float) -> Callable[[], float]:
-    """Return a function of the seconds left from now on; after them it raises."""
+    """Return a function that gives the seconds left of `timeout_s`; after them it raises."""
     until_s = monotonic() + timeout_s
 
     def left_s() -> float:
@@ -130,7 +130,9 @@ def _time_left(timeout_s: float) -> Callable[[], float]:
 
 
 def _count(figures: dict[str, float], name: str) -> int | None:
-    """Return a whole number that Postgres can hold; None if the engine reports none or nonsense."""
+    """Return one figure of an engine as a whole number that Postgres can hold; None if absent or
+    nonsense.
+    """
     value = figures.get(name)
     return int(value) if value is not None and 0 <= value < 2**63 else None
 
@@ -141,7 +143,8 @@ def _started_at(started_s: float | None, at: datetime) -> datetime | None:
 
 
 def _figures(page: str, *, model: str) -> dict[str, float]:
-    """Return a page's figures: those of `model` if the engine serves several, else sums over all.
+    """Return a metrics page's figures: those of `model` if the engine serves several, else sums
+    over all.
 
     A cut or garbled page yields its readable part.
     """
@@ -158,7 +161,7 @@ def _figures(page: str, *, model: str) -> dict[str, float]:
 
 
 def _samples(page: str) -> Iterator[tuple[str, str, float]]:
-    """Yield name, model and value of each wanted figure.
+    """Yield name, model and value of each figure on a metrics page that the gateway uses.
 
     Raises an error of the parser at a line that cannot be read.
     """
@@ -169,7 +172,7 @@ def _samples(page: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _wanted(page: str) -> str:
-    """Return the lines of the wanted figures.
+    """Return the lines of a metrics page with the figures that the gateway uses.
 
     The parser takes minutes for a line of 4 MB. A last line without its end is left out, because it
     may lack digits.

@@ -99,10 +99,10 @@ class OpenAI:
         )
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """Add the dialect's headers: none here."""
+        """Add the headers of this dialect's variant to a request: none here."""
 
     async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
-        """Return a call of fixed content with at most one output token. It tests if the model
+        """Return a call of fixed content with at most one output token. It tests whether the model
         answers at all.
         """
         operation = next(one for one in PROBES if one in deployment.operations)
@@ -132,7 +132,7 @@ class OpenAI:
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """Return the members that this dialect sets in a request."""
+        """Return the members that this dialect sets in a request's body."""
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
@@ -143,7 +143,7 @@ class OpenAI:
         return values
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
-        """Return the reader of a streamed answer.
+        """Return the reader of a streamed answer to this call.
 
         It keeps the text if the upstream reports no running usage.
         """
@@ -178,6 +178,7 @@ class OpenAI:
         return error
 
     def _error(self, deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
+        """Return the caller's error for an upstream's HTTP status and error body."""
         name = deployment.name
         if status == 403 and error_body.is_moderation:
             return _refused(deployment, status, error_body)
@@ -221,6 +222,7 @@ class OpenAI:
         is_stream: bool,
         traceparent: str | None = None,
     ) -> dict[str, str]:
+        """Return the headers of an upstream request, with the deployment's credential."""
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if is_stream else "application/json",
@@ -256,8 +258,8 @@ def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> Requ
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait of `retry-after` in seconds, never negative; None if it is absent or
-    unreadable.
+    """Return the wait that a `retry-after` header asks for, in seconds, never negative; None if
+    absent or unreadable.
     """
     retry_after = headers.get("retry-after")
     if retry_after is None:

@@ -20,7 +20,9 @@ class OpenAICompatible(OpenAI):
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """Return OpenAI's members without those that the host is known to refuse."""
+        """Return the body members that OpenAI's dialect sets, without those that the host is known
+        to refuse.
+        """
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if (
             "stream_options" in values

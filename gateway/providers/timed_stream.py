@@ -37,15 +37,15 @@ class TimedStream(httpcore2.NetworkStream):
     left_s: Callable[[], float]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes from the peer, within the seconds left."""
         return self.stream.read(max_bytes, self.left_s())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all bytes."""
+        """Write all bytes to the peer, within the seconds left."""
         self.stream.write(buffer, self.left_s())
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the peer."""
         self.stream.close()
 
     def start_tls(
@@ -54,12 +54,12 @@ class TimedStream(httpcore2.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> TimedStream:
-        """Return the same connection under TLS."""
+        """Return the same connection under TLS, after a handshake within the seconds left."""
         inner = self.stream.start_tls(ssl_context, server_hostname, self.left_s())
         return TimedStream(stream=inner, left_s=self.left_s)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return a fact about the connection."""
+        """Return a fact about the underlying connection."""
         return self.stream.get_extra_info(info)
 
 

@@ -54,7 +54,7 @@ LoadTokenizer = Callable[[str], Tokenizer]
 
 
 def load_tokenizer(path: str) -> Tokenizer:
-    """Read a `tokenizer.json`.
+    """Read a `tokenizer.json` and return a function that counts tokens.
 
     Raises `ImportError` without the package, `Exception` (its own) for a bad file.
     """
@@ -74,7 +74,7 @@ def load_tokenizer(path: str) -> Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The texts to count."""
+    """The texts of one request and its answer whose tokens are counted."""
 
     read: RequestBody
     texts: tuple[str, ...]
@@ -98,6 +98,7 @@ class OfflineTokenCounter:
         deadline_s: float = DEADLINE_S,
         max_waiting: int = MAX_WAITING,
     ) -> None:
+        """Start the counter with its one thread; each tokenizer is loaded at its first use."""
         self._paths = tokenizers
         self._load = cache(load)  # bounded by the admin's list
         self._deadline_s = deadline_s
@@ -107,7 +108,7 @@ class OfflineTokenCounter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="token-counter")
 
     def check(self) -> Mapping[str, str]:
-        """Load every tokenizer; return the problems by model.
+        """Load every configured tokenizer; return the problems by model.
 
         Blocks: for start and `doctor`.
         """
@@ -145,12 +146,12 @@ class OfflineTokenCounter:
         return guess
 
     def close(self) -> None:
-        """Stop the thread; waiting texts are estimated."""
+        """Stop the counting thread; waiting texts are estimated."""
         self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _report(self, model: str, problem: str) -> None:
-        """Log a failure once for each model. The error's own words may quote the text."""
+        """Log a failed count once for each model. The error's own words may quote the text."""
         if (model, problem) not in self._reported:
             self._reported.add((model, problem))
             log.warning("tokens_not_counted", model=model, problem=problem)
@@ -161,6 +162,9 @@ class OfflineTokenCounter:
             future.exception()  # `count` reads it, unless it timed out; then it is not needed
 
     def _count(self, path: str, work: _Work) -> Counted:
+        """Count the texts of one answer and its prompt with the tokenizer at `path`. Runs in the
+        thread.
+        """
         tokenizer = self._load(path)
         kept_bytes = sum(len(text.encode()) for text in work.texts)
         output = tokenizer(work.texts) + tokens_in(work.output_bytes - kept_bytes)
@@ -172,6 +176,9 @@ class OfflineTokenCounter:
 
 
 def _input_tokens(read: RequestBody, tokenizer: Tokenizer) -> int | None:
+    """Return the tokens of a request's texts, an estimate for large ones, None if it cannot be
+    counted.
+    """
     if not is_countable(read.facts):
         return None
     if read.facts.body_bytes > MAX_INPUT_BYTES:

@@ -47,6 +47,7 @@ class Http1Transport:
     def __init__(
         self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
     ) -> None:
+        """Make a transport with an empty pool, inside the running loop."""
         self._max_connections = max_connections
         self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin, error_of=answer_error)
 
@@ -80,12 +81,13 @@ class Http1Transport:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all upstream connections."""
         self.pool.close()
 
     def _not_sent(
         self, failed: NotSent, name: str, *, connect_s: float
     ) -> UpstreamNotCalled | UpstreamUnreachable:
+        """Return the gateway's error for a request that the HTTP client did not send."""
         if isinstance(failed, OriginFull):
             return UpstreamNotCalled(
                 f"{name} was not called: all {self.pool.max_per_origin} connections that its "
@@ -102,13 +104,13 @@ class Http1Transport:
 
 
 def open_transport(max_connections: int) -> Http1Transport:
-    """Return a transport; call it inside the running loop."""
+    """Return a transport with verified TLS; call it inside the running loop."""
     most = max(int(max_connections * SHARE_OF_AN_ORIGIN), 1)
     return Http1Transport(max_connections, ssl.create_default_context(), max_per_origin=most)
 
 
 def answer_error(failed: AnswerFailed) -> RequestError:
-    """Return the caller's error for a failed exchange."""
+    """Return the gateway's error for a failed exchange with an upstream."""
     if isinstance(failed, AnswerTimeout):
         return UpstreamTimeout(str(failed))
     if isinstance(failed, AnswerTooLarge):
@@ -119,7 +121,7 @@ def answer_error(failed: AnswerFailed) -> RequestError:
 
 
 class Target(NamedTuple):
-    """A parsed address. `opening` is the request line and the `host` header."""
+    """A parsed upstream address. `opening` is the request line and the `host` header."""
 
     host: str
     port: int
@@ -129,7 +131,7 @@ class Target(NamedTuple):
 
 @lru_cache(maxsize=1024)  # a policy has a few addresses
 def target_of(url: str) -> Target:
-    """Return the target of an address. Raises `ValueError` if it cannot stand in a request line."""
+    """Parse an upstream address. Raises `ValueError` if it cannot stand in a request line."""
     parts = urlsplit(url)
     host, port, default = parts.hostname or "", parts.port, DEFAULT_PORTS[parts.scheme]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -151,7 +153,7 @@ def target_of(url: str) -> Target:
 
 
 def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
-    """Return the request without its body.
+    """Return the bytes of an upstream request without its body.
 
     Raises `ValueError` for a header that would become two headers or none.
     """
@@ -171,7 +173,9 @@ def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
 
 
 def _odd_header(headers: Mapping[str, str]) -> str:
-    """Return the name of the invalid header, never its value: it may be a credential."""
+    """Return the name of a header that cannot be sent, None if all can; never its value, which may
+    be a credential.
+    """
     return next((repr(name) for name, value in headers.items() if _is_odd(name + value)), "?")
 
 

@@ -44,7 +44,7 @@ class Vllm(OpenAI):
         self._assembles_plain = assembles_plain
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """Add the team's priority.
+        """Add the header with the team's priority to an engine's request.
 
         Plain answers also ask for the engine's load; streams do not report it.
         """
@@ -56,7 +56,9 @@ class Vllm(OpenAI):
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """Return OpenAI's members, plus the team's `cache_salt` and running usage on streams."""
+        """Return the body members that OpenAI's dialect sets, plus the team's `cache_salt` and
+        running usage on streams.
+        """
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.facts.operation in _SALTED:
             values["cache_salt"] = _salt(self._salt_key, team)
@@ -69,8 +71,8 @@ class Vllm(OpenAI):
         return values
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
-        """Return True if the stream gives exactly the plain answer;
-        tests/engine/test_assembled_real.py compares.
+        """Return True if a plain request can be sent as a stream that gives exactly the plain
+        answer; tests/engine/test_assembled_real.py compares.
 
         They differ on an engine that parses reasoning or tools out of a chat: a stray end of
         thinking, a tool call that is cut short, and the count of reasoning tokens. A request does

@@ -37,7 +37,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one
 
 
 class Webhook:
-    """Sends alerts, each on a new connection.
+    """Sends budget alerts to their receiver, each on a new connection.
 
     Trusts the machine's certificates, or `SSL_CERT_FILE`.
     """
@@ -47,7 +47,7 @@ class Webhook:
         self._tls = ssl.create_default_context()
 
     async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
-        """Deliver one alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
+        """Deliver one budget alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
         key = await asyncio.to_thread(signing_key, alerts.secret)
         body = msgspec.json.encode(payload(alert))
         status = await self._post(
@@ -64,7 +64,9 @@ class Webhook:
             raise NotDelivered(f"The webhook answered {status}. {REMEDY}")
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        """Return the answer's status. Its body is not read."""
+        """Post a body to the receiver and return the answer's status. The answer's body is not
+        read.
+        """
         try:
             request = httpx2.Request("POST", url, headers={**HEADERS, **headers}, content=body)
             # On an event loop of its own: informational answers without end, which come in pieces
@@ -83,6 +85,7 @@ class Webhook:
             ) from None
 
     async def _status(self, request: httpx2.Request) -> int:
+        """Send one HTTP request within the time limit and return the answer's status."""
         # The transport alone: a client adds headers, and logs the address, which may hold a token.
         async with (
             asyncio.timeout(self._timeout_s),
@@ -94,7 +97,8 @@ class Webhook:
 
 
 def signing_key(reference: str) -> bytes:
-    """Return a reference's signing key, read now, so that a rotated secret needs no restart.
+    """Return the signing key that a reference names, read now, so that a rotated secret needs no
+    restart.
 
     Raises `NotDelivered`.
 
@@ -116,7 +120,7 @@ def signing_key(reference: str) -> bytes:
 
 
 def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str, str]:
-    """Return the headers that prove a body's sender and time (Standard Webhooks 1.0.0, symmetric
+    """Return the headers that prove an alert's sender and time (Standard Webhooks 1.0.0, symmetric
     scheme).
     """
     timestamp = str(int(at.timestamp()))
@@ -129,7 +133,8 @@ def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str,
 
 
 def _fault(broken: httpx2.RemoteProtocolError) -> str:
-    """Return the fault of an answer's head, by the status that its parser would send a client.
+    """Return the fault in the head of a receiver's answer, by the status that its parser would send
+    a client.
 
     There is none if no byte was wrong and the connection ended.
     """
@@ -151,6 +156,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _unusable(reference: str, what: str) -> str:
+    """Return the message for an alert whose signing secret cannot be used."""
     return (
         f"The alerts' secret {reference} {what} where the gateway runs. Set it; the alert "
         "is sent again."

@@ -1,1 +1,3 @@
-"""The order of the steps. Services use ports (`services/ports.py`), never an adapter."""
+"""The use cases of the gateway: each service orders the steps, and uses ports
+(`services/ports.py`), never an adapter.
+"""

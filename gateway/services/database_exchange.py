@@ -1,4 +1,4 @@
-"""Asks Postgres for one part of the services: its threads, its turns and its back-off.
+"""Runs one service's questions to Postgres in threads, with turns and back-off after failures.
 
 A question runs in a thread, because storage is synchronous (docs/decisions/0022). Each part has an
 exchange of its own, so a slow question delays no other part.
@@ -21,7 +21,7 @@ FAILED = "the exchange failed, see the log"
 
 
 class DatabaseExchange:
-    """One part's exchange with Postgres: its threads, one turn at a time, and its back-off.
+    """One service's exchange with Postgres: its threads, one turn at a time, and its back-off.
 
     `pauses_s` are the first and the longest pause after failed turns; each failure doubles it.
     """
@@ -29,6 +29,7 @@ class DatabaseExchange:
     def __init__(
         self, name: str, clock: Clock, *, threads: int = 1, pauses_s: tuple[float, float] = (1, 1)
     ) -> None:
+        """Make an exchange with its own threads, as if Postgres had just answered."""
         self._clock, self._threads = clock, ThreadPoolExecutor(threads, name)
         self._first_pause_s, self._longest_pause_s = pauses_s
         self.pause_s = self._first_pause_s  # before the next turn, if the last one failed
@@ -39,7 +40,7 @@ class DatabaseExchange:
 
     @property
     def asking_s(self) -> float:
-        """Return the seconds since the turn began; 0 between turns."""
+        """Return the seconds since the current turn began; 0 between turns."""
         began_s = self._asking_since_s
         return 0.0 if began_s is None else self._clock.monotonic() - began_s
 
@@ -58,14 +59,15 @@ class DatabaseExchange:
         return None if since_s is None else self._clock.monotonic() - since_s
 
     def ask(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        """Start `work` in a thread. Once begun it runs to its own end, also if its waiter leaves;
-        before that it leaves with its waiter.
+        """Start `work`, a question to Postgres, in a thread. Once begun it runs to its end, also if
+        its waiter leaves; before that it leaves with its waiter.
         """
         self._asked_s = self._clock.monotonic()
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def ask_within(self, seconds: float, work: Callable[[], T]) -> T:
-        """Return the result of `work`. A later result is dropped.
+        """Return the result of `work`, a question to Postgres, if it comes within `seconds`. A
+        later result is dropped.
 
         Raises the errors of `work`, or `DatabaseUnavailable` if it takes longer.
         """
@@ -82,7 +84,8 @@ class DatabaseExchange:
         on_failure: Callable[[str], None],
         failures: tuple[type[Exception], ...] = (DatabaseUnavailable,),
     ) -> bool:
-        """Await one turn and return True if Postgres answered. Only one turn runs at a time.
+        """Await one turn of questions and return True if Postgres answered. Only one turn runs at a
+        time.
 
         `on_failure` gets the problem of any other end, `FAILED` for an error that is none of
         `failures`. That error is then raised again, and whoever catches it logs it.
@@ -104,10 +107,15 @@ class DatabaseExchange:
         return problem is None
 
     def note_answer(self) -> None:
-        """Record that Postgres answers. A turn of several questions notes each answer."""
+        """Record that Postgres answered, which ends the back-off. A turn of several questions notes
+        each answer.
+        """
         self.failures, self._away_since_s, self.pause_s = 0, None, self._first_pause_s
 
     def _note_failure(self, asked_s: float) -> None:
+        """Count a turn without an answer, and double the pause before the next one up to its
+        maximum.
+        """
         self.failures += 1
         if self._away_since_s is None:
             self._away_since_s = asked_s
@@ -115,12 +123,14 @@ class DatabaseExchange:
             self.pause_s = min(self.pause_s * 2, self._longest_pause_s)
 
     def close(self) -> None:
-        """Take no more questions. Running ones end by themselves; waiting ones are dropped."""
+        """Take no more questions for Postgres. Running ones end by themselves; waiting ones are
+        dropped.
+        """
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def wait_for(event: asyncio.Event, within_s: float) -> None:
-    """Wait for an event, for so many seconds at most.
+    """Wait until an event is set, for `within_s` seconds at most.
 
     `asyncio.wait_for` may swallow a cancellation that comes together with the event (Python 3.11).
     """

@@ -1,4 +1,5 @@
-"""Ninety realistic days of three teams, for reports and the dashboard before the first request.
+"""Generates ninety realistic days of three teams' usage, for reports and the dashboard before the
+first request.
 
 Pure: the moment, the seed and the prices are arguments. A day's events depend only on the seed and
 its date. So generating the data again tomorrow adds one day and changes none. Every event is marked
@@ -55,7 +56,7 @@ class DemoDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoWork:
-    """One kind of work of a team. Tokens are medians; shares are 0 to 1."""
+    """One kind of work that a demo team does. Tokens are medians; shares are 0 to 1."""
 
     project: str
     key_id: str
@@ -278,6 +279,7 @@ def demo_events(
 
 
 def _day(day: date, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEvent]:
+    """Yield the demo events of all teams on one day, determined by the seed and the date."""
     grown = EVENTS_AT_FIRST + MORE_EACH_DAY * max(0, (day - FIRST_DAY).days)
     volume = min(grown, EVENTS_AT_MOST) * (WEEKEND_SHARE if day.weekday() >= 5 else 1.0)
     for team in TEAMS:
@@ -291,7 +293,7 @@ def _day(day: date, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEve
 def _request(
     day: date, team: DemoTeam, random: Random, prices: Mapping[str, Price]
 ) -> Iterator[UsageEvent]:
-    """Yield one request: attempts in the route's order until one answers."""
+    """Yield the events of one demo request: attempts in the route's order until one answers."""
     work = random.choices(team.works, [work.weight for work in team.works])[0]
     midnight = datetime.combine(day, time(), UTC)
     hour = random.choices(range(24), HOURS)[0]
@@ -317,7 +319,7 @@ def _request(
 
 
 def _usage(work: DemoWork, random: Random) -> TokenUsage:
-    """Return the usage of the request if it is answered completely."""
+    """Return random token figures of a kind of work, for an answer that is complete."""
     whole = max(40, int(random.lognormvariate(0, 0.55) * work.input_tokens))
     output = max(8, int(random.lognormvariate(0, 0.6) * work.output_tokens))
     is_cached = random.random() < 0.8
@@ -334,7 +336,7 @@ def _usage(work: DemoWork, random: Random) -> TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """A request before its attempts."""
+    """A demo request before its attempts: its team, work, time and random source."""
 
     team: DemoTeam
     work: DemoWork
@@ -349,6 +351,7 @@ class _Draft:
     def attempt(
         self, number: int, deployment: DemoDeployment, price: Price, *, waited_s: float
     ) -> UsageEvent:
+        """Return the usage event of one demo attempt: outcome, tokens, cost, times and decision."""
         outcome = self._outcome(deployment)
         settlement = self._settlement(outcome, price)
         has_begun = outcome in (Outcome.OK, Outcome.UPSTREAM_CUT, Outcome.CLIENT_GONE)
@@ -397,7 +400,9 @@ class _Draft:
         )
 
     def _outcome(self, deployment: DemoDeployment) -> Outcome:
-        """Return the outcome: nearly always success, except on the provider's bad morning."""
+        """Return an attempt's random outcome: nearly always success, except on the provider's bad
+        morning.
+        """
         is_incident = (
             deployment.name == INCIDENT_DEPLOYMENT
             and self.received.date().toordinal() % INCIDENT_EVERY_DAYS == INCIDENT_PHASE
@@ -407,6 +412,7 @@ class _Draft:
         return self.random.choices(list(weights), list(weights.values()))[0]
 
     def _settlement(self, outcome: Outcome, price: Price) -> Settlement:
+        """Return the settlement of an attempt, by the same rules as for real ones."""
         bound = hold_nusd(
             price,
             input_bound_tokens=4 * (self.usage.input_tokens or 0),
@@ -423,7 +429,7 @@ class _Draft:
         return settle(Evidence(running=part, was_served=True), price=price, held_nusd=bound)
 
     def _part_of_usage(self) -> TokenUsage:
-        """Return the visible part of an interrupted answer.
+        """Return the visible usage of an interrupted answer.
 
         Reasoning is reported only at the end.
         """
@@ -439,7 +445,7 @@ class _Draft:
     def _times(
         self, deployment: DemoDeployment, usage: TokenUsage, outcome: Outcome
     ) -> tuple[float, float, float]:
-        """Return TTFT, TPOT and duration in seconds.
+        """Return an attempt's random TTFT, TPOT and duration in seconds.
 
         Long prompts and busy hours wait longer on a self-hosted GPU.
         """
@@ -460,7 +466,7 @@ class _Draft:
         return ttft_s, tpot_s, round(ttft_s + tpot_s * (usage.output_tokens or 0), 4)
 
     def _decision(self) -> dict[str, object]:
-        """Return the decision as a real event records it."""
+        """Return the routing decision in the form that a real event records."""
         reasons = dict(self.team.left_out)
         names = [*self.work.order, *(name for name in reasons if name not in self.work.order)]
         candidates = [

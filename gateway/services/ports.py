@@ -32,32 +32,35 @@ class Upstream(Protocol):
     """
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Return status and headers, names in lower case. Raises `UpstreamError` or
+        """Return the answer's status and headers, names in lower case. Raises `UpstreamError` or
         `UpstreamTimeout`.
         """
 
     async def chunk(self) -> bytes:
-        """Return the next piece of the body, empty at its end.
+        """Return the next piece of the answer's body, empty at its end.
 
         Raises `UpstreamError` if cut, `UpstreamTimeout` if stalled.
         """
 
     async def read(self, limit_bytes: int) -> bytes:
-        """Return the whole body.
+        """Return the whole body of the upstream's answer.
 
         Raises `UpstreamError` if it is cut or exceeds the limit, `UpstreamTimeout` if stalled.
         """
 
     def arrived_bytes(self) -> int:
-        """Bytes that the kernel has received and `chunk` has not returned, counted before
-        decryption.
+        """Return the bytes that the kernel has received and `chunk` has not returned, counted
+        before decryption.
         """
 
     def note_first_token(self) -> None:
-        """Note the first content. From now on only silence and the total time are limited."""
+        """Record that the first content arrived. From now on only silence and the total time are
+        limited.
+        """
 
     def close(self) -> None:
-        """Drop the connection at once, or keep it for reuse if the body was read to its end.
+        """Drop the upstream connection at once, or keep it for reuse if the body was read to its
+        end.
 
         Never awaits.
         """
@@ -69,7 +72,8 @@ class Transport(Protocol):
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = inf
     ) -> Upstream:
-        """Connect and write one request; its answer must be complete after `within_s` seconds.
+        """Connect and write one request to an upstream; its answer must be complete after
+        `within_s` seconds.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
         """
@@ -89,8 +93,8 @@ class Provider(Protocol):
     async def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
-        """Return the call that carries this request. A cap bounds the answer if the caller set no
-        maximum.
+        """Return the HTTP call that carries this request to the deployment. A cap bounds the answer
+        if the caller set no maximum.
 
         Waits only for a credential that expires. Raises `UpstreamAuth` if there is none.
         """
@@ -121,13 +125,13 @@ class Provider(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of an answer without reported usage.
+    """Counts the tokens of an answer whose upstream reported no usage.
 
     Off the event loop, in memory only.
     """
 
     async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
-        """Return a count, or an estimate if nothing better is available.
+        """Return a count of the answer's tokens, or an estimate if nothing better is available.
 
         Never raises, and takes bounded time.
         """
@@ -139,22 +143,22 @@ class EventJournal(Protocol):
     """
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        """Append now; the awaitable resolves when the record is durable.
+        """Append an attempt's intent now; the awaitable resolves when the record is durable.
 
         Raises `Overloaded` if there is no room.
         """
 
     def settle(self, event: UsageEvent) -> bytes:
-        """Append the settled event and return its document.
+        """Append an attempt's settled event and return its document.
 
         Never waits and never fails, because its room is reserved.
         """
 
     def event_of(self, document: bytes) -> UsageEvent:
-        """Return the event of a document that `settle` returned."""
+        """Parse the event of a document that `settle` returned."""
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
-        """Record the last running usage of all live attempts."""
+        """Append the last running usage of all live attempts."""
 
 
 class SettledBatch(Protocol):
@@ -162,19 +166,19 @@ class SettledBatch(Protocol):
 
     @property
     def keys(self) -> Sequence[Key]:
-        """The attempts."""
+        """Return the keys (request id and attempt) of the batch's events."""
 
     @property
     def documents(self) -> Sequence[bytes]:
-        """Their events."""
+        """Return the documents of the batch's events."""
 
     @property
     def position(self) -> Any:
-        """The beginning of the next batch."""
+        """Return the journal position at which the next batch begins."""
 
 
 class SettledEvents(Protocol):
-    """A journal's settled events, in order.
+    """A journal's settled events, to be read in order and released.
 
     `read` is called in a thread, every other method on the event loop.
     """
@@ -182,27 +186,27 @@ class SettledEvents(Protocol):
     journal_id: UUID
 
     def end(self) -> Any:
-        """Return the position up to which there are events to read."""
+        """Return the journal position up to which there are settled events to read."""
 
     def read(self, upto: Any, *, max_events: int) -> SettledBatch:
-        """Read on from the last released batch."""
+        """Return the next batch of settled events after the last released one."""
 
     def acknowledge(self, batch: Any) -> None:
-        """Release a batch that is in Postgres."""
+        """Release a batch whose events are in Postgres."""
 
 
 class LeftEvents(SettledEvents, Protocol):
-    """The journal of an ended process."""
+    """The settled events in the journal of an ended process."""
 
     def finish(self) -> None:
         """Remove the journal from this machine; Postgres has all of it."""
 
     def release(self) -> None:
-        """Leave the journal unchanged for the next look."""
+        """Leave the journal unchanged for a later turn."""
 
 
 class OwnEvents(SettledEvents, Protocol):
-    """The journal that this process writes."""
+    """The settled events in the journal that this process writes."""
 
     @property
     def is_drained(self) -> bool:
@@ -210,23 +214,23 @@ class OwnEvents(SettledEvents, Protocol):
 
 
 class JournalNotes(Protocol):
-    """Postgres's register of journals.
+    """Postgres's register of the workers' journals.
 
     Called in a thread; each raises `DatabaseUnavailable`.
     """
 
     def register(self, journal_id: UUID, *, replica: str) -> None:
-        """Record that a worker holds this journal now."""
+        """Record that a worker holds this journal now, with its replica's name."""
 
     def drained(self, journal_id: UUID) -> None:
-        """Record that the ledger has all of it and no worker holds it any more."""
+        """Record that the ledger has all of the journal and no worker holds it any more."""
 
 
 class EventLedger(Protocol):
-    """The ledger in Postgres."""
+    """The ledger of usage events in Postgres."""
 
     def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
-        """Write events exactly once.
+        """Write events' documents to the ledger exactly once.
 
         Raises `DatabaseUnavailable`; then nothing of the batch was written.
         """
@@ -236,17 +240,17 @@ class BudgetLeaseStore(Protocol):
     """The workers' budget leases in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
-        """Give back and take slices, each turn once.
+        """Return and take slices of budgets for a worker's asks, each numbered turn once.
 
         Raises `DatabaseUnavailable`, `LeasesLost`, `AsksRefused`.
         """
 
 
 class Clock(Protocol):
-    """Time as an argument."""
+    """The source of time, as an argument."""
 
     def now(self) -> datetime:
-        """UTC."""
+        """Return the current time in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""

@@ -35,7 +35,7 @@ class DatabaseAdministration(Protocol):
 
     @property
     def name(self) -> str:
-        """Its address without the password."""
+        """Return the database's address without the password."""
 
     def upgrade(self, *, on_step: Callable[[str], None] | None = None) -> list[str]:
         """Bring the tables to this version; return the applied migrations."""
@@ -44,7 +44,7 @@ class DatabaseAdministration(Protocol):
         """Return the migrations that are not applied yet."""
 
     def ensure_months(self, *, first: date, last: date) -> list[str]:
-        """Create the missing monthly partitions; return their names."""
+        """Create the missing monthly partitions of the ledger; return their names."""
 
     def ensure_logins(
         self, *, given: Mapping[LoginPurpose, str], renews: bool = False
@@ -69,7 +69,7 @@ class DatabaseAdministration(Protocol):
         """Return the ledger's state; with `rollup_since` also compare roll-ups with events."""
 
     def acts_as(self) -> tuple[str, str]:
-        """Return the login and the role that it acts as."""
+        """Return the connection's login and the role that it acts as."""
 
     def too_powerful(self, users: Iterable[str]) -> list[tuple[str, bool]]:
         """Return the users that may change booked events; True for a superuser."""
@@ -78,14 +78,14 @@ class DatabaseAdministration(Protocol):
         """Return how far the database's clock is ahead of `now`, in seconds."""
 
     def close(self) -> None:
-        """Close the connections. A later use opens them again."""
+        """Close the connections to Postgres. A later use opens them again."""
 
 
 class ApiKeys(Protocol):
     """The API keys of all teams. The audit log keeps each `reason`."""
 
     def create(self, record: KeyRecord, *, created_by: str, reason: str = "") -> None:
-        """Store a new key. Raises `BadUsage` if its id is taken."""
+        """Store a new API key. Raises `BadUsage` if its id is taken."""
 
     def rotate(
         self,
@@ -97,44 +97,46 @@ class ApiKeys(Protocol):
         now: datetime,
         reason: str = "",
     ) -> tuple[StoredKey, KeyRecord]:
-        """Create a new key beside a live one, which ends at `ends_at`; return both.
+        """Create a new API key beside a live one, which ends at `ends_at`; return both.
 
         Raises `NothingFound` or `BadUsage`; then nothing was changed.
         """
 
     def revoke(self, key_id: str, *, revoked_by: str, reason: str = "") -> bool:
-        """Revoke a key now; False if it is unknown or was revoked before."""
+        """Revoke an API key now; return False if it is unknown or was revoked before."""
 
     def pause(self, key_id: str, *, paused_by: str, reason: str = "") -> bool:
-        """Reject a key until it is resumed; False if it is unknown, paused or revoked."""
+        """Reject an API key until it is resumed; return False if it is unknown, paused or
+        revoked.
+        """
 
     def resume(self, key_id: str, *, reason: str = "") -> bool:
-        """Accept a paused key again; False if it is unknown or not paused."""
+        """Accept a paused API key again; return False if it is unknown or not paused."""
 
     def list_all(self) -> list[StoredKey]:
-        """Return every key ever made, oldest first."""
+        """Return every API key ever made, oldest first."""
 
     def live(self) -> list[KeyRecord]:
-        """Return the keys that are not revoked, including paused ones."""
+        """Return the API keys that are not revoked, including paused ones."""
 
     def require(self, key_id: str) -> StoredKey:
-        """Return one key, revoked or not. Raises `NothingFound`."""
+        """Return one API key, revoked or not. Raises `NothingFound`."""
 
 
 class PolicyHistory(Protocol):
     """All versions of the policy document."""
 
     def author(self, operator: str) -> str:
-        """Return the author for the history: the database login and the person."""
+        """Return the author of a change for the history: the database login and the person."""
 
     def current(self) -> StoredPolicy | None:
-        """Return the newest version, None before the first."""
+        """Return the newest policy version, None before the first."""
 
     def get(self, version: int) -> StoredPolicy | None:
-        """Return one version, or None."""
+        """Return one policy version, or None."""
 
     def history(self) -> list[StoredPolicy]:
-        """Return every version, newest first."""
+        """Return every policy version, newest first."""
 
     def apply(
         self,
@@ -147,47 +149,51 @@ class PolicyHistory(Protocol):
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
     ) -> int:
-        """Make a document the current one, with all its declared budgets, and return its
+        """Make a document the current policy, with all its declared budgets, and return its
         version.
         """
 
 
 class Book(Protocol):
-    """The stored prices of some deployments, as they were read."""
+    """The prices of some deployments in the price book, as they were read."""
 
     @property
     def book(self) -> PriceBook:
-        """All their entries."""
+        """Return all entries of these deployments in the price book."""
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the price that `price add` set for a deployment at a moment."""
+        """Return the price that `price add` set for a deployment at a moment, None if there is
+        none.
+        """
 
     def has_listed(self, deployment: Deployment) -> bool:
         """Return True if the model's list price was imported; it then replaces the bundled list."""
 
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the imported list price of its model at a moment."""
+        """Return the imported list price of a deployment's model at a moment, None if there is
+        none.
+        """
 
 
 class PriceEntries(Protocol):
     """The price book and the record of the prices in force."""
 
     def book(self, deployments: Iterable[Deployment]) -> Book:
-        """Return the part of the book that these deployments need."""
+        """Return the part of the price book that these deployments need."""
 
     def import_list_prices(
         self, deployments: Iterable[Deployment], *, author: str, reason: str
     ) -> object:
-        """Import list prices for models that the book does not have yet."""
+        """Import list prices for models that the price book does not have yet."""
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
-        """Write the prices that are not in force yet, from `at` on."""
+        """Record these prices as in force from `at` on, as far as they are not yet."""
 
     def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
         """Return all overrides, and the imported prices of these models of the list."""
 
     def add(self, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
-        """Add entries in one transaction, in order; return their number."""
+        """Add entries to the price book in one transaction, in order; return their number."""
 
     def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
         """Return the prices that a deployment was charged by, newest first."""
@@ -211,10 +217,10 @@ class PriceList(Protocol):
         """Return the price at a moment, for a model of the list."""
 
     def all_keys(self) -> list[ModelKey]:
-        """Return every model of the list."""
+        """Return the keys of every model of the list."""
 
     def models_named(self, model: str) -> list[ModelKey]:
-        """Return the list's models with exactly this name, its maker's first."""
+        """Return the keys of the list's models with exactly this name, its maker's first."""
 
     def schedule(self, key: ModelKey) -> tuple[Dated, ...]:
         """Return every price that the list has for a model, in the order of their starts."""
@@ -232,33 +238,33 @@ class BudgetGrants(Protocol):
         reason: str,
         now: datetime,
     ) -> Granted:
-        """Add to an account's limit in its current period.
+        """Add an amount to the limit of an account's budget in its current period.
 
         Raises `NothingFound` or `BadUsage`; then nothing was granted.
         """
 
     def leases(self, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:
-        """Return the leases of one account's period, the largest first."""
+        """Return the workers' leases on one account's budget period, the largest first."""
 
 
 class EventBooking(Protocol):
-    """The writing side of the ledger."""
+    """Writes usage events and dead letters to the ledger."""
 
     def write(self, events: Sequence[UsageEvent]) -> int:
-        """Write events exactly once; return the number of new ones."""
+        """Write events to the ledger exactly once; return the number of new ones."""
 
     def book_letter(self, letter: DeadLetter) -> Written:
         """Book a dead letter's document once, from the money leased for it."""
 
 
 class DeadLetterQueue(Protocol):
-    """The stored dead letters."""
+    """The dead letters: records that the ledger refused."""
 
     def waiting(self) -> list[DeadLetter]:
-        """Return the unresolved letters, oldest first."""
+        """Return the unresolved dead letters, oldest first."""
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Record a letter's resolution; return False if it already had one."""
+        """Record a dead letter's resolution; return False if it already had one."""
 
 
 class Resolutions(Protocol):
@@ -274,20 +280,21 @@ class Resolutions(Protocol):
 
 
 class RepriceLedger(Protocol):
-    """The ledger's side of repricing."""
+    """Reads a month's events and posts adjustments, for repricing."""
 
     def state(self, month: date) -> str | None:
-        """Return a month's state, None if it has no events yet."""
+        """Return the ledger's state of a month, None if it has no events yet."""
 
     def events(
         self, month: date, *, route: str | None, deployment: str | None
     ) -> Iterator[PricedEvent]:
-        """Yield the month's events without demo data."""
+        """Yield the month's usage events without demo data."""
 
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
     ) -> int:
-        """Write adjustments in one transaction, each once; return the number of new ones.
+        """Write adjustments to the ledger in one transaction, each once; return the number of new
+        ones.
 
         Raises if the month is closed.
         """
@@ -297,34 +304,36 @@ class AuditTrail(Protocol):
     """The audit log, to be read."""
 
     def rows(self) -> Iterator[AuditRow]:
-        """Yield every row as it is stored, in order."""
+        """Yield every row of the audit log as it is stored, in order."""
 
     def count(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows of the audit log."""
 
     def head(self) -> ChainHead | None:
-        """Return the last row; None in an empty log."""
+        """Return the last row of the audit log; None if it is empty."""
 
     def acts(
         self, *, since: datetime | None, action: str | None, subject: str | None
     ) -> list[AuditAct]:
-        """Return acts in order; None matches all."""
+        """Return administrative acts from the audit log in order; None matches all."""
 
 
 class EjectionRegister(Protocol):
     """The deployments that answered from another place than promised."""
 
     def current(self) -> list[Ejection]:
-        """Return those that are out of use now."""
+        """Return the ejections of deployments that are out of use now."""
 
     def between(self, since: datetime, until: datetime) -> list[Ejection]:
-        """Return those of a time."""
+        """Return the ejections between two moments."""
 
     def stated_places(self) -> Mapping[str, str]:
-        """Return the place that each deployment out of use reported."""
+        """Return the place that each ejected deployment's upstream reported."""
 
     def readmit(self, deployment: str, *, by: str, reason: str) -> bool:
-        """Use a deployment again; False if it is not out of use."""
+        """End a deployment's ejection, so that it is used again; return False if it is not out of
+        use.
+        """
 
 
 class JournalRegister(Protocol):
@@ -334,7 +343,7 @@ class JournalRegister(Protocol):
         """Return every journal, the most recently active first."""
 
     def declare_lost(self, journal_id: UUID, *, reason: str) -> None:
-        """Declare a journal lost. Raises `NothingFound` or `BadUsage`."""
+        """Record that a journal is lost for ever. Raises `NothingFound` or `BadUsage`."""
 
     def serving(self) -> Sequence[ServingWorker]:
         """Return the workers with a heartbeat within a minute."""

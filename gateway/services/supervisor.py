@@ -27,7 +27,7 @@ Loop = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class _State:
-    """One loop. `started_s` is None while it waits for its restart."""
+    """The state of one background loop. `started_s` is None while it waits for its restart."""
 
     started_s: float | None
     failing_since_s: float | None = None
@@ -36,19 +36,20 @@ class _State:
 
 
 class Supervisor:
-    """The loops of one process.
+    """Runs the background loops of one process.
 
     `on_failure` is called with a loop's name whenever it ended by itself.
     """
 
     def __init__(self, clock: Clock, *, on_failure: Callable[[str], None]) -> None:
+        """Start without loops; `start` runs them."""
         self._clock, self._on_failure = clock, on_failure
         self._states: dict[str, _State] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}  # each as long as the process runs
         self._is_stopping = False
 
     def start(self, loops: Mapping[str, Loop]) -> None:
-        """Run each loop from now on."""
+        """Run each background loop from now on, restarted whenever it ends."""
         for name, loop in loops.items():
             self._states[name] = _State(self._clock.monotonic())
             self._tasks[name] = asyncio.create_task(self._run_forever(name, loop), name=name)
@@ -67,7 +68,7 @@ class Supervisor:
             _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
     async def ended(self, name: str) -> None:
-        """Wait for a loop that was asked to end."""
+        """Wait until a loop that was asked to end has ended."""
         await self._tasks[name]
 
     def is_running(self, name: str) -> bool:
@@ -75,11 +76,11 @@ class Supervisor:
         return self._states[name].started_s is not None and not self._tasks[name].done()
 
     def task(self, name: str) -> asyncio.Task[None]:
-        """Return a loop's task."""
+        """Return the task that runs a loop."""
         return self._tasks[name]
 
     def checks(self) -> tuple[Check, ...]:
-        """Return readiness's checks on the loops."""
+        """Return the readiness checks on the background loops."""
         down, failing = self._down(), self._failing()
         if down:
             return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _REMEDY),)
@@ -95,13 +96,16 @@ class Supervisor:
         return (Check("background loops", Status.OK, f"all {len(self._states)} run"),)
 
     def problems(self) -> list[str]:
-        """Return the reasons, each with its remedy, for loops that stay down."""
+        """Return the reasons why this replica should not take traffic: the loops that stay down,
+        each with its remedy.
+        """
         return [
             f"The background loop {self._named([name])} stays down: {_REMEDY}."
             for name in self._down()
         ]
 
     async def _run_forever(self, name: str, loop: Loop) -> None:
+        """Run one loop, and start it again after a growing pause whenever it ends or fails."""
         state = self._states[name]
         while True:
             state.started_s = self._clock.monotonic()
@@ -123,6 +127,9 @@ class Supervisor:
             state.pause_s = min(state.pause_s * 2, MAX_PAUSE_S)
 
     def _note_failure(self, name: str, state: _State, problem: str) -> None:
+        """Record, log and report that a loop ended by itself; a long healthy run resets its
+        pause.
+        """
         now_s = self._clock.monotonic()
         if state.failing_since_s is None or self._is_healthy(state, now_s):
             state.failing_since_s, state.pause_s = now_s, FIRST_PAUSE_S
@@ -139,6 +146,7 @@ class Supervisor:
         return [name for name, state in self._states.items() if not self._is_healthy(state, now_s)]
 
     def _down(self) -> list[str]:
+        """Return the names of the loops that have failed for too long."""
         now_s = self._clock.monotonic()
         since_s = {name: self._states[name].failing_since_s for name in self._failing()}
         return [

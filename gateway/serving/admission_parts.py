@@ -32,7 +32,7 @@ class AdmissionParts:
 
 
 def build_admission_parts(context: ProcessContext, worker: UUID) -> AdmissionParts:
-    """Build the admission side.
+    """Build a process's budget leases, limiter and idempotency claims.
 
     `worker` is the journal's id: leases belong to it and return when the journal is adopted.
     """

@@ -38,7 +38,7 @@ class ProcessContext:
     new_id: Callable[[], UUID]
 
     def policy(self) -> PolicyVersion | None:
-        """Return the policy in force, None before the first."""
+        """Return the policy version in force, None before the first."""
         return None if self.holder.current is None else self.holder.current.policy
 
 

@@ -51,7 +51,9 @@ class Dispatch:
 
 
 def build_deployments(context: ProcessContext) -> Deployments:
-    """Build them without any observations."""
+    """Build ejections, engine loads, estimates and state of the deployments, without any
+    observations.
+    """
     clock, metrics = context.clock, context.metrics
     ejections = Ejections(
         EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection
@@ -108,6 +110,9 @@ def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatc
 
 
 def _token_counter(settings: Settings) -> OfflineTokenCounter:
+    """Build the counter of tokens with the configured tokenizers; log each one that cannot be
+    used.
+    """
     counter = OfflineTokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
     for model, problem in counter.check().items():
         structlog.get_logger().warning("tokenizer_not_usable", model=model, problem=problem)

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 def build_edge(parts: Worker) -> Edge:
-    """Return the application that the server runs."""
+    """Build the application that the HTTP server runs."""
     settings = parts.context.settings
     slots, large_bodies = RequestSlots(settings.max_streams), LargeBodies()
     return Edge(
@@ -50,8 +50,8 @@ def build_edge(parts: Worker) -> Edge:
 
 
 def build_connections(context: ProcessContext) -> ConnectionTable:
-    """Build the table of callers' connections, sized by the process's descriptors without its own
-    needs.
+    """Build the table of callers' connections, sized by the process's file descriptors without its
+    own needs.
 
     Raises `BadUsage` if that leaves too few to serve at all.
     """
@@ -83,7 +83,7 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
 
 
 def show_in_metrics(parts: Worker) -> None:
-    """Register the gauges that `/metrics` computes at each read."""
+    """Register the gauges of this process that `/metrics` computes at each read."""
     metrics, holder, admission_parts = (
         parts.context.metrics,
         parts.context.holder,
@@ -105,6 +105,7 @@ def show_in_metrics(parts: Worker) -> None:
 
 
 def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> Forwarder:
+    """Build the handler of the forwarding endpoints."""
     context, own = parts.context, parts.ledger.own
     settings = context.settings
     return Forwarder(
@@ -126,6 +127,7 @@ def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) ->
 
 
 def _requests(parts: Worker) -> RequestService:
+    """Build the service that decides, admits and dispatches requests."""
     context, admission_parts, deployments, dispatch = (
         parts.context,
         parts.admission_parts,
@@ -151,6 +153,9 @@ def _requests(parts: Worker) -> RequestService:
 def _plain_endpoints(
     parts: Worker, slots: RequestSlots, large_bodies: LargeBodies
 ) -> PlainEndpoints:
+    """Build the dependencies of all endpoints except forwarding: models, receipts, usage and
+    readiness.
+    """
     context, ledger = parts.context, parts.ledger
     settings, holder, drain = context.settings, context.holder, context.drain
     return PlainEndpoints(
@@ -181,7 +186,7 @@ def _plain_endpoints(
 
 
 def _checks(parts: Worker) -> Sequence[Check]:
-    """Return readiness's checks besides its reasons to send traffic elsewhere."""
+    """Return the readiness checks, besides the reasons to send traffic elsewhere."""
     context, ledger = parts.context, parts.ledger
     budget_leases, limiter = parts.admission_parts.budget_leases, parts.admission_parts.limiter
     return (

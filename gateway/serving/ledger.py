@@ -35,7 +35,7 @@ class LedgerParts:
     watch: LedgerWatch
 
     def health(self) -> LedgerHealth:
-        """Return the ledger's health, from memory."""
+        """Return the ledger's health (journal size, lag and failures), from memory."""
         journal, writer, meter = self.own.stats(), self.writer, self.meter
         return LedgerHealth(
             journal_used_bytes=journal.used_bytes,
@@ -88,8 +88,8 @@ def build_ledger(
     budget_leases: BudgetLeases,
     deployments: Deployments,
 ) -> LedgerParts:
-    """Build the ledger side. Each settled event is also counted in the metrics and feeds the
-    estimates.
+    """Build the ledger side of a process. Each settled event is also counted in the metrics and
+    feeds the estimates.
     """
     settings, metrics, database, clock = (
         context.settings,

@@ -62,7 +62,8 @@ async def serve(
     clock: Clock,
     allows_demo_keys: bool,
 ) -> None:
-    """Serve on a bound socket until the process is asked to stop, then write the rest.
+    """Serve callers on a bound socket until the process is asked to stop, then write the remaining
+    events.
 
     Raises `BadUsage`.
     """
@@ -106,14 +107,14 @@ async def serve(
 
 
 def start_loops(parts: Worker) -> None:
-    """Start all loops in the supervisor."""
+    """Start all background loops of a process in its supervisor."""
     parts.context.metrics.declare_loops(LOOPS)
     parts.supervisor.start({name: loop_of(parts) for name, loop_of in LOOPS.items()})
 
 
 async def stop(parts: Worker) -> None:
-    """Settle open attempts, end the loops, return leases, and write; each step leaves work to the
-    next.
+    """Settle open attempts, end the loops, return leases, and write events; each step leaves work
+    to the next.
 
     A failing step skips none of the later ones; its error is raised at the end.
     """

@@ -27,7 +27,9 @@ from gateway.storage.postgres.partitions import ensure_months
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedJobs:
-    """Partitions, roll-ups and holds, engine samples, budget alerts."""
+    """The jobs that one worker does for all: partitions, roll-ups and holds, engine samples, budget
+    alerts.
+    """
 
     months: PartitionKeeper
     rollups: RollupKeeper
@@ -36,7 +38,7 @@ class SharedJobs:
 
 
 def build_shared_jobs(context: ProcessContext) -> SharedJobs:
-    """Build the jobs without starting them."""
+    """Build the jobs that one worker does for all, without starting them."""
     database, metrics, clock = context.stores.database, context.metrics, context.clock
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=context.settings.journal_lost_after_s)

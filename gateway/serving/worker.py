@@ -26,7 +26,7 @@ from gateway.storage.postgres.change_notifications import ChangeFeed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The parts by name.
+    """The parts of one serving process by name.
 
     `refresher` loads policy, prices and keys; `shedding` detects overload.
 
@@ -47,7 +47,9 @@ class Worker:
 
 
 def build_parts(context: ProcessContext) -> Worker:
-    """Build the parts. The journal comes first: leases belong to its id. Raises `BadUsage`."""
+    """Build the parts of a serving process. The journal comes first: leases belong to its id.
+    Raises `BadUsage`.
+    """
     own = open_journal(context)
     admission_parts = build_admission_parts(context, own.journal_id)
     deployments = build_deployments(context)
@@ -70,6 +72,7 @@ def build_parts(context: ProcessContext) -> Worker:
 
 
 def _shedding(context: ProcessContext, ledger: LedgerParts) -> Shedding:
+    """Build the measurement of this worker's load that refuses requests early."""
     settings, drain = context.settings, context.drain
     return Shedding(
         journal_share=lambda: ledger.health().journal_used_bytes / settings.journal_max_bytes,
@@ -81,6 +84,7 @@ def _shedding(context: ProcessContext, ledger: LedgerParts) -> Shedding:
 
 
 def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
+    """Build the job that keeps policy, prices and keys current, and reports the served version."""
     settings, database, peppers = context.settings, context.stores.database, context.peppers
     version = context.metrics.policy_version
     return Refresher(
@@ -95,6 +99,7 @@ def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
 
 
 def _snapshots(context: ProcessContext) -> StoredSnapshots:
+    """Build the source of snapshots over the stores of policies, keys, prices and ejections."""
     stores, peppers = context.stores, context.peppers
     return StoredSnapshots(
         policies=stores.policies,

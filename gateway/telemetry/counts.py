@@ -31,7 +31,7 @@ _PLACE_LABELS = ("route", "deployment")
 
 
 class Seconds:
-    """A histogram. `bounds` are the inclusive upper ends of its buckets."""
+    """A histogram of durations. `bounds` are the inclusive upper ends of its buckets."""
 
     __slots__ = ("_bounds", "_counts", "_sum_s")
 
@@ -41,17 +41,17 @@ class Seconds:
         self._sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration."""
+        """Count one duration in its bucket."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum_s += seconds
 
     @property
     def is_empty(self) -> bool:
-        """Return True if nothing was observed yet."""
+        """Return True if no duration was observed yet."""
         return not any(self._counts)
 
     def write(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        """Add this as one series of a metric."""
+        """Add this histogram as one series of a metric."""
         bounds = (*self._bounds, float("inf"))
         ends = [str(floatToGoString(bound)) for bound in bounds]  # type: ignore[no-untyped-call]
         family.add_metric(
@@ -60,7 +60,7 @@ class Seconds:
 
 
 class _Place:
-    """The attempts of one route at one deployment."""
+    """The counters of one route's attempts at one deployment."""
 
     __slots__ = (
         "cached_input",
@@ -82,6 +82,7 @@ class _Place:
     )
 
     def __init__(self) -> None:
+        """Start all counters at zero."""
         self.outcomes: dict[str, int] = {}
         self.degraded: dict[str, int] = {}
         self.input = self.cached_input = self.output = self.reasoning = 0
@@ -96,6 +97,7 @@ class _Place:
         self.queue, self.engine_queue = Seconds(_QUEUE_SECONDS), Seconds(_QUEUE_SECONDS)
 
     def count(self, event: UsageEvent) -> None:
+        """Add one settled attempt to the counters and histograms."""
         outcome, usage = event.outcome, event.usage
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.input += usage.input_tokens or 0
@@ -135,7 +137,7 @@ class RequestCounts(Collector):
         self._answers: dict[tuple[str, int], int] = {}
 
     def count_event(self, event: UsageEvent) -> None:
-        """Count one settled attempt."""
+        """Count one settled attempt under its route and deployment."""
         place_labels = (event.route, event.deployment)
         place = self._places.get(place_labels)
         if place is None:
@@ -143,12 +145,12 @@ class RequestCounts(Collector):
         place.count(event)
 
     def count_request(self, endpoint: str, status: int) -> None:
-        """Count one answered request."""
+        """Count one answered request by endpoint and HTTP status."""
         key = (endpoint, status)
         self._answers[key] = self._answers.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current metrics. Called in the listener's thread."""
+        """Return the current metrics of all counts. Called in the listener's thread."""
         yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
         answers = CounterMetricFamily(
             "tollgate_requests_total", "Requests answered.", labels=("endpoint", "status")
@@ -162,6 +164,9 @@ class RequestCounts(Collector):
 
 
 def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
+    """Return the counter metrics of attempts, tokens, cost and unknown usage, by route and
+    deployment.
+    """
     attempts = CounterMetricFamily(
         "tollgate_attempts_total", "Upstream attempts.", labels=(*_PLACE_LABELS, "outcome")
     )
@@ -209,6 +214,7 @@ _HISTOGRAMS = {
 
 
 def _histograms(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
+    """Yield the histogram metrics of times, by route and deployment."""
     for name, (metric, words) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(metric, words, labels=_PLACE_LABELS)
         for place_labels, place in places:

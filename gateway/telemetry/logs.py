@@ -1,4 +1,4 @@
-"""Logs: one JSON line each on standard error, one canonical line per request.
+"""Writes the logs: one JSON line each on standard error, one canonical line per request.
 
 Never prompts or keys.
 """
@@ -34,7 +34,7 @@ MOST_BYTES = select.PIPE_BUF
 
 
 def configure(level: str) -> None:
-    """Configure structlog for the process. Call it once, from `main`."""
+    """Configure structlog for the process, with a level. Call it once, from `main`."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -104,7 +104,7 @@ class RequestLog:
         self._is_closed = False
 
     def say(self, line: RequestLine) -> None:
-        """Write one line soon, if the log level allows it."""
+        """Write one request's line soon, if the log level allows it."""
         if not self.is_on:
             return
         self._lines.append(_json_bytes(line) + b"\n")
@@ -114,11 +114,12 @@ class RequestLog:
             asyncio.get_running_loop().call_later(GATHERED_S, self._flush)
 
     def close(self) -> None:
-        """Write the gathered lines."""
+        """Write the gathered lines now; later lines are written at once."""
         self._is_closed = True
         self._flush()
 
     def _flush(self) -> None:
+        """Write the gathered lines in pieces of whole lines that a pipe takes at once."""
         lines, self._lines = self._lines, []
         piece: list[bytes] = []
         size = 0
@@ -166,6 +167,7 @@ def _json(fields: Any, **_: object) -> str:
 
 
 def _json_bytes(fields: Any) -> bytes:
+    """Return a log line's fields as JSON bytes, also if a text has half a surrogate pair."""
     try:
         return _encode(fields)  # a fifth of the standard library's time
     except UnicodeEncodeError:  # half a surrogate pair, which only the standard library writes

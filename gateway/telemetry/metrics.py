@@ -1,4 +1,4 @@
-"""Every metric, declared once: base units in the name, bounded labels, no user and no key."""
+"""Declares every metric once: base units in the name, bounded labels, no user and no key."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Metrics:
     """The registry behind `/metrics`. The counters of every request are in `counts`."""
 
     def __init__(self) -> None:
+        """Declare all metrics in a new registry."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # doubles every series without use
         self.registry = CollectorRegistry()
         self.counts = RequestCounts()
@@ -227,7 +228,7 @@ class Metrics:
         )
 
     def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
-        """Call `read`, which must not block, at each read of the metrics."""
+        """Call `read` for the ledger's health at each read of the metrics; it must not block."""
         self.journal_used.set_function(lambda: read().journal_used_bytes)
         self.journal_max.set_function(lambda: read().journal_max_bytes)
         self.oldest_unsettled.set_function(lambda: read().oldest_unsettled_s or 0.0)
@@ -237,7 +238,7 @@ class Metrics:
     def watch_allowances(
         self, *, budgets_away_s: Callable[[], float | None], is_alone: Callable[[], bool]
     ) -> None:
-        """Query at each read of the metrics if budgets and limits are synchronised with
+        """Show at each read of the metrics whether budgets and limits are synchronised with
         Postgres.
         """
         self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
@@ -255,43 +256,43 @@ class Metrics:
         self.background_failures.labels(loop).inc()
 
     def note_state(self, state: LedgerState) -> None:
-        """Record the ledger's state, as read from Postgres."""
+        """Show the ledger's state, as read from Postgres, in the metrics."""
         self.default_partition_rows.set(state.default_partition_rows)
         self.missing_partitions.set(len(state.missing_partitions))
         self.last_hour_attempts.set(state.attempts_last_hour)
         self.last_hour_unknown_attempts.set(state.unknown_last_hour)
 
     def count_budget_alert(self, alert: BudgetAlert) -> None:
-        """Count a budget that reached a threshold."""
+        """Count a raised budget alert."""
         self.budget_alerts.labels(plain_share(alert.threshold)).inc()
 
     def note_opened(self, deployment: str, reason: str) -> None:
-        """Record that a deployment is passed over from now on."""
+        """Show that a deployment's breaker opened, and count the reason."""
         self.open_breakers.labels(deployment).set(1)
         self.opened_breakers.labels(deployment, reason).inc()
 
     def note_closed(self, deployment: str) -> None:
-        """Record that it is used again."""
+        """Show that a deployment's breaker closed, so it is used again."""
         self.open_breakers.labels(deployment).set(0)
 
     def count_retry(self, deployment: str) -> None:
-        """Count one retry of a request."""
+        """Count one further attempt of a request at this deployment."""
         self.retries.labels(deployment).inc()
 
     def count_refused_retry(self, deployment: str) -> None:
-        """Count a retry without retry budget."""
+        """Count a retry that was refused, because its deployment or team had no retry budget."""
         self.refused_retries.labels(deployment).inc()
 
     def count_shed(self, priority: str) -> None:
-        """Count an early refusal."""
+        """Count a request that was refused early under load, by its team's priority."""
         self.shed_requests.labels(priority).inc()
 
     def count_ejection(self, deployment: str) -> None:
-        """Count an ejection."""
+        """Count the ejection of a deployment."""
         self.ejections.labels(deployment).inc()
 
     def note_written(self, written: Written) -> None:
-        """Count a committed batch."""
+        """Count the events of a batch that was committed to Postgres."""
         self.written_events.inc(written.inserted)
         self.conflicting_events.inc(written.conflicts)
         self.dead_letters.inc(written.dead)
@@ -318,6 +319,8 @@ def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[
 def _checked(
     app: Callable[..., Iterable[bytes]], bound: str, names: Collection[str]
 ) -> Callable[..., Iterable[bytes]]:
+    """Return the metrics application behind a check of the Host header."""
+
     def checked(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if answers_to(environ.get("HTTP_HOST"), bound=bound, listed=names):
             return app(environ, start_response)

@@ -20,7 +20,7 @@ _LOG = logging.getLogger("uvicorn.error")
 
 
 class AppExchange:
-    """A request for the FastAPI application, with the interface of `CallerExchange`."""
+    """A request that the FastAPI application answers, with the interface of `CallerExchange`."""
 
     __slots__ = ("_app", "_cut", "_cycle", "_on_answered", "_socket", "is_whole", "received_bytes")
 
@@ -35,7 +35,7 @@ class AppExchange:
         on_answered: Callable[[AppExchange], None],
         cut: Callable[[], None],
     ) -> None:
-        """Make an exchange; `cut` ends the connection after an incomplete answer."""
+        """Make an exchange for FastAPI; `cut` ends the connection after an incomplete answer."""
         self._app, self._socket, self._on_answered, self._cut = app, socket, on_answered, cut
         self.is_whole = False
         self.received_bytes = 0
@@ -75,26 +75,27 @@ class AppExchange:
 
     @keeps_alive.setter
     def keeps_alive(self, stays: bool) -> None:
+        """Return True if the caller's connection stays open after the answer."""
         self._cycle.keep_alive = stays
 
     @property
     def has_begun(self) -> bool:
-        """Return True if a part of the answer may have been written."""
+        """Return True if a part of the answer may have been written to the caller."""
         return self._cycle.response_started
 
     @property
     def is_answered(self) -> bool:
-        """Return True if the answer is complete."""
+        """Return True if the answer to the caller is complete."""
         return self._cycle.response_complete
 
     async def run(self) -> None:
-        """Run the application's answer."""
+        """Run the FastAPI application until it has answered this request."""
         await self._cycle.run_asgi(self._app)
         if not self._cycle.response_complete:
             self._cut()
 
     def add_to_body(self, piece: bytes) -> None:
-        """Add a part of the body."""
+        """Pass a received part of the request body to the application."""
         self.received_bytes += len(piece)
         if self._cycle.response_complete:
             return
@@ -104,21 +105,21 @@ class AppExchange:
         self._cycle.message_event.set()
 
     def end_body(self) -> None:
-        """Mark the body as complete."""
+        """Mark the request body as complete for the application."""
         self.is_whole = True
         self._cycle.more_body = False
         self._cycle.message_event.set()
 
     def fail_body(self, error: RequestError) -> bool:
-        """Fail the body: the application sees a disconnect, and the connection sends the caller
-        the error.
+        """Fail the request body: the application sees a disconnect, and the connection sends the
+        caller the error.
         """
         self._cycle.disconnected = True
         self._cycle.message_event.set()
         return False
 
     def note_caller_left(self) -> None:
-        """Record that the caller left."""
+        """Record that the caller left, so that the application sees a disconnect."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True
         self._cycle.on_response = (

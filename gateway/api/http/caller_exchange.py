@@ -65,6 +65,7 @@ class CallerExchange:
         on_answered: Callable[[CallerExchange], None],
         resume_reading: Callable[[], None],
     ) -> None:
+        """Make the exchange of a parsed request head; its body and its answer are still to come."""
         self._socket, self._on_answered = socket, on_answered
         self._resume_reading = resume_reading
         self.endpoint = endpoint
@@ -84,7 +85,7 @@ class CallerExchange:
     # ---- for the answering side
 
     async def body(self, *, limit_bytes: int) -> bytes:
-        """Return the complete body.
+        """Return the complete request body as soon as it has arrived.
 
         Raises `RequestTooLarge` as soon as it exceeds the limit, `ClientGone`, or the error of a
         bad body.
@@ -109,7 +110,7 @@ class CallerExchange:
         return body if isinstance(body, bytes) else bytes(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer; its head waits for the first piece.
+        """Begin the answer to the caller; its head waits for the first piece.
 
         Without a content-length the body is chunked.
         """
@@ -135,7 +136,7 @@ class CallerExchange:
         self._head = head + b"\r\n"
 
     async def send(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Write a piece of the answer, once the caller has taken enough of the earlier ones.
+        """Write a piece of the answer as soon as the caller has taken enough of the earlier ones.
 
         Does nothing after the caller left.
         """
@@ -162,7 +163,7 @@ class CallerExchange:
     # ---- for the connection
 
     def add_to_body(self, piece: bytes) -> None:
-        """Add a part of the body. Parts after the answer are dropped."""
+        """Add a received part to the request body. Parts after the answer are dropped."""
         self.received_bytes += len(piece)
         if self.is_answered:
             return
@@ -180,12 +181,12 @@ class CallerExchange:
             self._wake()  # the body may be too large now
 
     def end_body(self) -> None:
-        """Mark the body as complete."""
+        """Mark the request body as complete, and wake its reader."""
         self.is_whole = True
         self._wake()
 
     def fail_body(self, error: RequestError) -> bool:
-        """Fail the body, because it will never be complete.
+        """Fail the request body with an error for its reader, because it will never be complete.
 
         Returns False if no reader waits for it, so the caller would get no error.
         """
@@ -196,7 +197,7 @@ class CallerExchange:
         return True
 
     def note_caller_left(self) -> None:
-        """Record that the caller left."""
+        """Record that the caller left, and wake the reader and `on_leaving`."""
         self.is_gone = True
         self._wake()
         on_leaving, self.on_leaving = self.on_leaving, None
@@ -204,6 +205,7 @@ class CallerExchange:
             on_leaving()
 
     def _check(self) -> None:
+        """Raise `ClientGone` if the caller left, or the body's error once; else do nothing."""
         if self.is_gone:
             raise ClientGone
         error, self._error = self._error, None
@@ -220,7 +222,7 @@ class CallerExchange:
 
 
 def too_large(limit_bytes: int) -> RequestTooLarge:
-    """Return the error for a body over the limit."""
+    """Return the error for a request body over the limit."""
     return RequestTooLarge(
         f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise "
         "TOLLGATE_MAX_BODY_BYTES."

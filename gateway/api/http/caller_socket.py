@@ -1,4 +1,4 @@
-"""One socket of a caller as its exchanges use it."""
+"""A caller's socket as its exchanges use it: transport, flow control and addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerSocket:
-    """The transport with its back-pressure and its addresses.
+    """A caller's transport with its flow control and its two addresses.
 
     It does not refer to its connection: a circle would keep a closed one until the next collection.
     """

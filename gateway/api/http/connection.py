@@ -34,7 +34,7 @@ _ENDPOINTS = {path.encode(): endpoint for path, endpoint in FORWARDING.items()}
 
 
 class App(Protocol):
-    """The application: the edge."""
+    """The application behind the HTTP server: the edge."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request to any path except the forwarding ones, as ASGI."""
@@ -43,11 +43,12 @@ class App(Protocol):
         """Answer a request to a forwarding endpoint."""
 
     def new_request_id(self) -> bytes:
-        """Return an `x-request-id` for an answer that is made here."""
+        """Return an `x-request-id` for an answer that the connection itself makes."""
 
 
 class Connection(asyncio.Protocol):
-    """Reads a connection's requests, answers them in order, and ends those that take too long.
+    """One socket of a caller: it reads requests, answers them in order, and ends those that take
+    too long.
 
     `_reading` is the request whose body arrives, `_answering` the one under way. They differ if a
     caller sends its next request before it has the answer, or if an answer came before the complete
@@ -78,6 +79,7 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(self, app: App, table: ConnectionTable) -> None:
+        """Make a connection without a socket yet, with a parser of its own."""
         self._app, self._table = app, table
         self._limits: HttpLimits = table.limits
         self.loop = asyncio.get_running_loop()
@@ -98,6 +100,9 @@ class Connection(asyncio.Protocol):
     # ---- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take an accepted socket: start the deadline of its first head, and add it to the
+        connection table.
+        """
         self.transport = cast(asyncio.Transport, transport)
         self.flow = FlowControl(self.transport)
         self._socket = CallerSocket(
@@ -111,6 +116,9 @@ class Connection(asyncio.Protocol):
         self._table.admit(self)
 
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes into requests; answer malformed ones with an error and read no
+        further.
+        """
         parser = self._parser
         if parser is None:
             return  # bytes behind the last request are dropped
@@ -127,11 +135,15 @@ class Connection(asyncio.Protocol):
             self._table.deadlines.watch(self, self._head_from_s + self._limits.head_s)
 
     def eof_received(self) -> None:
-        """Close: a caller that only stopped sending looks the same as one that left."""
+        """Close the socket at the caller's end of file: one that only stopped sending looks like
+        one that left.
+        """
         self._close_by(self.loop.time() + self._limits.write_s)
 
     def connection_lost(self, broken: Exception | None) -> None:
-        """Notify the request under way, not the last one received: that one may not have begun."""
+        """Notify the request under way that the socket closed. It is not always the last one
+        received.
+        """
         self._table.forget(self)
         self._close_parser()
         under_way = [*([] if self._answering is None else [self._answering]), *self._waiting]
@@ -153,7 +165,7 @@ class Connection(asyncio.Protocol):
     # ---- called by the parser
 
     def on_head(self, head: RequestHead) -> bool:
-        """Begin a request, or queue it behind earlier ones."""
+        """Begin the request of a parsed head, or queue it behind earlier ones."""
         if len(self._waiting) >= MOST_PIPELINED:
             self._waiting[-1].keeps_alive = False
             return False
@@ -168,12 +180,12 @@ class Connection(asyncio.Protocol):
         return True
 
     def on_body(self, piece: bytes) -> None:
-        """Pass on a part of the current request's body."""
+        """Pass a part of a request body to the request that is being received."""
         assert self._reading is not None, "a body follows a head"
         self._reading.add_to_body(piece)
 
     def on_end(self) -> None:
-        """Pass on the end of the current request."""
+        """Mark the request that is being received as complete."""
         one, self._reading = self._reading, None
         assert one is not None, "an end follows a head"
         one.end_body()
@@ -184,13 +196,13 @@ class Connection(asyncio.Protocol):
     # ---- for exchanges
 
     def resume_reading(self) -> None:
-        """Read on, unless other answers come first."""
+        """Read from the socket again, unless other answers come first."""
         if self.flow.read_paused and not self._waiting:
             self.flow.resume_reading()
             self._time_body()
 
     def answered(self, one: CallerExchange | AppExchange) -> None:
-        """Continue with the next request, or wait for one, after a complete answer."""
+        """Begin the next queued request, or wait for one, after a complete answer."""
         self._answering = None
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
             self._close(refusal=self._refusal if one.keeps_alive else None)
@@ -202,7 +214,7 @@ class Connection(asyncio.Protocol):
             self.resume_reading()
 
     def cut(self) -> None:
-        """End the connection after the written part of an incomplete answer."""
+        """Close the connection after the written part of an incomplete answer."""
         if self._answering is not None:
             self._answering = None
             self._close_parser()
@@ -210,7 +222,7 @@ class Connection(asyncio.Protocol):
             self._close_by(self.loop.time() + self._limits.write_s)
 
     def shutdown(self) -> None:
-        """Stop after the requests under way. The name is uvicorn's."""
+        """Stop the connection after its requests under way. The name is uvicorn's."""
         if self._answering is None:
             self.transport.close()
             self._close_by(self.loop.time() + LINGER_S)
@@ -220,7 +232,7 @@ class Connection(asyncio.Protocol):
     # ---- deadlines
 
     def check(self, now_s: float) -> float:
-        """End everything that is late, and return the time of the next check."""
+        """End a late head, body, answer or idle wait, and return the time of the next check."""
         limits = self._limits
         if now_s >= self._closes_by_s:
             self.abort()  # it was closed, and the caller still does not take the rest
@@ -249,6 +261,9 @@ class Connection(asyncio.Protocol):
         return min(again_s, self._idle_from_s + limits.keep_alive_s)
 
     def _check_head(self, now_s: float, again_s: float) -> float:
+        """End a request whose head is late; return the loop time of the next check, `again_s` at
+        the latest.
+        """
         by_s = self._head_from_s + self._limits.head_s
         if now_s < by_s:
             return min(again_s, by_s)
@@ -265,6 +280,7 @@ class Connection(asyncio.Protocol):
         return min(again_s, self._closes_by_s)
 
     def _check_body(self, now_s: float, again_s: float) -> float:
+        """End a request whose body is late or too slow; return the loop time of the next check."""
         limits, one = self._limits, self._reading
         assert one is not None, "a body is read"
         whole_by_s = self._body_from_s + limits.body_s
@@ -293,7 +309,7 @@ class Connection(asyncio.Protocol):
         return min(again_s, self._closes_by_s)
 
     def _time_body(self) -> None:
-        """Start the clock of a body."""
+        """Start the clock of the deadlines of the request body that is being received."""
         if self._reading is not None:
             self._body_from_s = self.loop.time()
             self._rate_from_s = 0.0
@@ -307,7 +323,7 @@ class Connection(asyncio.Protocol):
         self.connection_lost(None)  # the loop calls it later, and no write may happen before
 
     def _stop_reading(self, error: RequestError | None) -> None:
-        """Read no further request.
+        """Read no further request from this connection.
 
         The caller gets `error` after the answers that are still to come.
         """
@@ -336,8 +352,8 @@ class Connection(asyncio.Protocol):
             self._close(refusal=error)
 
     def _close(self, *, refusal: RequestError | None = None) -> None:
-        """Close after everything is sent; a caller that may still be sending gets time to read
-        the answer.
+        """Close the socket after everything is sent; a caller that may still be sending gets time
+        to read the answer.
         """
         is_whole = self._reading is None and refusal is None and self._parser is not None
         self._close_parser()
@@ -355,12 +371,12 @@ class Connection(asyncio.Protocol):
             self._close_by(self.loop.time() + LINGER_S)
 
     def _close_by(self, at_s: float) -> None:
-        """Give a closed connection until then to take the remaining bytes."""
+        """Give a closing socket until the loop time `at_s` to take the remaining bytes."""
         self._closes_by_s = min(self._closes_by_s, at_s)
         self._table.deadlines.watch(self, self._closes_by_s)
 
     def _refusal_bytes(self, error: RequestError) -> bytes:
-        """Return a complete error response that closes the connection."""
+        """Return the bytes of a complete error response that closes the connection."""
         status, headers, body = error_answer(error)
         headers += [
             (b"x-request-id", self._app.new_request_id()),
@@ -377,7 +393,7 @@ class Connection(asyncio.Protocol):
     # ---- requests
 
     def _new_exchange(self, head: RequestHead) -> CallerExchange | AppExchange:
-        """Make the exchange for a request.
+        """Make the exchange for a parsed request head: a forwarded one, or one for FastAPI.
 
         Raises `InvalidRequest`, which stops the parser, if the target is no address.
         """
@@ -399,6 +415,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _app_exchange(self, head: RequestHead, path: bytes, query: bytes) -> AppExchange:
+        """Make the exchange for a request that FastAPI answers."""
         return AppExchange(
             self._app,
             head,
@@ -410,7 +427,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _start_answering(self, one: CallerExchange | AppExchange) -> None:
-        """Start the task that answers this exchange."""
+        """Start the task that answers this request."""
         self._answering = one
         if isinstance(one, AppExchange):
             self._table.keep(self.loop.create_task(one.run()))
@@ -428,7 +445,7 @@ class Connection(asyncio.Protocol):
                 self.cut()
 
     def _await_next_request(self) -> None:
-        """Wait for the next request."""
+        """Start the wait for the connection's next request."""
         self._idle_from_s = self.loop.time()
         if self._head_from_s < inf:  # its head began before its turn
             self._head_from_s = self._idle_from_s
@@ -436,7 +453,7 @@ class Connection(asyncio.Protocol):
 
 
 def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
-    """Return path and query of a target in another form than ours.
+    """Return path and query of a request target that is not a plain path.
 
     Raises `InvalidRequest`.
     """
@@ -457,10 +474,10 @@ def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
 
 
 def _decoded(path: bytes) -> str:
-    """Return a path without percent-encoding."""
+    """Return a request's path without percent-encoding."""
     return unquote(path.decode("ascii"))
 
 
 def _address(name: Any) -> tuple[str, int] | None:
-    """Return host and port of a socket's name, without IPv6's extra fields."""
+    """Return host and port of a socket's address, without IPv6's extra fields."""
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None

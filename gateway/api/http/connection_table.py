@@ -11,14 +11,15 @@ from gateway.api.http.limits import HttpLimits
 
 
 class TableEntry(Timed, Protocol):
-    """One connection."""
+    """One open connection of a caller."""
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
 
 
 class ConnectionTable:
-    """All connections. `unserved` are those that have not sent a complete head yet, oldest first.
+    """All open connections. `unserved` are those that have not sent a complete head yet, oldest
+    first.
 
     A served connection is never closed for a new one, so a flood of idle sockets only displaces
     itself.
@@ -27,6 +28,9 @@ class ConnectionTable:
     def __init__(
         self, limits: HttpLimits, *, on_closed: Callable[[str], None] = lambda reason: None
     ) -> None:
+        """Make an empty table; `on_closed` is called with the reason of each connection that the
+        gateway ends.
+        """
         self.limits = limits
         self.deadlines = Deadlines()
         self.open: set[TableEntry] = set()
@@ -35,7 +39,7 @@ class ConnectionTable:
         self.count_closed = on_closed
 
     def admit(self, new: TableEntry) -> None:
-        """Add a connection.
+        """Add an accepted connection.
 
         Above the cap the oldest unserved one is closed; that may be the new one.
         """
@@ -55,7 +59,7 @@ class ConnectionTable:
         self._unserved.pop(one, None)
 
     def forget(self, one: TableEntry) -> None:
-        """Remove a closed connection."""
+        """Remove a closed connection from the table."""
         self.open.discard(one)
         self._unserved.pop(one, None)
         self.deadlines.forget(one)

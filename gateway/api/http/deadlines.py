@@ -20,7 +20,9 @@ NEVER = 2**62
 
 
 class Timed(Protocol):
-    """An object with deadlines. `slot` belongs to `Deadlines`; NEVER at first."""
+    """An object with deadlines, such as a connection. `slot` belongs to `Deadlines`; NEVER at
+    first.
+    """
 
     slot: int
 
@@ -29,7 +31,7 @@ class Timed(Protocol):
 
 
 class Deadlines:
-    """The deadlines of all connections.
+    """The deadlines of all connections, checked by one timer.
 
     `watch` is cheap if an earlier time is already watched, as for each request after the first.
     """
@@ -51,7 +53,7 @@ class Deadlines:
             self._start(TICK_S)
 
     def forget(self, watched: Timed) -> None:
-        """Drop an object without further deadlines."""
+        """Drop an object that has no further deadlines."""
         if watched.slot != NEVER:
             waiting = self._slots.get(watched.slot)
             if waiting is not None:
@@ -64,6 +66,9 @@ class Deadlines:
         self._timer = loop.call_later(after_s, self._tick)
 
     def _tick(self) -> None:
+        """Run one turn of the timer: check the due slots, and start the timer again while any are
+        left.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._due_s > HELD_UP_S:
             self._start(ONE_TURN_S)
@@ -76,6 +81,7 @@ class Deadlines:
                 self._start(TICK_S)
 
     def _check(self, now_s: float) -> None:
+        """Check every object whose slot is due, and watch it again until its next deadline."""
         now = int(now_s / TICK_S)
         for slot in [slot for slot in self._slots if slot <= now]:
             waiting = self._slots[slot]

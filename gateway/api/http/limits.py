@@ -17,7 +17,7 @@ MORE_DESCRIPTORS = "Raise the limit of open files (ulimit -n, LimitNOFILE=) to 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Sizes in bytes, times in seconds.
+    """The limits on one connection: sizes in bytes, times in seconds.
 
     `head_s` counts from the accept, later from a head's first byte.
     """
@@ -35,7 +35,8 @@ class HttpLimits:
 
 
 def raise_descriptor_limit(connections: int) -> int:
-    """Raise the process's soft limit, as far as allowed, to the need of that many connections.
+    """Raise the process's soft limit on open files, as far as allowed, to the need of that many
+    connections.
 
     Return the limit in force.
     """

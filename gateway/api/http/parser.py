@@ -39,6 +39,7 @@ class RequestHead:
         keeps_alive: bool,
         awaits_continue: bool,
     ) -> None:
+        """Record the parsed line and header fields of a request."""
         self.method, self.target, self.fields = method, target, fields
         self.is_http_1_0, self.keeps_alive, self.awaits_continue = (
             is_http_1_0,
@@ -48,20 +49,22 @@ class RequestHead:
 
 
 class RequestReceiver(Protocol):
-    """The receiver of requests: the connection."""
+    """The receiver of parsed requests: the connection."""
 
     def on_head(self, head: RequestHead) -> bool:
-        """Take a complete head. Return False to receive no further request, not even this one."""
+        """Take a complete request head. Return False to receive no further request, not even this
+        one.
+        """
 
     def on_body(self, piece: bytes) -> None:
-        """Take a part of the body."""
+        """Take a part of the request body."""
 
     def on_end(self) -> None:
-        """Take the end of the request."""
+        """Take the end of the request: its body is complete."""
 
 
 class Fault(Exception):
-    """The bytes cannot be parsed further.
+    """The received bytes cannot be parsed further, so the connection ends.
 
     `error` is for the caller; None if the receiver wanted no more.
     """
@@ -72,7 +75,9 @@ class Fault(Exception):
 
 
 class RequestParser:
-    """An incremental parser. `has_begun_head` is True from a head's first byte to its last."""
+    """An incremental parser of requests. `has_begun_head` is True from a head's first byte to its
+    last.
+    """
 
     __slots__ = (
         "_awaits_continue",
@@ -93,6 +98,7 @@ class RequestParser:
     )
 
     def __init__(self, receiver: RequestReceiver, limits: HttpLimits) -> None:
+        """Make a parser that passes requests to `receiver` and enforces `limits`."""
         self._receiver: RequestReceiver | None = receiver
         self._limits = limits
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
@@ -105,7 +111,7 @@ class RequestParser:
         self._begin()
 
     def feed(self, data: bytes) -> None:
-        """Parse received bytes. Raises `Fault`."""
+        """Parse received bytes, and pass heads and bodies to the receiver. Raises `Fault`."""
         if self._in_body:
             self._parse(data)
             return
@@ -131,6 +137,9 @@ class RequestParser:
         self._parser = self._receiver = None
 
     def _parse(self, data: bytes) -> None:
+        """Feed bytes to the HTTP parser. Raises `Fault` for malformed bytes, an upgrade or too much
+        framing.
+        """
         if self._parser is None:
             raise Fault(None)
         begins_in_body = self._in_body
@@ -156,7 +165,9 @@ class RequestParser:
                 )
 
     def _pass_body_on(self) -> int:
-        """Pass the received parts of the body on in one call; return their number of bytes."""
+        """Pass the received parts of the body to the receiver in one call; return their number of
+        bytes.
+        """
         if not self._body:
             return 0
         content = b"".join(self._body)
@@ -178,6 +189,7 @@ class RequestParser:
         raise ValueError(error.code)
 
     def _begin(self) -> None:
+        """Reset the fields of the head, before the first and after each request."""
         self._target = b""
         self._fields: Fields = []
         self._trailers = self._trailer_bytes = 0
@@ -190,6 +202,7 @@ class RequestParser:
         self.has_begun_head = True
 
     def on_url(self, target: bytes) -> None:
+        """Take a part of the request target; refuse a target over its limit with `UriTooLong`."""
         self._target += target
         if len(self._target) > self._limits.target_bytes:
             self._refuse(
@@ -200,6 +213,7 @@ class RequestParser:
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one header field, or drop a trailer; refuse too many or too large ones."""
         # A trailer: RFC 9110 §6.5.1 lets a server drop it, and no proxy in front checked it.
         if self._in_body:
             self._trailers += 1
@@ -218,6 +232,9 @@ class RequestParser:
             self._refuse(_head_too_large(self._limits))
 
     def on_headers_complete(self) -> None:
+        """Check the complete head and pass it to the receiver; refuse an invalid or unwanted
+        request.
+        """
         parser, receiver = self._parser, self._receiver
         assert parser is not None, "it is calling"
         assert receiver is not None, "it goes with the parser"
@@ -260,6 +277,7 @@ class RequestParser:
         self._body.append(piece)
 
     def on_message_complete(self) -> None:
+        """Pass on the rest of the body and the request's end, and get ready for the next head."""
         self._pass_body_on()
         self._in_body = False
         self._head_bytes = (
@@ -270,7 +288,8 @@ class RequestParser:
             self._receiver.on_end()
 
     def _check_fields(self, *, is_http_1_0: bool) -> tuple[bool, bool]:
-        """Return whether a body follows, and whether its sender waits for permission.
+        """Check the header fields; return whether a body follows, and whether its sender waits for
+        permission.
 
         Refuses a request with ambiguous framing.
         """
@@ -301,6 +320,7 @@ def _malformed(what: str) -> InvalidRequest:
 
 
 def _head_too_large(limits: HttpLimits) -> HeadersTooLarge:
+    """Return the error for a request head over the limit on bytes or fields."""
     return HeadersTooLarge(
         f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} fields. "
         "Send fewer or shorter ones (cookies are not needed here); an admin can raise "

@@ -210,6 +210,7 @@ def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
 def _show_findings(
     walk: ChainWalk, shown: list[ChainFinding], *, left_out: int, format: Format
 ) -> None:
+    """Print the result of verifying the audit log, in the chosen format."""
     rows = [(finding.seq, finding.what) for finding in shown]
     if format is Format.JSON:
         last = walk.head

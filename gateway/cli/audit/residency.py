@@ -52,7 +52,7 @@ class _Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """The report's content."""
+    """The content of the residency report."""
 
     team: str
     month: date
@@ -69,7 +69,7 @@ class _Evidence:
 
     @property
     def verdict(self) -> str:
-        """Return one sentence for each of the three questions."""
+        """Return the report's verdict in two sentences: on the attempts, and on the audit log."""
         outside = sum(doubt.attempts for doubt in self.verified.outside)
         unverified = sum(doubt.attempts for doubt in self.verified.unverified)
         chain = "is as it was written" if not self.chain.findings else "is NOT as it was written"
@@ -180,11 +180,12 @@ def _checked_chain(log: AuditTrail) -> _Chain:
 
 
 def _next_month(month: date) -> date:
-    """Return the first day of the following month."""
+    """Return the first day of the month after the given one."""
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
 def _html(evidence: _Evidence) -> str:
+    """Return the residency report as an HTML page."""
     until = evidence.past.until
     about = (
         f"Attempts of requests received in {evidence.month:%B %Y} (UTC), from the ledger as of "
@@ -202,6 +203,9 @@ def _html(evidence: _Evidence) -> str:
 
 
 def _sections(evidence: _Evidence) -> list[Section]:
+    """Return the report's tables: places, doubts, refusals, facts, contradictions, policy versions
+    and audit log.
+    """
     verified, past = evidence.verified, evidence.past
     return [
         Section(
@@ -287,8 +291,8 @@ def _doubt_section(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
 
 
 def _csv(evidence: _Evidence) -> str:
-    """Return a row for each kind of attempt, doubt, refusal and finding, marked in the first
-    column.
+    """Return the report as CSV: a row for each kind of attempt, doubt, refusal and finding, marked
+    in the first column.
     """
     columns = (
         "kind",
@@ -358,7 +362,7 @@ def _csv(evidence: _Evidence) -> str:
 
 
 def _json(evidence: _Evidence) -> str:
-    """Return the page's sections, with their columns as names."""
+    """Return the report's tables as JSON, with their columns as names."""
     sections = {
         section.title: [dict(zip(section.columns, row, strict=True)) for row in section.rows]
         for section in _sections(evidence)

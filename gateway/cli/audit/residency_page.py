@@ -27,7 +27,7 @@ code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One table. `empty` replaces a table without rows; numbers are right-aligned."""
+    """One table of the report. `empty` replaces a table without rows; numbers are right-aligned."""
 
     title: str
     about: str
@@ -39,7 +39,7 @@ class Section:
 def page(
     title: str, *, about: str, verdict: str, is_good: bool, sections: Iterable[Section]
 ) -> str:
-    """Return the file. Every value is escaped."""
+    """Return the report as one HTML file. Every value is escaped."""
     body = "".join(_section(section) for section in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta '
@@ -52,6 +52,7 @@ def page(
 
 
 def _section(section: Section) -> str:
+    """Return one table of the report as HTML."""
     head = f'<h2>{escape(section.title)}</h2>\n<p class="quiet">{escape(section.about)}</p>\n'
     if not section.rows:
         return f"{head}<p>{escape(section.empty)}</p>\n"
@@ -81,6 +82,7 @@ def _cell(tag: str, text: str, is_number: bool) -> str:
 
 
 def _text(value: object) -> str:
+    """Return a table cell's value as text for people."""
     if value is None:
         return "–"
     if isinstance(value, int):

@@ -84,7 +84,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 
 def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-
+    """Yield the checks that need Postgres; only the first ones if migrations are pending."""
     pending = stores.database.pending()
     yield Check("database", Status.OK, f"answers at {stores.database.name}")
     if pending:
@@ -111,7 +111,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 def _own_error_as_finding(
     check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores
 ) -> Iterator[Check]:
-    """Run a check; its own error is its finding."""
+    """Run a check and yield its result; a `BadUsage` that it raises becomes a failed check."""
     try:
         yield check(toolbox, stores)
     except BadUsage as wrong:
@@ -119,7 +119,9 @@ def _own_error_as_finding(
 
 
 def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
-
+    """Check that this machine's pepper belongs to the database's API keys. Raises `BadUsage` if
+    not.
+    """
     path = toolbox.options.pepper_path
     stores.database.check_peppers(toolbox.machine.peppers())
     return Check("pepper", Status.OK, f"{path} belongs to this database")
@@ -167,6 +169,7 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:
+    """Compare this machine's clock with the database's: warn over 1 s, fail over 30 s."""
     skew_s = stores.database.clock_skew_s(toolbox.now)
     finding = f"the database's clock is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) > SKEW_FAIL_S:
@@ -177,6 +180,9 @@ def _clock(toolbox: Toolbox, stores: Stores) -> Check:
 
 
 def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
+    """Check the policy in force; return its version, None if there is none that this release can
+    read.
+    """
     stored = stores.policies.current()
     if stored is None:
         return None, Check(
@@ -195,7 +201,7 @@ def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
 
 
 def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-
+    """Yield a failed check for each deployment without a price, or one good check for all."""
     book = stores.prices.book(version.policy.deployments.values())
     prices = prices_of(
         version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
@@ -214,6 +220,7 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
 
 
 def _deployments(version: PolicyVersion, secret_of: SecretOf) -> Iterator[Check]:
+    """Yield the checks of each deployment's secret and connection."""
     from concurrent.futures import ThreadPoolExecutor
 
     deployments = list(version.policy.deployments.values())
@@ -225,7 +232,7 @@ def _deployments(version: PolicyVersion, secret_of: SecretOf) -> Iterator[Check]
 
 
 def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
-
+    """Check that a deployment's secret can be read on this machine."""
     name = f"secret {deployment.name}"
     try:
         secret_of(deployment)
@@ -278,8 +285,8 @@ def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
 
 
 def _trust(file: str) -> Iterator[Check]:
-    """Check the certificates to trust, if they were named: OpenSSL ignores a file that it cannot
-    read, and then refuses what its authorities have signed.
+    """Check the file of trusted certificates, if one is named. OpenSSL ignores a file that it
+    cannot read, and then refuses the certificates of its authorities.
     """
     if not file:
         return
@@ -340,6 +347,7 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
 
 
 def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
+    """Check that a port is free or in use by this Tollgate."""
     name = f"port {what}"
     try:
         with socket.create_connection((_dialable(host), port), timeout=PROBE_LIMIT_S):
@@ -358,8 +366,8 @@ def _dialable(host: str) -> str:
 
 
 def _json(url: str) -> dict[str, Any]:
-    """Return the JSON object of a GET without content, whatever its status; empty without an
-    answer.
+    """Return the JSON object that a GET of an address answers, whatever its status; empty without
+    an answer.
     """
     try:
         found = fetch(url, timeout_s=PROBE_LIMIT_S).json()
@@ -381,7 +389,7 @@ def _key_header(deployment: Deployment, secret_of: SecretOf) -> dict[str, str]:
 
 
 def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
-    """Return the status of a GET without content; None without an HTTP answer."""
+    """Return the status that a GET of an address answers; None without an HTTP answer."""
     try:
         return int(fetch(url, headers=headers, timeout_s=PROBE_LIMIT_S).status_code)
     except httpx2.HTTPError:

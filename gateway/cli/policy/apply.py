@@ -110,7 +110,7 @@ def rollback(
 
 
 def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> StoredPolicy:
-    """Return the version to go back to. Raises `NothingFound` or `BadUsage`."""
+    """Return the policy version to roll back to. Raises `NothingFound` or `BadUsage`."""
     if version == current.version:
         raise BadUsage(
             f"Version {version} is the current one. tollgate policy history lists the others."
@@ -134,7 +134,7 @@ def _put_in_force(
     format: Format,
     is_demo: bool = False,
 ) -> None:
-
+    """Apply a document, print its version, and wait until all gateways serve it if `waits`."""
     applied = apply_policy(
         parsed,
         policies=stores.policies,
@@ -157,6 +157,7 @@ def _put_in_force(
 
 
 def _print_next_step(applied: Applied, current: StoredPolicy | None) -> None:
+    """Print the command that follows an apply: a first key, or the rollback."""
     if current is None:
         note("Next: tollgate key create TEAM, or tollgate policy explain --help")
     elif applied.is_new:

@@ -60,7 +60,7 @@ def run_cases(
 
 
 def _version_in_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    """Return the policy of a file as version 0, with its prices."""
+    """Return the policy document of a file as version 0, with its deployments' prices."""
     document = read_document(file)
     policy = parse(document).policy
     version = PolicyVersion(version=0, sha256=document_sha256(document), policy=policy)
@@ -70,7 +70,7 @@ def _version_in_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mappin
 
 
 def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    """Return the policy version in force, with its prices."""
+    """Return the policy version in force, with its deployments' prices."""
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
@@ -80,6 +80,7 @@ def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Pric
 
 
 def _row(result: Result) -> tuple[object, ...]:
+    """Return a test case's result as a table row."""
     case = result.case
     return (
         case.line,

@@ -290,6 +290,7 @@ def explain_decision(
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:
+    """Print a policy document's errors and warnings in the chosen format."""
     if format is Format.JSON:
         print_json({"valid": is_valid, "findings": [_as_record(finding) for finding in findings]})
     elif format is Format.CSV:
@@ -300,6 +301,7 @@ def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: b
 
 
 def _as_record(finding: Finding) -> dict[str, Any]:
+    """Return one finding about a document as a record: line, field, message and kind."""
     return {
         "line": finding.line,
         "field": finding.field,

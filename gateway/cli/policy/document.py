@@ -27,7 +27,7 @@ FileArgument = Annotated[
 
 
 def read_document(file: str) -> str:
-    """Return a file's text with its exact bytes.
+    """Return the text of a policy file, byte for byte.
 
     Raises `BadUsage` if it cannot be read or is not UTF-8.
     """
@@ -41,7 +41,7 @@ def read_document(file: str) -> str:
 
 
 def require_version(policies: PolicyHistory, version: int | None) -> StoredPolicy:
-    """Return one stored version, the current one without a number. Raises `NothingFound`."""
+    """Return one stored policy version, the current one without a number. Raises `NothingFound`."""
     stored = policies.current() if version is None else _stored(policies, version)
     if stored is None and version is None:
         raise NothingFound(
@@ -55,14 +55,14 @@ def require_version(policies: PolicyHistory, version: int | None) -> StoredPolic
 
 
 def _stored(policies: PolicyHistory, version: int) -> StoredPolicy | None:
-    """Return a version, or None; a number that its column cannot hold is no version either."""
+    """Return a policy version, or None; a number that its column cannot hold is no version
+    either.
+    """
     return policies.get(version) if 0 < version <= MAX_VERSION else None
 
 
 def readable(stored: StoredPolicy | None) -> Policy | None:
-    """Return the policy in force, for the comparison; an unreadable one must not hinder its
-    replacement.
-    """
+    """Return the stored policy, parsed, for a comparison; None if this release cannot read it."""
     try:
         return None if stored is None else version_of(stored).policy
     except PolicyRejected:
@@ -74,7 +74,7 @@ def readable(stored: StoredPolicy | None) -> Policy | None:
 
 
 def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Finding]:
-    """Yield notes on deployments without any price.
+    """Yield a note for people on each deployment without any price.
 
     The codec knows only the document, not the price list.
     """
@@ -94,7 +94,7 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
 
 
 def confirm(file: str, question: str) -> None:
-    """Ask before a change.
+    """Ask the person at the terminal before a change.
 
     Raises `BadUsage` without a terminal to ask, `typer.Exit` on a no.
     """

@@ -56,7 +56,7 @@ def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
 
 
 def show_explanation(explanation: Explanation, format: Format) -> None:
-    """Print every candidate and the reason it lost."""
+    """Print every candidate of a decision with its rank, or the reason why it lost."""
     if format is Format.JSON:
         candidates = [
             record | ({} if verdict.expected is None else {"expected": verdict.expected})
@@ -76,6 +76,9 @@ def show_explanation(explanation: Explanation, format: Format) -> None:
 
 
 def _table(verdicts: tuple[CandidateVerdict, ...]) -> Table:
+    """Return the candidates as a table; a column appears only if any candidate has a value in
+    it.
+    """
     columns = ["rank", "deployment", "region", "reason"]
     rows: list[list[object]] = [[v.rank, v.deployment, v.region, v.reason] for v in verdicts]
     if any(verdict.price for verdict in verdicts):

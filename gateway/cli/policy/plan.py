@@ -101,8 +101,8 @@ def make_plan(
     past: str | None = None,
     demo: bool = False,
 ) -> Plan:
-    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of
-    that time.
+    """Compare a document with the policy in force and return the plan; with `past` (`30d`) also by
+    the requests of that time.
     """
 
     now, policy = toolbox.now(), parsed.policy
@@ -158,7 +158,9 @@ def show_plan(made: Plan, say: Callable[[str], None]) -> None:
 
 
 def _replayed(after: PolicyVersion, source: PastSource, prices: PastPrices, place: Place) -> Replay:
-    """Decide past requests again, with progress on standard error beside the data."""
+    """Decide past requests again under a policy, with progress on standard error beside the
+    data.
+    """
     with ProgressStep("Replaying past requests", quiet_s=QUIET_S, out=sys.stderr) as step:
         return replay(
             after,
@@ -174,6 +176,7 @@ def _version(number: int, document: str, policy: Policy) -> PolicyVersion:
 
 
 def _replay_period(text: str) -> timedelta:
+    """Parse the value of `--replay` as a time span. Raises `BadUsage`."""
     length = duration(text)
     if not length:
         raise BadUsage("--replay must name some time, such as 30d.")
@@ -216,7 +219,7 @@ def _replay_table(made: Replay) -> Table:
 
 
 def _row(tally: RouteTally, made: Replay) -> dict[str, Any]:
-    """Return one team's route for programs."""
+    """Return the replayed figures of one team's route as a record for programs."""
     latency = tally.latency(made.speeds)
     return {
         "team": tally.team,
@@ -238,7 +241,7 @@ def _row(tally: RouteTally, made: Replay) -> dict[str, Any]:
 
 
 def _as_record(made: Plan) -> dict[str, Any]:
-    """Return a plan as JSON."""
+    """Return a plan as a record for JSON."""
     return {
         "version": made.version,
         "hurts": [_harm_record(hurt) for hurt in made.hurts],
@@ -249,6 +252,7 @@ def _as_record(made: Plan) -> dict[str, Any]:
 
 
 def _replay_record(made: Replay) -> dict[str, Any]:
+    """Return a replay as a record for JSON: totals, regions, and rows by team and route."""
     rows = []
     for tally in made.tallies:
         moves = [
@@ -275,6 +279,7 @@ def _harm_record(hurt: HarmfulChange) -> dict[str, Any]:
 
 
 def _changes_table(changes: tuple[Change, ...]) -> Table:
+    """Return the differences between two policies as a table."""
     return Table(
         ("verb", "kind", "name", "details"),
         [(c.verb, c.kind, c.name, list(c.details)) for c in changes],

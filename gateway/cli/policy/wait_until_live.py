@@ -19,7 +19,9 @@ _LOOK_EVERY_S = 0.1
 def wait_until_live(
     journals: JournalRegister, version: int, *, patience_s: float = PATIENCE_S
 ) -> None:
-    """Report the number of replicas with a version once all have it, or the ones that lag."""
+    """Wait until every gateway serves a policy version, and report the result: all of them, or the
+    ones that lag.
+    """
 
     began_s = time.monotonic()
     while True:
@@ -35,7 +37,9 @@ def wait_until_live(
 def result_text(
     workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], took_s: float
 ) -> str:
-    """Return the sentence about a wait: the replicas with the version, and those behind."""
+    """Return the sentence about a wait for a policy version: the replicas with it, and those
+    behind.
+    """
     if not workers:
         return "No gateway is running; each takes it up when it starts."
     there = len(workers) - len(lagging)
@@ -49,6 +53,7 @@ def result_text(
 
 
 def _lag(worker: ServingWorker) -> str:
+    """Return the sentence part about one gateway that does not serve the version yet."""
     name = f"{worker.replica} (journal {worker.id})"
     if worker.policy_version is None:
         return f"{name} has not reported its version"

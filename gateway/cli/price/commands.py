@@ -179,6 +179,7 @@ write_commands.register(app)
 
 
 def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ...]]:
+    """Yield a table row for each rate of a deployment's price, or one row without a price."""
     head = (deployment.name, deployment.provider, deployment.model)
     if price is None:
         yield (*head, None, None, None, None, "no price", None)
@@ -188,7 +189,9 @@ def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ..
 
 
 def _for_people(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a row whose calls of a provider's tools have the unit of contracts: per thousand."""
+    """Return a rate's row for people: the calls of a provider's tools have the unit of contracts,
+    per thousand.
+    """
     rate, kind = columns.index("usd_per_mtok"), columns.index("kind")
     if row[kind] not in CALL_KINDS or row[rate] is None:
         return tuple(row)
@@ -197,7 +200,7 @@ def _for_people(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
-    """Return the standard tier first, then the others by name."""
+    """Return a row for each rate of a price: the standard tier first, then the others by name."""
     rates = (
         sorted(price.rates, key=lambda rate: rate.service_tier or "") if price is not None else []
     )
@@ -213,7 +216,8 @@ def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
 
 
 def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
-    """Return the meaning of a name: deployments of the policy, else models of the list.
+    """Return the deployments or models that a name means: deployments of the policy, else models of
+    the list.
 
     Raises `NothingFound`.
     """
@@ -271,6 +275,7 @@ def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
 
 
 def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]:
+    """Return a history row of one dated price, with its origin and source."""
     price = dated.price
     named = source if source is not None or price is None else price.source
     return (
@@ -283,8 +288,8 @@ def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]
 
 
 def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
-    """Yield the cost of a request of 1,000 tokens each way in each tier; a model without output
-    has none.
+    """Yield the cost of an example request of 1,000 tokens each way in each tier; a model without
+    output has none.
     """
     for tier in (None, *price.service_tiers):
         own = price.for_tier(tier)
@@ -296,6 +301,7 @@ def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
 
 
 def _as_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
+    """Return a price with its rates, example costs and history as a record for JSON."""
     examples = [] if one.price is None else list(_examples(one.price))
     return {
         **_summary_record(one, at),
@@ -307,7 +313,7 @@ def _as_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
 
 
 def _summary_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
-    """Return a price's name, moment, source and id."""
+    """Return the name, moment, source and id of a price."""
     price = one.price
     return {
         "name": one.name,

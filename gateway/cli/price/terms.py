@@ -61,7 +61,7 @@ class PriceTerms:
         )
 
     def price(self, rates: Sequence[Rate], meant: Sequence[Deployment]) -> Price:
-        """Return the price of these rates."""
+        """Return the price that these rates form, for the deployments that are meant."""
         providers = {deployment.provider for deployment in meant}
         models = {deployment.model for deployment in meant}
         return Price(
@@ -91,7 +91,7 @@ def rates_of(named: Mapping[str, str | None], others: Sequence[str]) -> list[Rat
 
 
 def moment_of(text: str) -> datetime:
-    """Read a date or a time; without an offset it is UTC. Raises `BadUsage`."""
+    """Parse a date or a time of an option; without an offset it is UTC. Raises `BadUsage`."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -103,7 +103,7 @@ def moment_of(text: str) -> datetime:
 
 
 def month_of(text: str) -> date:
-    """Read `YYYY-MM` as the first day of that month. Raises `BadUsage`."""
+    """Parse `YYYY-MM` as the first day of that month. Raises `BadUsage`."""
     if not _MONTH.fullmatch(text):
         raise BadUsage(f"'{text[:40]}' is no month. Write it as YYYY-MM.")
     return date.fromisoformat(f"{text}-01")
@@ -128,6 +128,7 @@ def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
 
 
 def _rate(text: str) -> Rate:
+    """Parse one `--rate KIND[@TOKENS][/TIER]=USD`. Raises `BadUsage`."""
     match = _RATE.fullmatch(text)
     if match is None or match["kind"] not in _KINDS or match["tier"] in STANDARD_TIERS:
         raise BadUsage(
@@ -144,6 +145,7 @@ def _rate(text: str) -> Rate:
 
 
 def _usd(option: str, text: str) -> Decimal:
+    """Parse an option's plain dollars. Raises `BadUsage` outside 0 to the maximum."""
     if not _USD.fullmatch(text) or Decimal(text) > MOST_USD:
         raise BadUsage(
             f"{option} {text[:40]}: write plain dollars from 0 to {MOST_USD}, such as 0.80."

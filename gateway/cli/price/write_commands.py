@@ -56,7 +56,7 @@ Steps = list[tuple[ModelKey, tuple[Dated, ...], PriceBook]]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands that write prices to the command line's `price` group."""
     app.command(
         "add",
         short_help="Add a negotiated price from a date on.",
@@ -314,6 +314,9 @@ def _target_deployments(terms: PriceTerms, policy: Policy | None) -> list[Deploy
 
 
 def _print_consequences(terms: PriceTerms, meant: Sequence[Deployment], *, is_past: bool) -> None:
+    """Print notes on an added price: no deployment has it, the policy's price wins, or it begins in
+    the past.
+    """
     if not meant:
         note(
             f"No deployment of the current policy has model {terms.model}: nothing is charged "
@@ -341,7 +344,9 @@ def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
 
 
 def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
-    """Return a sync's additions, model by model, and the book that they extend."""
+    """Return the entries that a sync adds to the price book, model by model, and the book that they
+    extend.
+    """
 
     book = stores.prices.entries(keys)
     found = [
@@ -351,6 +356,7 @@ def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
 
 
 def _change_row(change: RateChange) -> tuple[Any, ...]:
+    """Return the table row of one rate that a sync changes."""
     was, becomes = change.was, change.becomes
     return (
         change.key.provider,
@@ -366,6 +372,7 @@ def _change_row(change: RateChange) -> tuple[Any, ...]:
 
 
 def _difference_row(difference: Difference) -> tuple[Any, ...]:
+    """Return the table row of one difference that repricing makes."""
     was, becomes = difference.was_nusd, difference.becomes_nusd
     return (
         difference.team,
@@ -379,6 +386,9 @@ def _difference_row(difference: Difference) -> tuple[Any, ...]:
 
 
 def _policy_of(stores: Stores, version: int) -> Policy | None:
+    """Return a stored policy version, parsed; None if it is missing or this release cannot read
+    it.
+    """
     stored = stores.policies.get(version)
     try:
         return None if stored is None else version_of(stored).policy
@@ -387,6 +397,9 @@ def _policy_of(stores: Stores, version: int) -> Policy | None:
 
 
 def _confirm(question: str, *, yes: bool) -> None:
+    """Ask before writing unless `yes`; end the command if refused. Raises `BadUsage` without a
+    terminal.
+    """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -1,4 +1,4 @@
-"""One GET of a command, without the environment's proxies."""
+"""Sends a command's single GET, without the environment's proxies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 def fetch(
     url: str, *, timeout_s: float, headers: Mapping[str, str] = NO_HEADERS
 ) -> httpx2.Response:
-    """Return the answer. Raises `httpx2.HTTPError` or `httpx2.InvalidURL`.
+    """Return the answer to one GET. Raises `httpx2.HTTPError` or `httpx2.InvalidURL`.
 
     Trusts the machine's certificates or `SSL_CERT_FILE`, as the gateway does: without the
     environment httpx2 would read neither.
@@ -26,7 +26,7 @@ def fetch(
 
 
 def _trust(scheme: str) -> ssl.SSLContext:
-    """Return the trusted certificates; none without TLS, because they take 20 ms to load."""
+    """Return the trusted certificates for https; none for http, because they take 20 ms to load."""
     if scheme == "https":
         return ssl.create_default_context()
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -17,7 +17,9 @@ RUNS_ON = frozenset({"serve", "dashboard", "up"})  # these are silent because no
 
 @contextmanager
 def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[None]:
-    """Report every `silent_s` seconds in which the command prints nothing."""
+    """Print a line on standard error every `silent_s` seconds in which the command prints
+    nothing.
+    """
     if not RUNS_ON.isdisjoint(arguments):
         yield
         return
@@ -36,7 +38,7 @@ def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[N
 
 
 class _Watched:
-    """A stream that records its last write."""
+    """A standard stream that records the time of its last write."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -53,6 +55,7 @@ class _Watched:
 def _report(
     watched: tuple[_Watched, ...], began_s: float, silent_s: float, done: threading.Event
 ) -> None:
+    """Print the line after each silent time, until `done` is set. Runs in a thread."""
     waits_s = silent_s
     while not done.wait(waits_s):
         silent_since_s = max(stream.written_s for stream in watched)

@@ -25,7 +25,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run the
 
 
 class Format(StrEnum):
-    """The output format."""
+    """The output format of a command: a table for people, JSON or CSV."""
 
     TABLE = "table"
     JSON = "json"
@@ -39,18 +39,20 @@ FormatOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under named columns. Decimals are US dollars; None is unknown or absent."""
+    """A table for output: rows under named columns. Decimals are US dollars; None is unknown or
+    absent.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows by column name."""
+        """Return the rows as records by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def show(table: Table, format: Format, *, empty: str) -> None:
-    """Print rows; `empty` replaces a table without rows."""
+    """Print a table in the chosen format; `empty` replaces a table without rows."""
     if format is Format.JSON:
         print_json(table.records())
     elif format is Format.CSV:
@@ -90,7 +92,7 @@ def print_json(value: object) -> None:
 
 
 def write(text: str) -> None:
-    """Write to standard output as it is."""
+    """Write text to standard output unchanged."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -152,7 +154,7 @@ def rate_text(usd_per_mtok: Decimal) -> str:
 
 
 def moment(time: datetime) -> str:
-    """Return a time for people, in UTC."""
+    """Return a time as text for people, in UTC."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -164,6 +166,9 @@ def csv_of(table: Table) -> str:
 
 
 def _csv_cell(cell: Any) -> str:
+    """Return a cell as CSV text; a text that a spreadsheet would run as a formula is marked as
+    text.
+    """
     plain = _plain(cell)
     if plain is None:
         return ""
@@ -177,7 +182,7 @@ def _csv_cell(cell: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return values that JSON has; decimals become raw digits, never a float."""
+    """Return a cell as a value that JSON has; decimals become raw digits, never a float."""
     import msgspec
 
     match value:
@@ -194,6 +199,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cell_texts(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
+    """Return a row's cells as text for people; rates keep up to six significant digits."""
     return [
         rate_text(cell)
         if isinstance(cell, Decimal) and column.endswith("_per_mtok")
@@ -203,7 +209,7 @@ def _cell_texts(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
 
 
 def _text(cell: Any) -> str:
-    """Return a cell for people."""
+    """Return one cell as text for people."""
     match cell:
         case None:
             return "—"
@@ -225,6 +231,8 @@ def _visible(text: str) -> str:
 
 
 def _numeric(table: Table) -> Callable[[int], bool]:
+    """Return a function that is True for the position of a column with only numbers."""
+
     def is_numeric(position: int) -> bool:
         cells = [row[position] for row in table.rows if row[position] is not None]
         return bool(cells) and all(

@@ -1,4 +1,4 @@
-"""Progress of long steps: their share, times and state.
+"""Shows the progress of long steps: their share, times and state.
 
 One moving line on a terminal, drawn by rich, and a few plain ones elsewhere.
 """
@@ -22,7 +22,7 @@ TITLE_LEAST = 4  # columns that the narrowest terminal leaves to the title
 
 
 class ProgressStep:
-    """One step.
+    """One long step whose progress is shown on the terminal.
 
     Use it as a context manager: it shows its title at once and its duration at the end.
 
@@ -39,6 +39,7 @@ class ProgressStep:
         quiet_s: float = 0.0,
         out: TextIO | None = None,
     ) -> None:
+        """Make a step that shows nothing yet; `out` is standard output if left out."""
         self.title = title
         self._quiet_s = quiet_s
         self._figures = _Figures(began_s=monotonic(), usual_s=usual_s)
@@ -56,6 +57,9 @@ class ProgressStep:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        """Stop the display and print the step's ending: done, failed or stopped, with its
+        duration.
+        """
         if self._display is None:
             return
         self._display.stop()
@@ -67,18 +71,19 @@ class ProgressStep:
         print(line, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
-        """Print a line that stays on the screen."""
+        """Print a line about the step that stays on the screen."""
         assert self._display is not None
         self._display.say(f"  {text}")
 
     def advance(self, what: str, *, done: float | None = None, left_s: float | None = None) -> None:
-        """Report the progress: `done` from 0 to 1."""
+        """Show the step's progress: its present part `what`, and `done` from 0 to 1."""
         self._out.write("")  # the heartbeat takes a write as a sign of life
         self._figures.note(what, done=done, left_s=left_s)
         if self._display is None and self._figures.passed_s >= self._quiet_s:
             self._show()
 
     def _show(self) -> None:
+        """Start the display: a moving line on a terminal, plain lines elsewhere."""
         console = _moving_console(self._out)
         if console is None:
             self._display = _PlainLines(self.title, self._figures, self._out)
@@ -104,7 +109,7 @@ def _moving_console(out: TextIO) -> Console | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Figures:
-    """The state of a step; one thread writes it and another shows it."""
+    """The share, times and state of a step; one thread writes it and another shows it."""
 
     began_s: float
     usual_s: float | None
@@ -121,7 +126,9 @@ class _Figures:
         return monotonic() - self.began_s
 
     def note(self, what: str, *, done: float | None, left_s: float | None) -> None:
-        """Take a report. Without a usual duration the time left follows from the share."""
+        """Record a report of progress. Without a usual duration the time left follows from the
+        share.
+        """
         if left_s is None and self.usual_s is None and done:
             left_s = self.passed_s * (1 / min(done, 1.0) - 1)
         if left_s is not None:
@@ -129,7 +136,7 @@ class _Figures:
         self._what, self._done = what, done
 
     def times(self) -> str:
-        """Return the share and the times."""
+        """Return the step's share and times as text."""
         now_s = monotonic()
         parts = [] if self._done is None else [f"{min(max(self._done, 0.0), 1.0):.0%}"]
         parts.append(_words(now_s - self.began_s))
@@ -153,6 +160,7 @@ class _MovingLine:
         self._live: Live | None = None
 
     def start(self) -> None:
+        """Start drawing the moving line on the terminal."""
         from rich.live import Live
         from rich.spinner import Spinner
 
@@ -176,6 +184,7 @@ class _MovingLine:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the line as it is now, for rich: spinner, title, times and state."""
         from rich.text import Text
 
         times = self._figures.times()
@@ -190,7 +199,9 @@ class _MovingLine:
 
 
 class _PlainLines:
-    """Lines for a file, a pipe or a terminal that cannot move its cursor."""
+    """Progress as a few plain lines, for a file, a pipe or a terminal that cannot move its
+    cursor.
+    """
 
     def __init__(self, title: str, figures: _Figures, out: TextIO) -> None:
         self._title, self._figures, self._out = title, figures, out

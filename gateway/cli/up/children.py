@@ -30,13 +30,14 @@ class Children:
     """The running processes, in their starting order; `stop` ends them."""
 
     def __init__(self, logs: Path) -> None:
+        """Start without processes; make the folder of their logs."""
         self.logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def log_path(self, name: str) -> Path:
-        """Return a child's log file."""
+        """Return the path of a child's log file."""
         return self.logs / f"{name}.log"
 
     def start(
@@ -100,7 +101,7 @@ class Children:
                 return
 
     def require_alive(self, *, but: str | None = None) -> None:
-        """Raise `ChildFailed` if one has ended; `but` names one that the caller itself waits
+        """Raise `ChildFailed` if a process has ended; `but` names one that the caller itself waits
         for.
         """
         for name, child in self._running.items():
@@ -115,7 +116,7 @@ class Children:
                 )
 
     def finish(self, name: str) -> None:
-        """Wait for a process that may end. Raises `ChildFailed` if it failed."""
+        """Wait for a process that may end by itself. Raises `ChildFailed` if it failed."""
         while self._running[name].poll() is None:
             self.require_alive()
             time.sleep(LOOK_EVERY_S)
@@ -126,7 +127,9 @@ class Children:
         return "\n".join(self.log_path(name).read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self) -> None:
-        """End all, last started first: SIGTERM, then SIGKILL to the remaining process groups."""
+        """End all processes, last started first: SIGTERM, then SIGKILL to the remaining process
+        groups.
+        """
         for child in reversed(self._running.values()):
             _signal_group(child, signal.SIGTERM, whole_group=False)
         deadline = time.monotonic() + STOP_GRACE_S
@@ -141,6 +144,7 @@ class Children:
 
 
 def _show(step: ProgressStep, line: bytes) -> None:
+    """Show one JSON line of a child's progress in the step; ignore any other line."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -156,6 +160,7 @@ def _show(step: ProgressStep, line: bytes) -> None:
 def _signal_group(
     child: subprocess.Popen[bytes], number: signal.Signals, *, whole_group: bool
 ) -> None:
+    """Send a signal to a process or its whole group, unless it has ended."""
     try:
         if whole_group:
             os.killpg(child.pid, number)
@@ -166,8 +171,8 @@ def _signal_group(
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM when `up` dies, even by SIGKILL; end at once if it has died
-    already.
+    """Ask the kernel for SIGTERM to this child when `up` dies, even by SIGKILL; end at once if it
+    has died already.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

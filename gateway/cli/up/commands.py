@@ -43,7 +43,7 @@ DEMO_DAYS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """The command line's options."""
+    """The options of `tollgate up`."""
 
     model: str | None
     engine_url: str | None
@@ -101,7 +101,7 @@ def up(
 
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
-    """Start everything, show it, and stay until stopped."""
+    """Start everything that `tollgate up` promises, show it, and stay until stopped."""
     for stop in (
         signal.SIGINT,
         signal.SIGTERM,
@@ -153,6 +153,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
 
 
 def _make_home(home: Path) -> None:
+    """Make Tollgate's home folder, private to its owner. Raises `BadUsage` if that fails."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -162,7 +163,9 @@ def _make_home(home: Path) -> None:
 
 
 def _database_outside_home(toolbox: Toolbox) -> str:
-    """Return the database's place if it is not in the home: a copied home is then no backup."""
+    """Return the database's place if it is not in the home, else None: a copied home is then no
+    backup.
+    """
 
     options = toolbox.options
     place = toolbox.machine.database_folder()
@@ -185,6 +188,9 @@ def _bring_up(
     up_file: Path,
     url: str,
 ) -> None:
+    """Start the gateway, the dashboard and an engine, apply the demo policy, and show the tour and
+    addresses.
+    """
     options = toolbox.options
     if chosen.engine_url is not None:
         _warn_of_own_policy(stores, chosen.engine_url)
@@ -233,7 +239,9 @@ def _bring_up(
 
 
 def _prepare_database(toolbox: Toolbox, stores: Stores) -> None:
-
+    """Bring the tables to this version, and create the embedded database's logins and the
+    pepper.
+    """
     stores.database.upgrade()
     if toolbox.options.database_url is None:  # `tollgate db upgrade` makes another server's logins
         for note in stores.database.ensure_logins(given={}).notes:
@@ -257,7 +265,7 @@ def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
 
 
 def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
-    """Start an engine; return its address and model."""
+    """Start an engine on this machine; return its address and model."""
     url = f"http://127.0.0.1:{options.engine_port}"
     with ProgressStep("Engine: vLLM in its own environment", usual_s=120) as step:
         children.follow("engine-setup", step)
@@ -390,6 +398,7 @@ def _apply_demo_policy(
 
 
 def _show_tour(tour: Tour, chosen: UpOptions) -> None:
+    """Send the tour's three requests and print each result."""
     with ProgressStep("Tour: three requests", usual_s=5):
         stops = [visit() for visit in (tour.answer, tour.refusal, tour.unknown_model)]
     print("\nThe tour: every line below was a real request.\n")
@@ -417,6 +426,7 @@ def _show_addresses(options: Options, chosen: UpOptions) -> None:
 
 
 def _show_key(options: Options, key: str) -> None:
+    """Print the demo API key, and how to point a client at the gateway."""
     print(f"""\
   API key     {key}   (team {demo_policy.TEAM}, demo)
 
@@ -431,6 +441,7 @@ def _show_key(options: Options, key: str) -> None:
 
 
 def _watch_until_interrupted(children: Children) -> None:
+    """Wait until Ctrl-C; raise `ChildFailed` if one of the processes ends."""
     print("\n  Ctrl-C stops everything.", flush=True)
     while True:
         children.require_alive()
@@ -438,7 +449,9 @@ def _watch_until_interrupted(children: Children) -> None:
 
 
 def _variables(options: Options, url: str) -> dict[str, str]:
-    """Return the children's settings: this process keeps the embedded Postgres open for them."""
+    """Return the children's settings as variables: this process keeps the embedded Postgres open
+    for them.
+    """
     return {
         "TOLLGATE_HOME": str(options.home),
         "TOLLGATE_DATABASE_URL": url,
@@ -447,6 +460,7 @@ def _variables(options: Options, url: str) -> dict[str, str]:
 
 
 def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[str, str]:
+    """Return the addresses and the demo key, for the file that other programs read."""
     return {
         "gateway_url": gateway_url(options),
         "dashboard_url": dashboard_url(options),

@@ -66,7 +66,7 @@ def demo_data(
 
 
 def _print_progress(text: str, printed_s: float) -> float:
-    """Report now and then; return the time of the last report."""
+    """Print progress now and then; return the time of the last print."""
     if monotonic() - printed_s < PROGRESS_EVERY_S:
         return printed_s
     note(text)

@@ -16,7 +16,7 @@ EXTERNAL_MODEL = "gpt-5-mini"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """The inputs of the document.
+    """The inputs of the demo policy's document.
 
     `engine_key` is a reference (`file:…`), None for an engine without a key.
     """
@@ -30,7 +30,9 @@ class Demo:
 
 
 def document(demo: Demo) -> str:
-    """Return the policy document. Strings are written as JSON, which YAML reads unchanged."""
+    """Return the demo policy's document. Strings are written as JSON, which YAML reads
+    unchanged.
+    """
     key = f"\n    api_key: {json.dumps(demo.engine_key)}" if demo.engine_key else ""
     behind_route = (
         "tiny-local, openai" if demo.has_external and demo.may_fall_back else "tiny-local"
@@ -74,6 +76,7 @@ deployments:
 
 
 def _external_deployment() -> str:
+    """Return the document's block of the OpenAI deployment."""
     return f"""\
   - name: openai
     provider: openai

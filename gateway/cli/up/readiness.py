@@ -24,7 +24,7 @@ def wait_for(
     step: ProgressStep | None = None,
     is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
 ) -> None:
-    """Return when `url` answers 200 and `is_right` accepts the answer.
+    """Wait until `url` answers 200 and `is_right` accepts the answer.
 
     Raises `OperatorError` with its last answer and the place of the logs.
     """

@@ -20,16 +20,17 @@ RECEIPT_WITHIN_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One line of the tour: the request and its result."""
+    """One stop of the tour: a request and its result as text."""
 
     title: str
     lines: tuple[str, ...]
 
 
 class Tour:
-    """Sends the requests as any client would."""
+    """Sends the tour's requests to the gateway, as any client would."""
 
     def __init__(self, gateway_url: str, api_key: str) -> None:
+        """Make a client of the gateway with the demo key."""
         self._client = httpx2.Client(
             base_url=gateway_url,
             headers={"authorization": f"Bearer {api_key}"},
@@ -38,11 +39,13 @@ class Tour:
         )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the client's connections."""
         self._client.close()
 
     def answer(self) -> Stop:
-        """Send a streamed request and read its receipt from the ledger."""
+        """Send a streamed request, and return its answer and its receipt from the ledger as
+        text.
+        """
         text, request_id = self._streamed(QUESTION)
         attempt = self.receipt(request_id)["attempts"][-1]
         return Stop(
@@ -58,14 +61,16 @@ class Tour:
         )
 
     def refusal(self) -> Stop:
-        """Send a request whose data class forbids its route's deployment."""
+        """Send a request whose data class forbids its route's deployment; return the refusal as
+        text.
+        """
         error = self._error(
             {"model": OUT_OF_BOUNDS_ROUTE}, {"x-tollgate-data-class": "confidential"}
         )
         return Stop(f"Asked route {OUT_OF_BOUNDS_ROUTE} with confidential data", error)
 
     def unknown_model(self) -> Stop:
-        """Send a request for a model without a route."""
+        """Send a request for a model without a route; return the error as text."""
         return Stop(
             "Asked for a model that is not offered", self._error({"model": "claude-of-nowhere"}, {})
         )
@@ -84,6 +89,9 @@ class Tour:
         )
 
     def _streamed(self, question: str) -> tuple[str, str]:
+        """Send a question as a stream; return the answer's text and the request id. Raises
+        `OperatorError`.
+        """
         body = {
             "model": ROUTE,
             "messages": [{"role": "user", "content": question}],
@@ -98,6 +106,9 @@ class Tour:
             ) from None
 
     def _read_stream(self, body: dict[str, Any]) -> tuple[str, str]:
+        """Post a body and read the streamed answer; return its text and the request id. Raises
+        `OperatorError`.
+        """
         text = ""
         with self._client.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:
@@ -116,6 +127,7 @@ class Tour:
             return text.strip(), answer.headers["x-request-id"]
 
     def _error(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[str, ...]:
+        """Send a request that should be refused; return its status, code and message as lines."""
         answer = self._client.post(
             "/v1/chat/completions",
             json={**body, "messages": [{"role": "user", "content": "Hello"}]},

@@ -16,7 +16,8 @@ FEW_PIECES = 64
 
 
 class Answer:
-    """An incremental parser: feed it until `is_complete` or until there is a `fault`.
+    """An incremental parser of one HTTP answer: feed it until `is_complete` or until there is a
+    `fault`.
 
     Content from before a fault can still be taken: a cut answer is metered by its arrived part.
     """
@@ -39,6 +40,7 @@ class Answer:
     )
 
     def __init__(self) -> None:
+        """Start before the first byte of an answer."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.has_head = False
@@ -55,7 +57,7 @@ class Answer:
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Parse received bytes."""
+        """Parse received bytes of the answer into head and content."""
         if not self.has_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
@@ -80,18 +82,18 @@ class Answer:
             self.fault = reason or "it ended early"
 
     def take(self) -> bytes:
-        """Return the content that arrived and was not taken yet."""
+        """Return the content that arrived since the last call."""
         pieces = self._pieces
         self._pieces, self.buffered_bytes = [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
     def pieces(self) -> list[bytes]:
-        """Return the pieces that `take` would join."""
+        """Return the pieces of content that `take` would join."""
         return self._pieces
 
     def replace_pieces(self, joined: bytes) -> None:
-        """Replace the pieces by the joined content."""
+        """Replace the pieces of content by the joined content."""
         self._pieces = [joined]
 
     @property
@@ -106,6 +108,9 @@ class Answer:
         return None
 
     def _parse(self, data: bytes) -> None:
+        """Feed bytes to the HTTP parser; record a fault for malformed ones, and drop the parser at
+        the end.
+        """
         if self.is_complete or self.fault is not None:
             # The upstream sent more than one answer. The parser skips line breaks between two, so
             # they are skipped here too: otherwise the packets would decide about the connection.
@@ -130,19 +135,21 @@ class Answer:
             self._parser = None
 
     def _note_framing(self, received_bytes: int, content_bytes: int) -> None:
+        """Record a fault if framing bytes exceed the content's allowance by too much."""
         framing_bytes = received_bytes - content_bytes - content_bytes / CONTENT_PER_FRAMING
         self._framing_bytes = max(self._framing_bytes + framing_bytes, 0.0)
         if self._framing_bytes > MAX_FRAMING_BYTES:
             self.fault = self.fault or "a body of small chunks, chunk extensions or trailers"
 
     def _refuse(self, fault: str) -> None:
-        """Stop the parser: an exception in a callback ends `feed_data`."""
+        """Record a fault and stop the parser: an exception in a callback ends `feed_data`."""
         self.fault = fault
         raise ValueError(fault)
 
     # ---- called by the parser
 
     def on_message_begin(self) -> None:
+        """Stop the parser at the begin of a second answer."""
         if self.is_complete:
             raise ValueError(
                 "a second answer"
@@ -154,6 +161,9 @@ class Answer:
             self._refuse(f"more than {MAX_HEADERS} headers")
 
     def on_headers_complete(self) -> None:
+        """Record status and headers; skip informational answers, and refuse unrequested transfer
+        codings.
+        """
         assert self._parser is not None, "it is calling"
         status = self._parser.get_status_code()
         if status < 200:  # except 101, which stops the parser by itself
@@ -178,6 +188,7 @@ class Answer:
         self.buffered_bytes += len(piece)
 
     def on_message_complete(self) -> None:
+        """Mark the answer as complete, and note whether its connection may be reused."""
         if self.has_head:  # otherwise it is the end of an informational answer
             assert self._parser is not None, "it is calling"
             self.is_complete = True

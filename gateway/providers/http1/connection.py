@@ -68,7 +68,7 @@ class UpstreamConnection(asyncio.Protocol):
         forget: Callable[[UpstreamConnection], None],
         error_of: ErrorOf,
     ) -> None:
-        """Make a connection of an owner.
+        """Make a connection that belongs to a pool.
 
         `give_back` takes it after each exchange, with the upstream's keep-alive time if it states
         one. `forget` is called once, when the socket is closed.
@@ -94,7 +94,7 @@ class UpstreamConnection(asyncio.Protocol):
         idle_s: float,
         total_s: float,
     ) -> UpstreamExchange:
-        """Write a request to the socket. `name` is the peer's in messages.
+        """Write a request to the socket and return its exchange. `name` is the peer's in messages.
 
         The limits are seconds from now: until the answer's head is complete, until its reader
         reports the first token, and until the end of the answer. `idle_s` bounds each silence in
@@ -120,7 +120,7 @@ class UpstreamConnection(asyncio.Protocol):
         return exchange
 
     def end(self, *, is_reusable: bool, says_s: float | None) -> None:
-        """End the exchange.
+        """End the connection's exchange: keep the connection for reuse, or close it.
 
         A connection with unsent bytes is closed: its answer came early.
         """
@@ -130,19 +130,19 @@ class UpstreamConnection(asyncio.Protocol):
         self._give_back(self, says_s)
 
     def abort(self) -> None:
-        """Close the socket at once."""
+        """Close the upstream socket at once."""
         if self.is_open:
             self._transport.abort()
             self._closed("the gateway closed it")
 
     def pause(self) -> None:
-        """Stop reading: the reader is slower than the upstream."""
+        """Stop reading from the socket: the answer's reader is slower than the upstream."""
         if self.is_open and not self.is_paused:
             self.is_paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Resume reading."""
+        """Read from the upstream socket again after a pause."""
         if self.is_paused:
             self.is_paused = False
             if self.is_open:
@@ -181,6 +181,7 @@ class UpstreamConnection(asyncio.Protocol):
         return int.from_bytes(waiting, sys.byteorder)
 
     def _check_deadline(self) -> None:
+        """Fail the exchange if its deadline has passed, else set the timer to the next deadline."""
         now_s = self.loop.time()
         late_s = now_s - self._timer_at_s
         self._timer, self._timer_at_s = None, math.inf
@@ -194,6 +195,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.watch(deadline_s)
 
     def _closed(self, reason: str | None) -> None:
+        """Record that the socket closed: stop the timer, notify the exchange and leave the pool."""
         if not self.is_open:
             return
         self.is_open = False
@@ -207,12 +209,16 @@ class UpstreamConnection(asyncio.Protocol):
     # ---- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connected upstream socket."""
         self._transport = cast(
             asyncio.Transport, transport
         )  # of a stream, as this is a stream's protocol
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
+        """Pass received bytes to the exchange; close the connection if they belong to no
+        request.
+        """
         exchange = self.exchange
         if exchange is None:
             self.abort()  # bytes without a request
@@ -263,6 +269,9 @@ class UpstreamExchange:
         idle_s: float,
         total_s: float,
     ) -> None:
+        """Begin an exchange whose request was just written; the times are its deadlines in
+        seconds.
+        """
         self._connection: UpstreamConnection | None = connection
         self._loop, self._error_of = connection.loop, connection.error_of
         self._name = name
@@ -278,7 +287,7 @@ class UpstreamExchange:
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Return status and headers, their names in lower case.
+        """Return the answer's status and headers as soon as they arrive, names in lower case.
 
         Raises `AnswerTimeout`, `AnswerCut` or `AnswerMalformed`.
         """
@@ -287,7 +296,7 @@ class UpstreamExchange:
         return self._answer.status, self._answer.headers
 
     async def chunk(self) -> bytes:
-        """Return the next piece of the body, empty at its end.
+        """Return the next piece of the answer's body, empty at its end.
 
         Raises `AnswerTimeout`, `AnswerCut` or `AnswerMalformed`.
         """
@@ -299,7 +308,7 @@ class UpstreamExchange:
         return self._take_arrived()
 
     async def read(self, limit_bytes: int) -> bytes:
-        """Return the rest of the body.
+        """Return the rest of the answer's body.
 
         Raises the same, or `AnswerTooLarge` if it is over the limit.
         """
@@ -321,15 +330,17 @@ class UpstreamExchange:
         return self._take_arrived()
 
     def _too_large(self, limit_bytes: int) -> Exception:
-        """Return the error. It is made here because a frame that names its own exception forms a
-        reference cycle.
+        """Return the error for a body over the limit. It is made here because a frame that names
+        its own exception forms a reference cycle.
         """
         return self._error_of(
             AnswerTooLarge(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
         )
 
     def note_first_token(self) -> None:
-        """Note the first content: from now on only silence and the total time are limited."""
+        """Record that the first content arrived: from now on only silence and the total time are
+        limited.
+        """
         self._awaits_token = (
             False  # the timer may fire once too early; it then checks the remaining time
         )
@@ -350,7 +361,9 @@ class UpstreamExchange:
         connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
 
     def arrived_bytes(self) -> int:
-        """Return the bytes that arrived and were not taken yet, here and in the kernel."""
+        """Return the number of bytes that arrived and were not taken yet, here and in the
+        kernel.
+        """
         connection = self._connection
         return self._answer.buffered_bytes + (
             connection.arrived_bytes() if connection is not None else 0
@@ -358,11 +371,11 @@ class UpstreamExchange:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the bytes that arrived here and were not taken yet."""
+        """Return the number of bytes that arrived here and were not taken yet."""
         return self._answer.buffered_bytes
 
     async def _wait_for_change(self) -> None:
-        """Wait for the next change. Raises the exchange's error."""
+        """Wait until bytes arrive or the exchange ends. Raises the exchange's error."""
         if self._failure is not None:
             raise self._error_of(self._failure(self))
         assert self._waiter is None, "one reader at a time"
@@ -383,6 +396,7 @@ class UpstreamExchange:
         return taken
 
     def _resume(self) -> None:
+        """Read from a paused socket again, and count the silence from now on."""
         connection = self._connection
         if connection is not None and connection.is_paused:
             self._active_s = self._loop.time()  # reading was paused, so the upstream was not silent
@@ -397,7 +411,7 @@ class UpstreamExchange:
     # ---- called by the connection
 
     def received(self, data: bytes, now_s: float) -> None:
-        """Take received bytes."""
+        """Parse bytes that the socket received, and wake the reader."""
         answer, connection = self._answer, self._connection
         assert connection is not None, "a closed exchange has no connection"
         self._active_s = now_s
@@ -436,7 +450,7 @@ class UpstreamExchange:
         return end_s if connection.is_paused else min(end_s, self._active_s + self._idle_s)
 
     def expire(self, now_s: float) -> None:
-        """Fail the exchange, because its deadline has passed."""
+        """Fail the exchange with a timeout error, because its deadline has passed."""
         connection = self._connection
         assert connection is not None, "only a running exchange has a deadline"
         if not self._answer.has_head:
@@ -448,6 +462,9 @@ class UpstreamExchange:
     # ---- errors, made again for each raise, because a raised exception keeps its frames
 
     def _timeout_error(self, now_s: float) -> Callable[[UpstreamExchange], AnswerFailed]:
+        """Return the maker of the error for the deadline that has passed: total, first token or
+        idle.
+        """
         if now_s >= self._started_s + self._total_s:
             return UpstreamExchange._total_timeout
         is_tokenless = self._awaits_token and now_s >= self._started_s + self._first_token_s
@@ -462,6 +479,7 @@ class UpstreamExchange:
         return AnswerTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
 
     def _first_token_timeout(self) -> AnswerFailed:
+        """Return the error for an answer that began but brought no content in time."""
         waited_s = self._first_token_s
         return AnswerTimeout(
             f"{self._name} began to answer, but gave no content in {waited_s:g} s."
@@ -474,6 +492,7 @@ class UpstreamExchange:
         return AnswerTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
 
     def _cut(self) -> AnswerFailed:
+        """Return the error for a connection that ended before the answer did."""
         if not self._answer.has_head:
             return AnswerCut(
                 f"{self._name} closed the connection without an answer: {self._answer.fault}."
@@ -487,7 +506,9 @@ class UpstreamExchange:
 
 
 def _joined(pieces: Sequence[bytes]) -> bytes:
-    """Join piece by piece: a single call would hold the interpreter for the whole copy."""
+    """Join pieces of content one by one: a single call would hold the interpreter for the whole
+    copy.
+    """
     whole = BytesIO()
     for piece in pieces:
         whole.write(piece)

@@ -17,23 +17,23 @@ from __future__ import annotations
 
 
 class Http1Error(Exception):
-    """Root of the tree."""
+    """The root of the errors of upstream calls."""
 
 
 class NotSent(Http1Error):
-    """No connection was available, so the request was not sent."""
+    """The request was not sent, because no connection was available."""
 
 
 class OriginFull(NotSent):
-    """One address has its maximum of connections."""
+    """One upstream address has its maximum of connections."""
 
 
 class PoolFull(NotSent):
-    """All connections of the pool were in use."""
+    """All connections of the pool were in use for the whole wait."""
 
 
 class ConnectTimeout(NotSent):
-    """The connection was not made in time."""
+    """The connection to the upstream was not made in time."""
 
 
 class ConnectFailed(NotSent):

@@ -1,4 +1,4 @@
-"""Connections kept for reuse, the bound on their number, and how new ones are made."""
+"""Keeps upstream connections for reuse, bounds their number, and makes new ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AddressInfo = tuple[int, int, int, str, Any]
 
 
 def own_error(failed: AnswerFailed) -> Exception:
-    """Return an exchange's error unchanged."""
+    """Return an exchange's error unchanged: the default of a pool without errors of its own."""
     return failed
 
 
@@ -40,6 +40,7 @@ class Origin:
     """One `scheme://host:port`: its addresses and its idle connections, most recently used last."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Start without addresses and connections; `tls` is None for plain HTTP."""
         self.host, self.port, self.tls = host, port, tls
         self._loop = (
             asyncio.get_running_loop()
@@ -53,8 +54,8 @@ class Origin:
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
 
     def take_idle(self) -> UpstreamConnection | None:
-        """Return the most recently used good connection, so that surplus ones grow old and are
-        dropped.
+        """Return the most recently used good connection, None without one; surplus ones grow old
+        and are dropped.
         """
         now_s = self._loop.time()
         while self.idle:
@@ -67,7 +68,7 @@ class Origin:
         return None
 
     def drop_idle(self, now_s: float) -> None:
-        """Close the connections that were idle for too long."""
+        """Close the idle connections that are too old for reuse."""
         for connection in [one for one, until_s in self.idle.items() if until_s <= now_s]:
             connection.abort()
 
@@ -86,13 +87,13 @@ class Origin:
             raise OSError(str(broken)) from None
 
     def stop(self) -> None:
-        """Stop looking up."""
+        """Cancel the address lookup under way."""
         if self._lookup is not None:
             self._lookup.cancel()
 
     async def _look_up(self) -> list[AddressInfo]:
-        """Run one lookup at a time for all waiters: a slow resolver blocks one thread, not one
-        per request.
+        """Look up the host's addresses, once for all waiters: a slow resolver blocks one thread,
+        not one per request.
         """
         if self._loop.time() < self._addresses_until_s:
             return self._addresses
@@ -102,12 +103,14 @@ class Origin:
         return await asyncio.shield(self._lookup)
 
     async def _ask_resolver(self) -> list[AddressInfo]:
+        """Return the host's addresses from the system's resolver."""
         found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         return [
             (family, kind, proto, name, address) for family, kind, proto, name, address in found
         ]
 
     def _looked_up(self, lookup: asyncio.Task[list[AddressInfo]]) -> None:
+        """Keep the addresses of an ended lookup until they are too old."""
         self._lookup = None
         if not lookup.cancelled() and lookup.exception() is None:
             self._addresses = lookup.result()
@@ -129,7 +132,7 @@ class Pool:
         max_per_origin: int | None = None,
         error_of: ErrorOf = own_error,
     ) -> None:
-        """Make an empty pool inside the running loop.
+        """Make an empty pool of connections inside the running loop.
 
         `error_of` makes the error that exchanges raise, so that a caller with errors of its own
         needs no layer around every read.
@@ -149,11 +152,11 @@ class Pool:
 
     @property
     def is_full(self) -> bool:
-        """Return True if a further exchange would have to wait."""
+        """Return True if a further exchange would have to wait for a connection."""
         return self._slots.locked()
 
     def origin(self, host: str, port: int, *, is_tls: bool) -> Origin:
-        """Return the connections to one address."""
+        """Return the origin with this address, made at its first use."""
         key = (host, port, is_tls)
         origin = self._origins.get(key)
         if origin is None:
@@ -161,7 +164,7 @@ class Pool:
         return origin
 
     async def take(self, origin: Origin, connect_s: float) -> UpstreamConnection:
-        """Return an idle connection or a new one; its exchange gives it back.
+        """Return an idle connection to an origin or a new one; its exchange gives it back.
 
         Raises `OriginFull`, `PoolFull`, `ConnectTimeout` or `ConnectFailed`: nothing was sent.
         """
@@ -203,13 +206,13 @@ class Pool:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """Drop a closed connection."""
+        """Remove a closed connection from the pool."""
         origin = self.connections.pop(connection, None)
         if origin is not None:
             origin.idle.pop(connection, None)
 
     def close(self) -> None:
-        """Close all connections and stop all timers."""
+        """Close all upstream connections and stop all timers."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):
@@ -218,6 +221,9 @@ class Pool:
             origin.stop()
 
     async def _idle_or_new(self, origin: Origin, connect_s: float) -> UpstreamConnection:
+        """Return an idle connection or a new one, after waiting for a free place. Raises one of the
+        `NotSent` errors.
+        """
         try:
             async with asyncio.timeout(connect_s):
                 await self._slots.acquire()
@@ -233,6 +239,7 @@ class Pool:
             raise ConnectFailed(type(broken).__name__) from None
 
     async def _connect(self, origin: Origin) -> UpstreamConnection:
+        """Open a new connection to an origin, and add it to the pool."""
         self._make_room()
         connected = await origin.connect()
         _, connection = await self._loop.create_connection(
@@ -265,6 +272,9 @@ class Pool:
         self._slots.release()
 
     def _sweep(self) -> None:
+        """Close the connections that were idle too long, and repeat this later while any are
+        idle.
+        """
         now_s = self._loop.time()
         for origin in self._origins.values():
             origin.drop_idle(now_s)

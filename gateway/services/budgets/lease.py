@@ -37,19 +37,24 @@ class Waiter:
     def __init__(
         self, amount_nusd: int, budget_leases: Iterable[BudgetLease], answered: Future[bool]
     ) -> None:
+        """Record a request that waits for these leases; `answered` is the future that ends its
+        wait.
+        """
         self.amount_nusd, self.answered = amount_nusd, answered
         self.unanswered = {budget_lease.key for budget_lease in budget_leases}
 
     @property
     def is_to_serve(self) -> bool:
-        """Return False if the waiter already knows that no answer will come.
+        """Return False if this request already knows that Postgres will not answer.
 
         A waiter that received its slice has not taken it yet.
         """
         return not self.answered.done() or self.answered.result()
 
     def note_answer(self, key: tuple[str, int], *, is_answered: bool) -> None:
-        """Record that Postgres answered for one lease, or failed to answer."""
+        """Record that Postgres answered for one lease, or failed to; the last answer or the first
+        failure ends the wait.
+        """
         self.unanswered.discard(key)
         if not self.answered.done() and not (is_answered and self.unanswered):
             self.answered.set_result(is_answered)
@@ -96,6 +101,7 @@ class BudgetLease:
     )
 
     def __init__(self, account: Account, span: PeriodSpan, *, now_s: float, lease_s: float) -> None:
+        """Make an empty lease on one account's budget for one period."""
         self.account, self.span, self._lease_s = account, span, lease_s
         self.key, self.is_hard = (account.account_id, span.starts_s), account.rule.is_hard
         self.ends_s = float("inf") if span.ends_at is None else span.ends_at.timestamp()
@@ -115,16 +121,20 @@ class BudgetLease:
 
     @property
     def room_nusd(self) -> int:
-        """Unleased budget at Postgres's last answer, plus this lease's own free part."""
+        """Return the unleased budget at Postgres's last answer, plus this lease's own free part."""
         return self._unleased_nusd + self.free_nusd
 
     @property
     def still_waiting(self) -> list[Waiter]:
-        """Return the waiters without an answer; the others stay listed until their tasks run."""
+        """Return the requests that still wait for Postgres on this lease; the others stay listed
+        until their tasks run.
+        """
         return [one for one in self.waiting if not one.answered.done()]
 
     def refuses(self, amount_nusd: int, now_s: float, *, within_s: float = FRESH_S) -> bool:
-        """Return True if a recent answer of Postgres shows no room for the amount."""
+        """Return True if an answer of Postgres within the last `within_s` seconds shows no room for
+        the amount.
+        """
         return self.is_hard and now_s - self.answered_s <= within_s and self.room_nusd < amount_nusd
 
     def can_hold(self, amount_nusd: int, now_s: float) -> bool:
@@ -132,7 +142,9 @@ class BudgetLease:
         return not self.is_hard or (self.free_nusd >= amount_nusd and now_s < self.until_s)
 
     def hold(self, amount_nusd: int, now_s: float) -> Hold:
-        """Reserve an amount that `can_hold` confirmed; a soft budget reserves nothing."""
+        """Move an amount that `can_hold` confirmed from the free to the held part; a soft budget
+        holds nothing.
+        """
         self.used_s = now_s
         account_id, starts_s = self.key
         if not self.is_hard:
@@ -146,7 +158,7 @@ class BudgetLease:
         return Hold(account_id, starts_s, amount_nusd)
 
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
-        """Replace a hold by the cost of its attempt."""
+        """Replace a hold by the cost of its attempt, and free the rest."""
         self.held_nusd -= held_nusd
         returned_nusd = held_nusd - taken_nusd
         if self._orphaned_nusd:
@@ -157,9 +169,7 @@ class BudgetLease:
         self._used_nusd -= held_nusd - taken_nusd
 
     def overdraw(self, amount_nusd: int) -> Hold:
-        """Reserve an amount that is not leased. The caller has checked that the policy allows
-        it.
-        """
+        """Hold an amount that is not leased. The caller has checked that the policy allows it."""
         self.overdraft_nusd += amount_nusd
         return Hold(*self.key, amount_nusd, is_overdraft=True)
 
@@ -179,11 +189,13 @@ class BudgetLease:
 
     @property
     def is_low(self) -> bool:
-        """Return True if a busy lease needs more money before it is empty."""
+        """Return True if a busy lease should ask for more money before it is empty."""
         return self.free_nusd * 2 < self._aim_nusd
 
     def is_done(self, now_s: float) -> bool:
-        """Return True if the lease is empty and has been unused for a while."""
+        """Return True if the lease is empty and has been unused for a while, so it can be
+        dropped.
+        """
         is_empty = not (self.free_nusd or self.held_nusd or self.waiting or self.overdraft_nusd)
         return is_empty and now_s - self.used_s > 60 * IDLE_S
 
@@ -236,11 +248,13 @@ class BudgetLease:
         )
 
     def take_back(self, ask: SliceAsk) -> None:
-        """Restore the lease after an ask that Postgres did not carry out."""
+        """Restore the lease's amounts after an ask that Postgres did not carry out."""
         self.free_nusd += ask.returned_nusd
 
     def apply_answer(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:
-        """Apply Postgres's answer to the lease."""
+        """Add the granted money to the lease, with Postgres's figures of the budget and the lease's
+        new end.
+        """
         self.free_nusd += granted.granted_nusd
         self.until_s, self.answered_s = until_s, now_s
         if granted.limit_nusd is not None:
@@ -250,15 +264,15 @@ class BudgetLease:
         self._update_target()
 
     def use_rule_of(self, account: Account) -> None:
-        """Use the account's rule of the current policy. If the limit changed, Postgres's last
-        answer no longer counts.
+        """Use the account's budget rule of the current policy. If the limit changed, Postgres's
+        last answer no longer counts.
         """
         if account.rule != self.account.rule:
             self.answered_s = float("-inf")
         self.account, self.is_hard = account, account.rule.is_hard
 
     def lose(self) -> None:
-        """Forget all leased money, because an operator gave up this worker's journal.
+        """Drop all leased money, because an operator declared this worker's journal lost.
 
         The held part was leased too: it must not become free again when the attempts in flight
         settle.
@@ -267,7 +281,7 @@ class BudgetLease:
         self._orphaned_nusd = self.held_nusd
 
     def _update_target(self, waiting_nusd: int = 0) -> None:
-        """Return the free amount that a busy lease aims for.
+        """Update the free amount that a busy lease aims for.
 
         That is at most one slice. It covers the current holds once more, plus half of the lease's
         duration at its spending rate. The lease is refilled at half of that. During an outage of
@@ -280,7 +294,7 @@ class BudgetLease:
         self._aim_nusd = min(slice_nusd(self.limit_nusd, 0), enough_nusd)
 
     def _update_rate(self, now_s: float) -> None:
-        """Update the spending rate since the last look, and forget one unusually large hold."""
+        """Update the spending rate since the last update, and forget one unusually large hold."""
         passed_s = now_s - self._looked_s
         if passed_s >= LOOK_EVERY_S:
             rate = max(self._used_nusd, 0) / passed_s

@@ -41,7 +41,7 @@ PAUSES_S = 0.05, 1.0  # after failed exchanges: the first and the longest
 
 
 class BudgetLeases:
-    """The budget leases of one worker.
+    """Holds money for attempts on the budget leases of one worker.
 
     `worker` is its journal: Postgres reclaims the leased money once the journal is drained.
     """
@@ -55,6 +55,9 @@ class BudgetLeases:
         lease_s: float,
         wait_s: float = WAIT_S,
     ) -> None:
+        """Make the leases of one worker, all empty; `lease_s` is a lease's duration, `wait_s` a
+        request's longest wait.
+        """
         self._store, self._clock, self._worker = leases, clock, worker
         # The time up to which Postgres has all settled events. The writer knows it, and is made
         # later.
@@ -71,17 +74,20 @@ class BudgetLeases:
 
     @property
     def away_s(self) -> float | None:
-        """Seconds since Postgres last answered; None if it answers or was not asked."""
+        """Return the seconds since Postgres last answered; None if it answers or was not asked."""
         return self._silent_for(AWAY_AFTER_S)
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds that an ask has waited for Postgres. Requests are refused before Postgres counts
-        as away.
+        """Return the seconds that an ask has waited for Postgres. Requests are refused before
+        Postgres counts as away.
         """
         return self._silent_for(SILENT_AFTER_S)
 
     def _silent_for(self, least_s: float) -> float | None:
+        """Return the seconds of Postgres's silence if it is away or silent for more than `least_s`,
+        else None.
+        """
         if self._postgres.is_away:
             return self._postgres.away_s
         asking_s = self._postgres.asking_s
@@ -90,7 +96,7 @@ class BudgetLeases:
     async def hold(
         self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime
     ) -> tuple[Hold, ...]:
-        """Reserve an amount on every account, or on none; `moment` selects the period.
+        """Hold an amount on the budget of every account, or on none; `moment` selects the period.
 
         Raises `BudgetExhausted` if Postgres has no room, `Unavailable` if Postgres cannot be asked.
         """
@@ -139,7 +145,7 @@ class BudgetLeases:
                 budget_lease.settle(held_nusd, taken_nusd)
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
-        """Return the last known room of the attempt's tightest hard budget; None if it has no hard
+        """Return the last known room of an attempt's tightest hard budget; None if it has no hard
         budget.
         """
         least_nusd: int | None = None
@@ -154,7 +160,8 @@ class BudgetLeases:
         return least_nusd
 
     async def run(self) -> None:
-        """Ask Postgres for the needed money and return idle money, until cancelled.
+        """Exchange money with Postgres until cancelled: ask for the needed part, return the idle
+        part.
 
         Opens the connection at once, so that no caller waits for it.
         """
@@ -169,7 +176,7 @@ class BudgetLeases:
                 await asyncio.sleep(self._postgres.pause_s)
 
     async def exchange(self) -> bool:
-        """Ask once for everything needed now. Return False if Postgres gave no answer.
+        """Ask Postgres once for all money needed now. Return False if it gave no answer.
 
         Only one call runs at a time.
         """
@@ -186,7 +193,7 @@ class BudgetLeases:
         return is_answered
 
     async def close(self) -> None:
-        """Stop asking.
+        """Stop asking Postgres; no leased money is returned here.
 
         The leased money returns to the budget with the journal, and so does any grant still under
         way.
@@ -194,6 +201,9 @@ class BudgetLeases:
         self._postgres.close()
 
     def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
+        """Return this worker's lease on an account's current period; make an empty one at its first
+        use.
+        """
         budget_lease = self._current.get(account.account_id)
         if (
             budget_lease is not None
@@ -215,8 +225,8 @@ class BudgetLeases:
     async def _wait_for_answer(
         self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float
     ) -> bool:
-        """Wait for Postgres's answer on the amount. Return False if Postgres has been silent for
-        too long.
+        """Wait until Postgres answered for the leases that lack the amount. Return False after too
+        long a silence.
         """
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline_s or self.away_s is not None:
@@ -237,14 +247,14 @@ class BudgetLeases:
                     budget_lease.waiting.remove(waiter)
 
     def _notify_waiters(self, budget_lease: BudgetLease, *, is_answered: bool) -> None:
-        """Notify the waiters of a lease whether Postgres answered for it."""
+        """Notify the requests that wait on a lease whether Postgres answered for it."""
         for waiter in budget_lease.waiting:
             waiter.note_answer(budget_lease.key, is_answered=is_answered)
 
     def _without_postgres(
         self, budget_leases: Sequence[BudgetLease], amount_nusd: int
     ) -> tuple[Hold, ...]:
-        """Hold from the leases as far as they suffice, without an answer of Postgres.
+        """Hold an amount from the leases as far as they suffice, while Postgres gives no answer.
 
         Raises `Unavailable`: the budget's state is unknown, so the request is not refused as
         exhausted.
@@ -279,6 +289,9 @@ class BudgetLeases:
         )
 
     def _refusal_text(self, budget_lease: BudgetLease, *, is_away: bool) -> str:
+        """Return the message for a request whose lease lacks money, by the reason: away, refused or
+        slow.
+        """
         if is_away:
             return messages.away(budget_lease.account)
         if budget_lease.key in self._refused:
@@ -286,6 +299,7 @@ class BudgetLeases:
         return messages.slow(budget_lease.account, self._wait_s)
 
     def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:
+        """Drop unused leases, and return the next asks of the others to Postgres."""
         now, self._turn = self._clock.now(), self._turn + 1
         for budget_lease in [
             budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)
@@ -337,7 +351,7 @@ class BudgetLeases:
         return await self._postgres.ask(self._store.exchange, self._worker, asks)
 
     def _drop(self, ask: SliceAsk, problem: str) -> None:
-        """Drop an ask that Postgres refuses, and notify its waiters."""
+        """Drop a lease's ask that Postgres refuses, and notify the waiting requests."""
         budget_lease = self._lease_of(ask)
         log.error(
             "budget_ask_refused",
@@ -353,6 +367,9 @@ class BudgetLeases:
         return self._leases[ask.account_id, int(ask.starts_at.timestamp())]
 
     def _note_silence(self, problem: str) -> None:
+        """Log the first failed ask to Postgres, and notify all waiting requests that no answer
+        came.
+        """
         if self._postgres.failures == 1:
             log.warning("budgets_not_reached", problem=problem)
         for budget_lease in self._leases.values():
@@ -360,6 +377,7 @@ class BudgetLeases:
 
 
 def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:
+    """Return the error for a budget without room for the amount, with its figures."""
     return BudgetExhausted(
         messages.exhausted(
             budget_lease.account,

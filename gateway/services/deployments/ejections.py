@@ -35,7 +35,7 @@ class EjectionNotes(Protocol):
 
 
 class Ejections:
-    """The contradictions seen by this worker. `run` must be running to share them."""
+    """The deployments that this worker ejected. `run` must be running to share them."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Ejections:
         on_ejected: Callable[[str], None],
         retry_s: float = RETRY_S,
     ) -> None:
+        """Start without ejections; `on_ejected` is called with each newly ejected deployment."""
         self._store, self._clock, self._on_ejected, self._retry_s = (
             store,
             clock,
@@ -57,7 +58,9 @@ class Ejections:
         self._queue: asyncio.Queue[tuple[Contradiction, UUID, int]] = asyncio.Queue()
 
     def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Eject a deployment from now on. Never awaits."""
+        """Eject a deployment from now on, because its upstream reported another place. Never
+        awaits.
+        """
         if found.deployment in self._stated:
             return
         log.error(
@@ -74,13 +77,13 @@ class Ejections:
         self._queue.put_nowait((found, request_id, attempt))
 
     def is_out(self, deployment: str) -> bool:
-        """Return True if this worker ejected it; decisions already include the ejections in
-        Postgres.
+        """Return True if this worker ejected the deployment; decisions already include the
+        ejections in Postgres.
         """
         return deployment in self._stated
 
     def out(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the reported place of each ejected deployment; `known` are the snapshot's
+        """Return the place that each ejected deployment reported; `known` are the snapshot's
         ejections.
         """
         if not self._stated:
@@ -111,6 +114,7 @@ class Ejections:
                 self._stored_s[found.deployment] = self._clock.monotonic()
 
     async def _store_ejection(self, found: Contradiction, request_id: UUID, attempt: int) -> bool:
+        """Write one ejection to Postgres in a thread; return False if Postgres is away."""
         try:
             await asyncio.to_thread(
                 self._store.eject, found, request_id=request_id, attempt=attempt

@@ -45,9 +45,12 @@ PATHS = tuple(dict.fromkeys(dialect.path for dialect in SIGNALS.values()))
 
 
 class _Engine:
-    """The known state of one engine. Only the event loop changes it."""
+    """One engine's last samples and load, as this worker knows them. Only the event loop changes
+    it.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
+        """Start without any sample of this deployment's engine."""
         self.deployment = deployment
         self.is_asked = False
         self.asked_s = float("-inf")
@@ -71,7 +74,9 @@ class _Engine:
         return not self.is_asked and now_s - self.asked_s >= every_s
 
     def note_look(self, figures: EngineMetrics | None, *, at_s: float, sent_then: int) -> None:
-        """Record a look that began at `at_s` and has ended."""
+        """Record a sample of the engine that began at `at_s` and has ended; `figures` is None
+        without an answer.
+        """
         self._answered, self._looked_s = figures is not None, at_s
         if figures is None:
             return
@@ -92,7 +97,8 @@ class _Engine:
         self._looks.append((at_s, figures))
 
     def _with_room(self, load: EngineLoad) -> EngineLoad:
-        """Return the load with its room, and the completion rate measured while the room was used.
+        """Return the load with its free room, and the completion rate measured while the room was
+        used.
 
         An engine with few requests completes few, so its rate then means little.
         """
@@ -107,6 +113,9 @@ class _Engine:
         self._noted, self._noted_s, self._sent_when_noted = noted, now_s, self.sent
 
     def load(self, now_s: float) -> EngineLoad | None:
+        """Return the engine's load from its newest sample or load header, None if both are too
+        old.
+        """
         seen = self._seen if now_s - self._seen_s <= FRESH_S else None
         noted = (
             self._noted
@@ -127,6 +136,9 @@ class _Engine:
         )
 
     def looks_alive(self, now_s: float) -> bool | None:
+        """Return False if the engine is silent or its counters stand still with work to do; None if
+        unknown.
+        """
         if self._answered is None or now_s - self._looked_s > FORGET_S:
             return None
         if not self._answered:
@@ -144,13 +156,13 @@ class _Engine:
         return False if is_late and last_s - self._moved_s >= STILL_S else None
 
     def _window_start(self, at_s: float) -> tuple[float, EngineMetrics | None]:
-        """Return the oldest look of the window, else the last look."""
+        """Return the oldest sample of the measuring window, else the last sample."""
         within = ((look_s, figures) for look_s, figures in self._looks if at_s - look_s <= WINDOW_S)
         return next(within, self._looks[-1] if self._looks else (at_s, None))
 
 
 class EngineLoads:
-    """Asks the engines of the current policy and returns their load.
+    """Samples the engines of the current policy and returns their load.
 
     `page` fetches a metrics page's text by deployment and path. It returns None if nothing
     answered, and raises nothing. Each engine has one look at a time, each in a thread, so a hung
@@ -164,6 +176,7 @@ class EngineLoads:
         page: Callable[[Deployment, str], str | None],
         clock: Clock,
     ) -> None:
+        """Start without engines; `run` samples those of the policy."""
         self._policy, self._page, self._clock = policy, page, clock
         self._engines: dict[str, _Engine] = {}
         self._looks: set[asyncio.Task[None]] = set()
@@ -177,21 +190,23 @@ class EngineLoads:
         return None if engine is None else engine.load(self._clock.monotonic())
 
     def began(self, deployment: str) -> None:
-        """Count an attempt that is sent to the deployment."""
+        """Count an attempt that is sent to the deployment, since the engine's sample does not show
+        it yet.
+        """
         engine = self._engines.get(deployment)
         if engine is not None:
             engine.sent += 1
             engine.sent_s = self._clock.monotonic()
 
     def note_header(self, deployment: str, value: str) -> None:
-        """Record an answer's `endpoint-load-metrics` header."""
+        """Record the load in an answer's `endpoint-load-metrics` header."""
         engine = self._engines.get(deployment)
         if engine is not None and (noted := read_load(value)) is not None:
             engine.note_header(noted, self._clock.monotonic())
 
     def looks_alive(self, deployment: str) -> bool | None:
-        """Return False for an engine with a silent page, or with work and figures that stand still
-        for seconds.
+        """Return False for an engine with a silent metrics page, or with work and counters that
+        stand still for seconds.
 
         Return None if unknown. Work includes the requests on the page and those sent since its last
         change.
@@ -200,19 +215,19 @@ class EngineLoads:
         return None if engine is None else engine.looks_alive(self._clock.monotonic())
 
     async def run(self) -> None:
-        """Look at the engines until cancelled."""
+        """Sample the engines whenever they are due, until cancelled."""
         while True:
             self.start_due_samples()
             await asyncio.sleep(TURN_S)
 
     async def close(self) -> None:
-        """Stop the looks under way; `run` has ended."""
+        """Cancel the samples under way and stop the threads; `run` has ended."""
         for look in self._looks:
             look.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def start_due_samples(self) -> None:
-        """Start a sample of every engine that is due."""
+        """Start a sample of every engine that is due, each in a task of its own."""
         policy = self._policy()
         if policy is None:
             return
@@ -231,7 +246,7 @@ class EngineLoads:
                 look.add_done_callback(self._looks.discard)
 
     async def wait_for_samples(self) -> None:
-        """Wait for the samples under way."""
+        """Wait until the samples under way have ended."""
         await asyncio.gather(*self._looks)
 
     async def _sample(self, engine: _Engine, sent_then: int) -> None:
@@ -247,15 +262,15 @@ class EngineLoads:
             engine.is_asked = False
 
     def _figures(self, engine: _Engine) -> EngineMetrics | None:
-        """Fetch and parse one page, in a thread: parsing takes under 1 ms but still longer than a
-        request's work.
+        """Fetch and parse one engine's metrics page, in a thread: parsing takes under 1 ms but
+        still longer than a request's work.
         """
         page = self._page(engine.deployment, PATHS[engine.path])
         return None if page is None else read_page(page, model=engine.deployment.model)
 
 
 def _is_same(known: Deployment, now: Deployment) -> bool:
-    """Return True if both are the same engine. Another engine behind the name starts without
-    history.
+    """Return True if both deployments name the same engine. Another engine behind the name starts
+    without history.
     """
     return known is now or (known.base_url, known.model) == (now.base_url, now.model)

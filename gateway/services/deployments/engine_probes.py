@@ -41,7 +41,7 @@ NOTHING = Tokens(prompt=0, generation=0)
 
 
 class ProbeNotes(Protocol):
-    """Records the tokens of probes.
+    """Records probes of engines with their tokens.
 
     `storage.deployments.engine_probes.EngineProbeNotes` implements it. Called in a thread.
     """
@@ -50,13 +50,14 @@ class ProbeNotes(Protocol):
         """Record a probe before it is sent. Raises `DatabaseUnavailable`."""
 
     def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
-        """Record a probe's end; `made` is None if its tokens are unknown. Raises
+        """Record a probe's end; `made` is its tokens, None if unknown. Raises
         `DatabaseUnavailable`.
         """
 
 
 class EngineProbes:
-    """A background job of each worker. `policy` returns the current version, None before the first.
+    """The background job that finds hung engines and probes them. `policy` returns the current
+    version, None before the first.
 
     `looks_alive` returns False if the engine's own figures stand still or cannot be read. It
     returns None if unknown; a deployment that may only be slow then does not count as hung.
@@ -76,6 +77,7 @@ class EngineProbes:
         looks_alive: Callable[[str], bool | None],
         notes: ProbeNotes,
     ) -> None:
+        """Make the job without probes under way; `run` starts it."""
         self._health, self._transport, self._providers = health, transport, providers
         self._policy, self._ejections, self._clock, self._new_id = policy, ejections, clock, new_id
         self._region, self._looks_alive, self._notes = region, looks_alive, notes
@@ -83,7 +85,7 @@ class EngineProbes:
         self._notes_away_until_s = -inf
 
     async def run(self) -> None:
-        """Look at the engines until cancelled.
+        """Check the self-hosted engines and probe the hung ones, until cancelled.
 
         While this runs and can record its probes, no caller's request serves as a probe.
         """
@@ -99,7 +101,7 @@ class EngineProbes:
             await asyncio.gather(*probes, return_exceptions=True)
 
     def run_once(self) -> None:
-        """Look at every engine once. Starts the due probes without waiting for them."""
+        """Check every self-hosted engine once. Starts the due probes without waiting for them."""
         version = self._policy()
         if version is None:
             return
@@ -139,6 +141,9 @@ class EngineProbes:
         return is_silent and self._looks_alive(standing.deployment.name) is False
 
     async def _probe(self, version: PolicyVersion, deployment: Deployment) -> None:
+        """Probe one engine: record the probe, send it, and report its result to the deployment's
+        breaker.
+        """
         probe_id = self._new_id()
         if not await self._note(partial(self._notes.sent, probe_id, deployment.name)):
             return
@@ -160,7 +165,9 @@ class EngineProbes:
     async def _ask(
         self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer
     ) -> None:
-        """Generate one token at the deployment. Raises its error."""
+        """Generate one token at the deployment and record its tokens in `answer`. Raises its
+        error.
+        """
         provider = self._providers[deployment.provider]
         day = self._clock.now().date()
         permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
@@ -178,7 +185,7 @@ class EngineProbes:
             raise provider.error(deployment, status, headers, body=body)
 
     async def _note(self, note: Callable[..., None]) -> bool:
-        """Record something about a probe; return False if that fails."""
+        """Record a probe's begin or end in Postgres; return False if that fails."""
         try:
             await asyncio.to_thread(note, at=self._clock.now())
         except DatabaseUnavailable as away:

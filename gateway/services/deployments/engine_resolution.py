@@ -22,29 +22,32 @@ MOST_REMEMBERED = 10_000
 
 
 class ResidualStore(Protocol):
-    """Finds windows and books adjustments; `storage.deployments.engine_residuals.EngineResiduals`
-    implements it.
+    """Finds idle windows of engines and books adjustments;
+    `storage.deployments.engine_residuals.EngineResiduals` implements it.
     """
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> Sequence[IdleWindow]:
-        """Return finished, fully written windows with unknown attempts.
+        """Return finished, fully written windows between an engine's idle moments that contain
+        unknown attempts.
 
         Raises `DatabaseUnavailable`.
         """
 
     def book(self, window: IdleWindow, resolved: Sequence[Resolved]) -> int:
-        """Book a settling adjustment for each attempt. Raises `DatabaseUnavailable`."""
+        """Book a settling adjustment for each attempt of a window. Raises `DatabaseUnavailable`."""
 
 
 class EngineResolution:
-    """The settlement job. It runs on the leader in a thread, after each round of samples."""
+    """The job that settles unknown attempts. It runs on the leader in a thread, after each round of
+    samples.
+    """
 
     def __init__(self, store: ResidualStore, *, policy: Callable[[], PolicyVersion | None]) -> None:
         self._store, self._policy = store, policy
         self._warned: set[UUID] = set()
 
     def settle(self, now: datetime) -> None:
-        """Settle each attempt that can be settled now; warn once about each that cannot.
+        """Settle each unknown attempt that can be settled now; warn once about each that cannot.
 
         Raises `DatabaseUnavailable`.
         """
@@ -59,6 +62,7 @@ class EngineResolution:
                 self._warn(window, resolution.problem)
 
     def _warn(self, window: IdleWindow, problem: str) -> None:
+        """Log once why the unknown attempts of a window cannot be settled."""
         new = {attempt.request_id for attempt in window.unknown} - self._warned
         if not new:
             return
@@ -75,8 +79,8 @@ class EngineResolution:
 
 
 def alone(policy: Policy) -> list[str]:
-    """Return the self-hosted deployments with counters of their own: no other one serves that model
-    there.
+    """Return the self-hosted deployments with token counters of their own: no other deployment
+    serves that model there.
     """
     own = [deployment for deployment in policy.deployments.values() if deployment.is_self_hosted]
     places = Counter((origin_of(deployment.base_url), deployment.model) for deployment in own)

@@ -31,10 +31,10 @@ class SampleStore(Protocol):
     def record(
         self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
     ) -> None:
-        """Store one round. Raises `DatabaseUnavailable`."""
+        """Store one round of samples. Raises `DatabaseUnavailable`."""
 
     def forget(self, *, now: datetime) -> int:
-        """Delete old samples."""
+        """Delete samples that are too old to be needed."""
 
 
 class EngineWatch:
@@ -54,19 +54,20 @@ class EngineWatch:
         clock: Clock,
         after_round: Callable[[datetime], None] = lambda now: None,
     ) -> None:
+        """Make the job that samples self-hosted engines; `run` starts it."""
         self._policy, self._look_at, self._store = policy, look_at, store
         self._is_leader, self._clock, self._after_round = is_leader, clock, after_round
         self._forgot_at: datetime | None = None
 
     async def run(self) -> None:
-        """Sample until cancelled."""
+        """Sample all self-hosted engines once a minute, until cancelled."""
         while True:
             began_s = self._clock.monotonic()
             await self.run_once()
             await asyncio.sleep(max(LOOK_EVERY_S - (self._clock.monotonic() - began_s), 1.0))
 
     async def run_once(self) -> None:
-        """Take one round of samples, if this worker leads."""
+        """Take one round of samples if this worker leads; else do nothing."""
         policy = self._policy()
         if policy is None:
             return
@@ -78,6 +79,9 @@ class EngineWatch:
             log.warning("engines_not_recorded", problem=problem.message)
 
     async def _watch_once(self, policy: PolicyVersion) -> None:
+        """Sample all self-hosted engines at once and store the round; delete old samples from time
+        to time.
+        """
         at = self._clock.now()
         own = [
             deployment

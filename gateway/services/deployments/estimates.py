@@ -43,14 +43,16 @@ class Loads(Protocol):
     """Engines' own load figures; `services.deployments.engine_load` collects them."""
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """Return an engine's last load, None if it reported nothing in the last seconds."""
+        """Return the last load of a deployment's engine, None if it reported nothing in the last
+        seconds.
+        """
 
     def note_header(self, deployment: str, value: str) -> None:
-        """Record an engine's load header."""
+        """Record the load header of an engine's answer."""
 
 
 class _NoLoads:
-    """Loads without any engine."""
+    """Loads without any engine, for a worker that samples none."""
 
     def of(self, deployment: str) -> EngineLoad | None:
         return None
@@ -60,7 +62,7 @@ class _NoLoads:
 
 
 class _DeploymentStats:
-    """The observations of one engine.
+    """The observations of one engine: times and tokens of past attempts.
 
     Another model, price or address under the same name is another engine.
 
@@ -84,6 +86,7 @@ class _DeploymentStats:
     )
 
     def __init__(self, model: str, price_id: str | None) -> None:
+        """Start without observations of a model at a price."""
         self.model, self.price_id = model, price_id
         self.base_url: str | None = None
         self.overhead = 0
@@ -94,19 +97,21 @@ class _DeploymentStats:
         self._figures, self._at_s, self._is_new = (0.0, 0.0, 0.0, 0.0, 0.0), float("-inf"), True
 
     def is_of(self, deployment: Deployment, price_id: str | None) -> bool:
-        """Return True if the observations belong to this engine, as far as is known."""
+        """Return True if the observations belong to this deployment's engine, as far as is
+        known.
+        """
         is_there = self.base_url is None or self.base_url == deployment.base_url
         return is_there and self.model == deployment.model and self.price_id == price_id
 
     def name_place(self, deployment: Deployment) -> None:
-        """Take over the address from the policy."""
+        """Take over the engine's address and declared speed from the policy's deployment."""
         self.base_url, self.overhead = deployment.base_url, deployment.input_overhead_tokens
         prior = deployment.prior or DEFAULT_PRIOR
         if prior != self._prior:
             self._prior, self._at_s = prior, float("-inf")
 
     def note(self, event: UsageEvent, now_s: float) -> None:
-        """Learn from an attempt that ended here."""
+        """Learn times and tokens from an attempt that ended at this deployment."""
         if event.ttft_s is not None:
             self.ttft.add(event.ttft_s, now_s)
         elif event.outcome is Outcome.UPSTREAM_TIMEOUT:
@@ -131,7 +136,7 @@ class _DeploymentStats:
             self.bytes.add(bound - self.overhead, now_s)
 
     def figures(self, now_s: float) -> tuple[float, float, float, float, float]:
-        """Return TTFT (median, 95th percentile), TPOT, samples and tokens per byte, refreshed when
+        """Return TTFT (median, 95th percentile), TPOT, samples and tokens per byte, refreshed if
         needed.
         """
         old_s = now_s - self._at_s
@@ -158,7 +163,7 @@ class _DeploymentStats:
 
 
 class _View(Struct):
-    """One decision, prepared for ranking.
+    """One decision, prepared so that similar requests are ranked quickly.
 
     It keeps its decision alive, so that no other object can get the same identity.
     """
@@ -175,6 +180,7 @@ class Estimates:
     """Learns from attempts, and ranks a decision's eligible deployments for one request."""
 
     def __init__(self, clock: Clock, *, loads: Loads | None = None) -> None:
+        """Start without observations; `loads` has the engines' reported load."""
         self._clock = clock
         self._loads: Loads = loads or _NoLoads()
         self._seen: dict[str, _DeploymentStats] = {}
@@ -187,13 +193,13 @@ class Estimates:
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """This worker's attempts in flight at replicas, by deployment."""
+        """Return this worker's attempts in flight, by deployment."""
         return self._in_flight
 
     def rank(
         self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
     ) -> Ranking:
-        """Return the order in which to try the eligible deployments.
+        """Return the order in which a request should try its decision's eligible deployments.
 
         `degrade` decides about the route's `degrade_to`; it is called only if needed.
         """
@@ -226,11 +232,11 @@ class Estimates:
         return view.candidates, view.live
 
     def began(self, deployment: str) -> None:
-        """Count an attempt sent to a replica."""
+        """Count an attempt in flight at a deployment."""
         self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
 
     def ended(self, deployment: str) -> None:
-        """Count an attempt that ended there."""
+        """Remove an ended attempt from the deployment's attempts in flight."""
         left = self._in_flight.get(deployment, 0) - 1
         if left > 0:
             self._in_flight[deployment] = left
@@ -238,11 +244,11 @@ class Estimates:
             self._in_flight.pop(deployment, None)
 
     def note_load(self, deployment: str, header: str) -> None:
-        """Record the load that an engine reported beside an answer."""
+        """Record the load that an engine reported in a header of an answer."""
         self._loads.note_header(deployment, header)
 
     def note(self, event: UsageEvent) -> None:
-        """Learn from a settled attempt. Never awaits."""
+        """Learn latency and tokens from a settled attempt. Never awaits."""
         now_s = self._clock.monotonic()
         seen = self._seen.get(event.deployment)
         if seen is None or (seen.model, seen.price_id) != (event.model, event.price_id):
@@ -261,7 +267,7 @@ class Estimates:
             )
 
     def _fresh_view(self, decision: Decision, operation: Operation) -> _View:
-        """Return the prepared decision with current predictions."""
+        """Return the prepared decision with predictions that are recent enough."""
         view = self._views.get(id(decision))
         if view is None:
             view = self._new_view(decision, operation)
@@ -307,6 +313,9 @@ class Estimates:
         view.fresh_until_s = now_s + FRESH_S
 
     def _prediction(self, candidate: Candidate, pair: Pair, now_s: float) -> Prediction:
+        """Return the prediction for one candidate from past attempts: latency, tokens per byte and
+        cached share.
+        """
         seen = self._stats_of(candidate)
         ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte = seen.figures(now_s)
         cached = seen.cached.get(pair)
@@ -351,7 +360,7 @@ class Estimates:
         )
 
     def _stats_of(self, candidate: Candidate) -> _DeploymentStats:
-        """Return the observations of the engine that is behind a deployment now."""
+        """Return the observations of the engine that is behind a candidate's deployment now."""
         deployment, price = candidate.deployment, candidate.price
         price_id = None if price is None else price.price_id
         seen = self._seen.get(deployment.name)
@@ -361,6 +370,7 @@ class Estimates:
         return seen
 
     def _add_stats(self, deployment: str, seen: _DeploymentStats) -> _DeploymentStats:
+        """Keep new observations of a deployment, in place of the oldest if there are too many."""
         if len(self._seen) >= MOST_DEPLOYMENTS and deployment not in self._seen:
             del self._seen[next(iter(self._seen))]
         self._seen[deployment] = seen
@@ -368,8 +378,8 @@ class Estimates:
 
 
 def _fits(facts: RequestFacts, window: int | None) -> bool:
-    """Return True if the prompt surely fits: nearly every prompt has at least two bytes per
-    token.
+    """Return True if the prompt surely fits the context window: nearly every prompt has at least
+    two bytes per token.
     """
     return (
         window is None
@@ -378,7 +388,7 @@ def _fits(facts: RequestFacts, window: int | None) -> bool:
 
 
 def _mean_of(means: dict[Pair, Mean], pair: Pair) -> Mean:
-    """Return the mean of a route and team.
+    """Return the mean for a route and team; make an empty one at its first use.
 
     When there are too many, the oldest is dropped.
     """

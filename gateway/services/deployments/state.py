@@ -55,6 +55,9 @@ class DeploymentState:
     __slots__ = ("breaker", "deployment", "forbidden", "opened_for", "retries", "under_way")
 
     def __init__(self, deployment: Deployment) -> None:
+        """Start a deployment's state with a closed breaker, a full retry budget and no attempts in
+        flight.
+        """
         self.deployment = deployment
         self.breaker = Breaker()
         self.opened_for = ""  # the code of the error that opened it last
@@ -63,7 +66,9 @@ class DeploymentState:
         self.forbidden: dict[str, float] = {}
 
     def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
-        """Note a team's 403; return True if another team received one within `FORBIDDEN_S` too."""
+        """Record a team's HTTP 403; return True if another team received one within `FORBIDDEN_S`
+        too.
+        """
         self.forbidden.pop(team, None)
         others = any(now_s - forbidden_s <= FORBIDDEN_S for forbidden_s in self.forbidden.values())
         self.forbidden = dict([*self.forbidden.items(), (team, now_s)][-2:])
@@ -83,7 +88,8 @@ class Slot(Struct, eq=False):
     last_received_s: float = inf
 
     def release(self, event: UsageEvent | None = None) -> None:
-        """Free the slot: called by the attempt's settlement, or directly if there is no attempt.
+        """Free the slot in flight: called by the attempt's settlement, or directly if there is no
+        attempt.
 
         A second call does nothing.
         """
@@ -96,7 +102,7 @@ class Slot(Struct, eq=False):
 
 
 class DeploymentHealth:
-    """The state of all deployments in this worker.
+    """The breakers, retry budgets and slots of all deployments in this worker.
 
     `max_in_flight` applies to a deployment that declares no bound.
 
@@ -116,6 +122,7 @@ class DeploymentHealth:
         on_retry_refused: Callable[[str], None] = lambda name: None,
         on_begin: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """Start without any deployment's state; each is made at its first use."""
         self._max_in_flight = max_in_flight
         self._on_open, self._on_close = on_open, on_close
         self._on_retry, self._on_retry_refused, self._on_begin = (
@@ -129,7 +136,7 @@ class DeploymentHealth:
         self.probes_engines = False
 
     def of(self, deployment: Deployment) -> DeploymentState:
-        """Return a deployment's state; a deployment at a new address has a fresh one."""
+        """Return a deployment's state; a deployment at a new address gets a fresh one."""
         standing = self._standings.get(deployment.name)
         if standing is None or (
             standing.deployment is not deployment
@@ -139,7 +146,7 @@ class DeploymentHealth:
         return standing
 
     def is_open(self, standing: DeploymentState, now_s: float) -> bool:
-        """Return True if the deployment must be passed over.
+        """Return True if the deployment must be passed over, because its breaker is open.
 
         If only a request can serve as its probe and one is due, it is not passed over.
         """
@@ -186,12 +193,14 @@ class DeploymentHealth:
         return True
 
     def note_answer(self, slot: Slot, *, at_s: float) -> None:
-        """Record a good answer that began at `at_s`."""
+        """Record that a good answer to the slot's attempt began at `at_s`."""
         assert slot.started_s is not None, "only an attempt is answered"
         self._note_success(slot.standing, slot.started_s, at_s)
 
     def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
-        """Record a failed attempt. Our own errors do not count against the deployment."""
+        """Record the failed attempt of a slot. Our own errors do not count against the
+        deployment.
+        """
         assert slot.started_s is not None, "only an attempt fails"
         standing, began_s = slot.standing, slot.started_s
         if isinstance(error, UpstreamAuth) and error.may_be_this_request:
@@ -208,7 +217,7 @@ class DeploymentHealth:
     def note_probe(
         self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float
     ) -> None:
-        """Record a probe's end, with a token or with an error."""
+        """Record the end of an engine's probe: success, or `error`."""
         standing = self.of(deployment)
         if error is None:
             self._note_success(standing, began_s, now_s)
@@ -245,7 +254,7 @@ class DeploymentHealth:
             self._opened(standing, error.code)
 
     def states(self) -> list[DeploymentState]:
-        """Return the state of every deployment."""
+        """Return every known deployment's state."""
         return list(self._standings.values())
 
     def checks(self) -> tuple[Check, ...]:
@@ -261,8 +270,8 @@ class DeploymentHealth:
         return (Check("deployments", Status.WARN, finding, _REMEDY),)
 
     def forget_but(self, policy: Policy) -> None:
-        """Forget deployments that the policy dropped. Their attempts in flight still end
-        normally.
+        """Drop the state of deployments that are not in the policy. Their attempts in flight still
+        end normally.
         """
         for name in self._standings.keys() - policy.deployments.keys():
             del self._standings[name]
@@ -270,7 +279,7 @@ class DeploymentHealth:
             del self._teams[team]
 
     def _retry_budget_of(self, name: str) -> RetryBudget:
-        """Return a team's retry budget; make it at the first request."""
+        """Return a team's retry budget; make it at the team's first request."""
         budget = self._teams.get(name)
         if budget is None:
             budget = self._teams[name] = RetryBudget()

@@ -41,28 +41,30 @@ LONGEST_ROUND_S = 5.0
 
 
 class AlertStore(Protocol):
-    """Stores alerts; `storage.budgets.alerts.BudgetAlertStore` implements it.
+    """Stores budget alerts; `storage.budgets.alerts.BudgetAlertStore` implements it.
 
     Called in threads; each method raises `DatabaseUnavailable`.
     """
 
     def raise_crossed(self, *, now: datetime) -> None:
-        """Raise each reached threshold that was not raised in its period yet."""
+        """Store an alert for each reached budget threshold that has none in its period yet."""
 
     def unannounced(self) -> Sequence[BudgetAlert]:
-        """Return the alerts that no worker has logged yet, oldest first."""
+        """Return the budget alerts that no worker has logged yet, oldest first."""
 
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
-        """Record that these alerts are in the log."""
+        """Record that these budget alerts are in the log."""
 
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """Return the next alert to deliver, or None. No other worker gets it before `until`."""
+        """Return the next budget alert to deliver, or None. No other worker gets it before
+        `until`.
+        """
 
     def record_delivery(self, delivery: Delivery) -> None:
-        """Record a delivery try; a repeated call changes nothing."""
+        """Record one attempt to deliver an alert; a repeated call changes nothing."""
 
     def waiting(self) -> int:
-        """Return the number of alerts that are neither delivered nor given up."""
+        """Return the number of budget alerts that are neither delivered nor given up."""
 
 
 class BudgetAlerts:
@@ -90,6 +92,7 @@ class BudgetAlerts:
         on_given_up: Callable[[], None],
         on_waiting: Callable[[int], None],
     ) -> None:
+        """Make the job that delivers budget alerts; `run` starts it."""
         self._store, self._deliver_one, self._policy = store, deliver, policy
         self._is_leader, self._clock, self._draw = is_leader, clock, draw
         self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
@@ -97,14 +100,14 @@ class BudgetAlerts:
         self._unwritten: Delivery | None = None  # the last delivery try, likewise
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Raise, announce and deliver budget alerts, round after round, until cancelled."""
         while True:
             leads = await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)
 
     async def run_once(self) -> bool:
-        """Do one round if this worker leads. Return False if it does not lead or could not
-        finish.
+        """Do one round of budget alerts if this worker leads. Return False if it does not lead or
+        could not finish.
         """
         try:
             await self._write()
@@ -132,7 +135,7 @@ class BudgetAlerts:
             self._announced.clear()
 
     def _announce(self, alert: BudgetAlert) -> None:
-        """Log one line and count one alert in the metrics."""
+        """Write a raised alert's log line and count it in the metrics."""
         say = log.error if alert.is_refusing else log.warning
         say(
             "budget_alert",
@@ -153,7 +156,7 @@ class BudgetAlerts:
         self._on_raised(alert)
 
     async def _deliver(self) -> None:
-        """Send the due alerts.
+        """Send the due budget alerts to the policy's webhook.
 
         A failure ends the round, because all alerts have the same receiver.
         """
@@ -176,6 +179,7 @@ class BudgetAlerts:
         self._on_waiting(await asyncio.to_thread(self._store.waiting))
 
     async def _try_delivery(self, alert: BudgetAlert, alerts: Alerts) -> Delivery:
+        """Send one alert once and return the result: delivered, given up, or when to try again."""
         if alert.is_too_old(self._clock.now()):
             return self._given_up(alert)
         tries = alert.tries + 1
@@ -206,6 +210,7 @@ class BudgetAlerts:
         return Delivery(alert_id=alert.alert_id, tries=tries, delivered_at=self._clock.now())
 
     def _given_up(self, alert: BudgetAlert) -> Delivery:
+        """Return the record of an alert that is no longer sent, and log it if it was ever tried."""
         # An alert without a try had no receiver: the policy named none while it was new.
         if alert.tries:
             log.error(
@@ -219,7 +224,7 @@ class BudgetAlerts:
         return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
 
     async def _write(self) -> None:
-        """Record the last delivery try.
+        """Record the last delivery attempt in Postgres.
 
         If Postgres is away the record waits: the alert was delivered all the same.
         """

@@ -14,7 +14,7 @@ BOOKED, KNOWN = "booked when it was tried again", "was in the ledger already"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """The result for one letter; `resolution` is None if it was refused again."""
+    """The result of retrying one dead letter; `resolution` is None if it was refused again."""
 
     letter: DeadLetter
     resolution: str | None
@@ -23,7 +23,7 @@ class Retried:
 def retry(
     letters: DeadLetterQueue, ledger: EventBooking, *, only: UUID | None = None
 ) -> Iterator[Retried]:
-    """Try to book every waiting letter, or only one.
+    """Try to book every waiting dead letter in the ledger, or only the letter `only`.
 
     An interrupted run can be repeated: nothing is booked twice.
 

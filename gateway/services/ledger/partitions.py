@@ -19,7 +19,8 @@ RETRY_AFTER_S = 60.0
 
 
 class PartitionKeeper:
-    """A background job; `ensure` makes the missing months between two days and returns them.
+    """The background job that creates partitions; `ensure` makes the missing months between two
+    days and returns them.
 
     It runs in a thread.
     """
@@ -28,13 +29,15 @@ class PartitionKeeper:
         self._ensure, self._clock = ensure, clock
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Create the missing partitions periodically, until cancelled."""
         while True:
             pause_s = LOOK_EVERY_S if await self.run_once() else RETRY_AFTER_S
             await asyncio.sleep(pause_s)
 
     async def run_once(self) -> bool:
-        """Make the missing partitions; return False if the database could not be asked."""
+        """Create the missing monthly partitions; return False if the database could not be
+        asked.
+        """
         today = self._clock.now().date()
         try:
             made = await asyncio.to_thread(self._ensure, today, today + AHEAD)

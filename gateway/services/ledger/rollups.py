@@ -19,7 +19,7 @@ LEAST_PAUSES = 20
 
 
 class RollupKeeper:
-    """A background job of every worker; Postgres lets one worker at a time do it.
+    """The background job for roll-ups and old holds; Postgres lets one worker at a time do it.
 
     `refresh` sums changed hours, `expire` books holds that are too old, `lose` gives up silent
     journals. Each runs in a thread and returns its count.
@@ -32,10 +32,11 @@ class RollupKeeper:
         lose: Callable[[], int],
         clock: Clock,
     ) -> None:
+        """Make the job with its three steps for the ledger; `run` starts it."""
         self._refresh, self._expire, self._lose, self._clock = refresh, expire, lose, clock
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Refresh roll-ups, expire holds and give up silent journals, until cancelled."""
         while True:
             began_s = self._clock.monotonic()
             await self.run_once()
@@ -44,7 +45,8 @@ class RollupKeeper:
             )
 
     async def run_once(self) -> bool:
-        """Do each due step once; return False if the database could not be asked.
+        """Do each due step (roll-ups, holds, journals) once; return False if the database could not
+        be asked.
 
         Without this job reports stay right but become slow.
 

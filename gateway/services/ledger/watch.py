@@ -17,17 +17,20 @@ LOOK_EVERY_S = 60.0
 
 
 class LedgerWatch:
-    """Keeps the latest `LedgerState`. `read` asks Postgres and runs in a thread."""
+    """Keeps the latest `LedgerState` of Postgres. `read` asks for it and runs in a thread."""
 
     def __init__(
         self, read: Callable[[], LedgerState], *, on_state: Callable[[LedgerState], None]
     ) -> None:
+        """Make the job without a ledger state; `on_state` is called with each state that was
+        read.
+        """
         self._read, self._on_state = read, on_state
         self._state: LedgerState | None = None
         self._problem = "the ledger has not been looked at yet"
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the latest look's findings.
+        """Return the readiness checks on the latest state of the ledger.
 
         After a failed look, older findings are hidden: they may be over.
         """
@@ -36,13 +39,13 @@ class LedgerWatch:
         return state_checks(self._state)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Read the ledger's state periodically, until cancelled."""
         while True:
             await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def run_once(self) -> None:
-        """Look once. If Postgres cannot be asked, the checks report that."""
+        """Read the ledger's state once. If Postgres cannot be asked, the checks report that."""
         try:
             state = await asyncio.to_thread(self._read)
         except OperatorError as problem:

@@ -67,6 +67,7 @@ class EventWriter:
         on_failure: Callable[[], None],
         replica: str = "",
     ) -> None:
+        """Make the writer of this worker's journal `own`; `run` starts it."""
         self._own, self._adopt = own, adopt
         self._adopted: list[LeftEvents] = []
         self._adopted_at_s: float | None = None
@@ -82,7 +83,7 @@ class EventWriter:
 
     @property
     def lag_s(self) -> float:
-        """Return the seconds since Postgres had everything settled until then."""
+        """Return the age in seconds of the time up to which Postgres has every settled event."""
         return self._clock.monotonic() - self._whole_until_s
 
     @property
@@ -96,7 +97,9 @@ class EventWriter:
         return self._postgres.away_s
 
     async def run(self) -> None:
-        """Write until stopped, and then once more. After a failure, wait before the next try."""
+        """Write settled events to Postgres until stopped, and then once more. After a failure, wait
+        before the next try.
+        """
         while not self._stopping.is_set():
             await self.write_all()
             await wait_for(self._stopping, self._postgres.pause_s)
@@ -109,11 +112,11 @@ class EventWriter:
         self._postgres.close()
 
     def stop(self) -> None:
-        """Let `run` end. The current batch finishes, because a thread cannot be interrupted."""
+        """Let `run` end after its current batch, because a thread cannot be interrupted."""
         self._stopping.set()
 
     async def write_all(self) -> bool:
-        """Write everything settled by now.
+        """Write every event settled by now to Postgres.
 
         Returns False if Postgres did not take it; nothing is lost then.
         """
@@ -124,6 +127,9 @@ class EventWriter:
         )
 
     async def _write_journals(self) -> None:
+        """Write all readable journals to Postgres once: those of ended processes, then this
+        worker's own.
+        """
         await self._adopt_left_journals()
         await self._note_alive()
         for journal in tuple(self._adopted):
@@ -131,6 +137,7 @@ class EventWriter:
         await self._write_journal(self._own)
 
     def _note_failure(self, problem: str) -> None:
+        """Log a failed write with the time of the next try, and report it to the metrics."""
         if problem != FAILED:
             retry_s = round(self._postgres.pause_s, 1)
             log.warning("events_not_written", problem=problem, retry_s=retry_s)
@@ -159,7 +166,7 @@ class EventWriter:
             self._adopted += await self._postgres.ask(self._adopt)
 
     async def _note_alive(self) -> None:
-        """Register this journal in Postgres, and renew the registration from time to time.
+        """Register this worker's journal in Postgres, and renew the registration from time to time.
 
         After a failure this comes first, before any read: if the database is away, a retry should
         not read a batch for nothing.
@@ -176,8 +183,8 @@ class EventWriter:
             self._noted_at_s = now_s
 
     async def _write_left(self, journal: LeftEvents) -> None:
-        """Write an ended process's journal and deregister it. If it cannot be read, leave it for
-        the next look.
+        """Write an ended process's journal to Postgres and deregister it. If it cannot be read,
+        leave it for the next turn.
         """
         try:
             await self._write_journal(journal)
@@ -191,7 +198,7 @@ class EventWriter:
     def _ship_batch(
         self, journal: SettledEvents, end: object
     ) -> tuple[SettledBatch, Written | None]:
-        """Read a batch and commit it. Runs in a thread."""
+        """Read the journal's next batch up to `end` and commit it to Postgres. Runs in a thread."""
         batch = journal.read(end, max_events=BATCH_EVENTS)
         if not batch.documents:
             return batch, None
@@ -201,7 +208,8 @@ class EventWriter:
 def write_left(
     adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes
 ) -> None:
-    """Write the journals of ended processes at once, because a start needs their disk space.
+    """Write the journals of ended processes to Postgres at once, because a start needs their disk
+    space.
 
     Raises `DatabaseUnavailable`.
     """

@@ -18,7 +18,7 @@ FIELDS = {
 
 
 def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> RequestError:
-    """Return the error for a limit that is used up for the next `wait_s` seconds."""
+    """Return the error for a request over a limit that is used up for the next `wait_s` seconds."""
     retry_after_s = min(max(wait_s, 0.001), LONGEST_S)
     if measure is LimitUnit.CONCURRENT:
         return ConcurrencyLimited(
@@ -34,7 +34,7 @@ def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> 
 
 
 def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
-    """Return the error for a single request that is larger than the limit."""
+    """Return the error for a single request whose tokens are more than the whole limit."""
     return RateLimited(
         f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 "
         "seconds: it will never fit. Ask for fewer output tokens, or "

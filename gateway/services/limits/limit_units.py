@@ -61,6 +61,7 @@ class HeldUnits:
     )
 
     def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        """Start without held units of a limit."""
         self.limit_id, self.measure, self.limit = limit_id, measure, limit
         self.free = self.waiting = 0
         self.asks_again_s = 0.0
@@ -71,7 +72,7 @@ class HeldUnits:
 
     @property
     def needs_asking(self) -> bool:
-        """Return True if a request waits or a correction must be sent."""
+        """Return True if Postgres must be asked: a request waits, or a correction must be sent."""
         return (
             self.is_wanted
             or self.free < self.waiting
@@ -91,7 +92,7 @@ class HeldUnits:
 
 
 class LimitWindow(HeldUnits):
-    """One window of a limit, with one lot of units taken at one tick."""
+    """One sliding window of a limit, with one lot of units that this worker took at one tick."""
 
     __slots__ = (
         "_answered_s",
@@ -111,6 +112,7 @@ class LimitWindow(HeldUnits):
     )
 
     def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        """Start an empty window, without units from Postgres."""
         super().__init__(limit_id, measure, limit)
         self.tick = 0
         self._own = SlidingCounts()
@@ -128,7 +130,7 @@ class LimitWindow(HeldUnits):
     # ---- admit
 
     def take(self, units: int, now_s: float) -> int:
-        """Take units of the current lot; return their tick.
+        """Take units of the current lot for a request; return the tick at which they count.
 
         The caller has checked that the lot has enough.
         """
@@ -140,11 +142,11 @@ class LimitWindow(HeldUnits):
 
     @property
     def is_low(self) -> bool:
-        """Return True if a new lot should be requested."""
+        """Return True if a new lot of units should be requested from Postgres."""
         return self.free <= self._low
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Return True if the worker's own share of the limit, or of its remainder, covers the
+        """Return True if the worker's own share of the limit, or of its remainder, has room for the
         units.
         """
         own = self._own.slide(now_s)
@@ -152,7 +154,9 @@ class LimitWindow(HeldUnits):
         return own == 0 or own + units <= self.limit // workers or units <= left
 
     def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take units that are reported to Postgres later; return the tick that they count at."""
+        """Take units of the worker's own share, reported to Postgres later; return the tick at
+        which they count.
+        """
         self._demand += units
         self._since_answer += units
         self._own.add(now_s, units)
@@ -160,7 +164,9 @@ class LimitWindow(HeldUnits):
         return tick
 
     def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """Return unused units or take the excess of the use; return True if something changed."""
+        """Return a request's unused units, or take the excess that it used; return True if
+        something changed.
+        """
         if excess == 0 or now_s - taken_s > WINDOW_S:
             return False
         self._own.correct(taken_s, -excess)
@@ -179,7 +185,7 @@ class LimitWindow(HeldUnits):
         return now_s < (self._known_ready_s(units) or 0.0)
 
     def ready_s(self, units: int, now_s: float) -> float:
-        """Return the earliest known time at which the units fit again."""
+        """Return the earliest known time at which the units fit into the window again."""
         known_s = self._known_ready_s(units)
         if known_s is not None:
             return known_s
@@ -190,6 +196,9 @@ class LimitWindow(HeldUnits):
         return self._own.ready_s(now_s, self._own.slide(now_s) + units - self.limit // workers)
 
     def _known_ready_s(self, units: int) -> float | None:
+        """Return the time at which enough units leave the window, by Postgres's last answer; None
+        if unknown.
+        """
         short = units - self._left
         for at_s, sliding in self._slides:
             short -= sliding
@@ -198,7 +207,7 @@ class LimitWindow(HeldUnits):
         return None
 
     def remaining(self, now_s: float) -> tuple[int, float]:
-        """Return the last known remainder, and in how many seconds it grows."""
+        """Return the last known remainder of the limit, and in how many seconds it grows."""
         if self._answered_s is None or now_s - self._answered_s > WINDOW_S:
             return self.limit, 0.0
         back = sum(units for at_s, units in self._slides if at_s <= now_s)
@@ -212,7 +221,7 @@ class LimitWindow(HeldUnits):
     def next_ask(
         self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int
     ) -> LimitAsk:
-        """Return the window's next ask.
+        """Return the window's next ask to Postgres.
 
         The units held stay usable until the answer, unless they are too few or too many.
         """
@@ -238,7 +247,7 @@ class LimitWindow(HeldUnits):
     def apply_answer(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Apply Postgres's answer to the window."""
+        """Update the window from Postgres's answer to its ask."""
         self.sent = None
         self._left = self.limit - answered.used
         self._slides = tuple((now_s + ms / 1000, units) for ms, units in answered.slides)
@@ -252,19 +261,20 @@ class LimitWindow(HeldUnits):
             self._low = (self.free - self.waiting) // 2 if self.free > self.waiting else -1
 
     def give_all_back(self) -> None:
-        """Give back all units and take none ahead."""
+        """Mark all units of the window for return to Postgres, and take none ahead."""
         self._give_back()
         self.is_wanted, self._demand, self._rate = False, 0, 0.0
 
     def due_at_s(self, now_s: float) -> float | None:
-        """Return the time of the next due report to Postgres without any request; None if none is
-        due.
+        """Return the time of the window's next report to Postgres without any request; None if none
+        is due.
         """
         if self.corrections:
             return now_s + GIVE_BACK_AFTER_S
         return self._lot_s + LOT_LASTS_S if self.free else None
 
     def _measure_rate(self, now_s: float) -> None:
+        """Update the average rate of demanded units, which sizes the next lot."""
         passed_s = now_s - self._counted_s
         if passed_s >= MEASURE_EVERY_S:
             weight = min(passed_s / RATE_OVER_S, 1.0)
@@ -283,13 +293,14 @@ class LimitWindow(HeldUnits):
 
 
 class LimitSlots(HeldUnits):
-    """Slots for running requests: `held` counts those reserved in Postgres, `in_use` those in
-    use.
+    """A limit's slots for concurrent requests: `held` counts those reserved in Postgres, `in_use`
+    those in use.
     """
 
     __slots__ = ("_last_peak", "_left", "_peak", "_peak_s", "_renewed_s", "held", "in_use")
 
     def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        """Start without reserved slots of a limit."""
         super().__init__(limit_id, measure, limit)
         self.held = self.in_use = self._peak = self._last_peak = 0
         self._peak_s = self._renewed_s = 0.0
@@ -303,17 +314,17 @@ class LimitSlots(HeldUnits):
         return False
 
     def take(self, units: int, now_s: float) -> int:
-        """Take a held slot."""
+        """Take a reserved slot for a request."""
         self.free -= units
         self._count_in_use(units)
         return 0
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Return True if the worker's own share of the limit, at least one slot, has room."""
+        """Return True if the worker's own share of the slots, at least one, has room."""
         return self.in_use + units <= max(self.limit // workers, 1)
 
     def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take a slot that is reported to Postgres later."""
+        """Take a slot of the worker's own share, which is reported to Postgres later."""
         self._count_in_use(units)
         self._count_free(now_s)
         return tick
@@ -329,17 +340,21 @@ class LimitSlots(HeldUnits):
         return now_s < self.asks_again_s and units > self._left
 
     def ready_s(self, units: int, now_s: float) -> float:
-        """Return a guess: the end of a running request cannot be known."""
+        """Return a guess of the time at which a slot is free: the end of a running request cannot
+        be known.
+        """
         return now_s + 1.0
 
     def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
-        """Return a guess: the end of a running request cannot be known."""
+        """Return a guess of the time at which the worker's own share has a free slot."""
         return now_s + 1.0
 
     def next_ask(
         self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int
     ) -> LimitAsk:
-        """Return the slots' next ask. Slots unused for up to a second are given back."""
+        """Return the slots' next ask to Postgres. Slots unused for up to a second are given
+        back.
+        """
         if now_s - self._peak_s >= PEAK_LASTS_S:
             self._last_peak, self._peak, self._peak_s = self._peak, self.in_use, now_s
         self.is_wanted = False
@@ -360,7 +375,7 @@ class LimitSlots(HeldUnits):
     def apply_answer(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Apply Postgres's answer to the slots."""
+        """Update the reserved slots from Postgres's answer to their ask."""
         # After an outage more slots may be in use than the limit allows. Each worker then gives up
         # its part of the excess as requests end. If workers reused every freed slot, the total
         # would stay above the limit as long as they are busy.
@@ -371,20 +386,20 @@ class LimitSlots(HeldUnits):
         self._count_free(now_s)
 
     def give_all_back(self) -> None:
-        """Give back all slots."""
+        """Mark all reserved slots for return to Postgres."""
         self._peak = self._last_peak = 0
         self._peak_s, self.is_wanted = float("inf"), self.held > 0
 
     def due_at_s(self, now_s: float) -> float | None:
-        """Return the time of the next due report to Postgres without any request; None if none is
-        due.
+        """Return the time of the slots' next report to Postgres without any request; None if none
+        is due.
         """
         if self.held > self.in_use:
             return max(self._peak_s + PEAK_LASTS_S, now_s + GIVE_BACK_AFTER_S)
         return self._renewed_s + RENEW_EVERY_S if self.held or self.in_use else None
 
     def _count_in_use(self, units: int) -> None:
-        """Count slots that requests now use, and the highest number so far."""
+        """Count slots that requests now use, and the highest recent number."""
         self.in_use += units
         self._peak = max(self._peak, self.in_use)
 
@@ -402,6 +417,7 @@ class WorkerLimit:
     __slots__ = ("limits", "pools", "requests", "slots", "tokens", "used_s")
 
     def __init__(self, limit_id: str, limits: Limits) -> None:
+        """Make a limit's windows and slots, without units yet."""
         self.limits = limits
         self.used_s = 0.0
         self.requests = LimitWindow(limit_id, LimitUnit.REQUESTS, 0)
@@ -411,7 +427,7 @@ class WorkerLimit:
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
-        """Apply the limits of another policy version, and forget all answers about the old ones."""
+        """Apply the limits of another policy version, and drop all answers about the old ones."""
         self.limits = limits
         figures = (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent)
         for pool, figure in zip(self.pools, figures, strict=True):
@@ -424,7 +440,7 @@ class WorkerLimit:
 
 
 def grouped(needs: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the needs in their order, with equal neighbours counted."""
+    """Return the units needed by waiting requests in their order, with equal neighbours counted."""
     found: list[tuple[int, int]] = []
     for units in needs:
         if found and found[-1][0] == units:

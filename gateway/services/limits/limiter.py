@@ -44,19 +44,19 @@ MOST_ASKS = 500  # in one exchange
 
 
 class LimitStore(Protocol):
-    """The windows that all workers share.
+    """The limits' windows in Postgres, which all workers share.
 
     `storage.budgets.limits.LimitWindows` implements it. `exchange` is called in a thread.
     """
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
-        """Exchange all asks at once; repeating a number changes nothing.
+        """Send all of a worker's asks to Postgres at once; repeating a number changes nothing.
 
         Raises `DatabaseUnavailable`.
         """
 
     def close(self) -> None:
-        """Return the connection."""
+        """Close the connection to Postgres."""
 
 
 class LimitUsage(Struct, frozen=True, kw_only=True, gc=False):
@@ -186,7 +186,7 @@ class Limiter:
         return await self.admit(limited, 0, takes_slots=False)
 
     def standing(self, limited: Sequence[LimitedBy]) -> tuple[LimitStatus, ...]:
-        """Return the last known use of each limit, without other workers' use since then."""
+        """Return the last known use of each limit, without the use by other workers since then."""
         now_s = self._clock.monotonic()
         return tuple(self._status_of(limit_id, limits, now_s) for limit_id, limits in limited)
 
@@ -224,7 +224,9 @@ class Limiter:
         return claim
 
     def _grant_held(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
-        """Grant a request from held units. The caller has checked that they suffice."""
+        """Grant a request from the units that this worker holds. The caller has checked that they
+        suffice.
+        """
         taken = []
         for pool, units in claim:
             taken.append((pool, pool.take(units, now_s)))
@@ -253,6 +255,7 @@ class Limiter:
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens, is_alone=True)
 
     def _settle(self, taken: Iterable[tuple[Pool, int]], *, taken_s: float, excess: int) -> None:
+        """Return a request's units to their windows and slots, with the excess of tokens used."""
         now_s = self._clock.monotonic()
         for pool, tick in taken:
             part = excess if pool.measure is LimitUnit.TOKENS else 0
@@ -262,7 +265,9 @@ class Limiter:
     # ---- wait
 
     async def _wait_for_grant(self, claim: Claim, tokens: int) -> LimitGrant:
-        """Wait briefly for the next answer of Postgres."""
+        """Wait briefly for Postgres's next answer, and grant the claim from it, or from this
+        worker's own share.
+        """
         waiter = _Waiter(claim, tokens, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
         for pool, units in claim:
@@ -286,13 +291,16 @@ class Limiter:
         )
 
     async def _yield_until(self, is_enough: Callable[[], bool]) -> None:
-        """Let an arrived answer in: if this process was busy elsewhere, Postgres was not slow."""
+        """Let the event loop process an arrived answer: if this process was busy, Postgres was not
+        slow.
+        """
         for _ in range(TURNS):
             if is_enough():
                 return
             await asyncio.sleep(0)
 
     def _drop_waiter(self, waiter: _Waiter) -> None:
+        """Remove a request that no longer waits, and its units from the demand."""
         if waiter in self._waiters:
             del self._waiters[waiter]
             for pool, units in waiter.claim:
@@ -305,8 +313,8 @@ class Limiter:
     # ---- ask
 
     async def run(self) -> None:
-        """Ask Postgres when units are needed, corrections are due or a renewal is due, until
-        cancelled.
+        """Exchange limit units with Postgres until cancelled: whenever units, corrections or
+        renewals are due.
         """
         while True:
             self._stirred.clear()
@@ -317,7 +325,9 @@ class Limiter:
             await wait_for(self._stirred, pause_s)
 
     async def close(self) -> None:
-        """Give back all held units. `run` has ended and no more requests are admitted."""
+        """Give all held units back to Postgres. `run` has ended and no more requests are
+        admitted.
+        """
         if not self._postgres.is_away:
             for pool in self._listed:
                 pool.give_all_back()
@@ -326,7 +336,7 @@ class Limiter:
         self._store.close()
 
     async def exchange(self) -> None:
-        """Ask Postgres once for everything needed or due, and serve the waiting requests.
+        """Exchange everything needed or due with Postgres once, and serve the waiting requests.
 
         Only one call runs at a time.
         """
@@ -341,10 +351,12 @@ class Limiter:
     async def _exchanged(
         self, pools: Sequence[Pool], asks: Sequence[LimitAsk], *, asked_s: float
     ) -> None:
+        """Send the asks of the windows and slots to Postgres, and apply the answer."""
         answer = await self._postgres.ask(self._store.exchange, self._worker, self._number, asks)
         self._note_answer(answer, pools, asked_s=asked_s)
 
     def _due_pools(self, now_s: float) -> list[Pool]:
+        """Return the windows and slots that must ask Postgres now or soon, at most `MOST_ASKS`."""
         soon_s = now_s + SPACING_S
         due = [
             pool
@@ -354,6 +366,7 @@ class Limiter:
         return due[:MOST_ASKS]
 
     def _asks(self, pools: Sequence[Pool], now_s: float) -> list[LimitAsk]:
+        """Return the next ask of each window or slots, with the units of the waiting requests."""
         needs: dict[Pool, list[int]] = {pool: [] for pool in pools}
         for waiter in self._waiters:
             waiter.is_asked = all(
@@ -368,6 +381,9 @@ class Limiter:
         ]
 
     def _note_answer(self, answer: LimitAnswer, pools: Sequence[Pool], *, asked_s: float) -> None:
+        """Apply Postgres's answer to the windows and slots, serve the waiting requests and plan the
+        next exchange.
+        """
         now_s = self._clock.monotonic()
         if self._postgres.is_away:
             log.info("limits_shared_again")
@@ -393,8 +409,8 @@ class Limiter:
         self._schedule(now_s)
 
     def _serve(self, now_s: float) -> None:
-        """Resolve the waiting requests whose needs were in the exchange; the others wait for the
-        next one.
+        """Grant or refuse the waiting requests whose needs were in the exchange; the others wait
+        for the next one.
         """
         for waiter in [
             waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()
@@ -407,7 +423,9 @@ class Limiter:
                 waiter.future.set_exception(_refusal(*short, now_s))
 
     def _serve_alone(self, problem: str) -> None:
-        """Continue from this worker's share of each limit."""
+        """Serve the waiting requests from this worker's own share of each limit, while Postgres
+        does not answer.
+        """
         if self._postgres.failures == 1:
             log.warning("limits_not_shared", problem=problem)
         self._due_s = self._clock.monotonic() + RETRY_S
@@ -421,7 +439,9 @@ class Limiter:
                 waiter.future.set_exception(refused)
 
     def _schedule(self, now_s: float) -> None:
-        """Schedule the next exchange, and drop pools without held units or corrections."""
+        """Schedule the next exchange, and unlist windows and slots without held units or
+        corrections.
+        """
         listed: list[Pool] = []
         for pool in self._listed:
             pool.due_s = self._began_s + SPACING_S if pool.needs_asking else pool.due_at_s(now_s)
@@ -433,7 +453,7 @@ class Limiter:
         self._listed = listed
 
     def _ask_by(self, at_s: float) -> None:
-        """Wake the exchange so that it asks Postgres at this time at the latest."""
+        """Wake the exchange so that it asks Postgres at the time `at_s` at the latest."""
         if self._postgres.is_away:
             return  # asked at the next retry
         if at_s < self._due_s:
@@ -441,7 +461,7 @@ class Limiter:
             self._stirred.set()
 
     def _schedule_report(self, pool: Pool, now_s: float) -> None:
-        """Mark a pool for a report to Postgres soon."""
+        """Mark a window or slots for a report to Postgres soon."""
         self._list_for_ask(pool)
         if pool.due_s is None or pool.due_s > now_s + GIVE_BACK_AFTER_S:
             pool.due_s = now_s + GIVE_BACK_AFTER_S
@@ -454,7 +474,7 @@ class Limiter:
             self._listed.append(pool)
 
     def _forget(self, now_s: float, *, unused_s: float = FORGET_AFTER_S) -> None:
-        """Forget limits that have been unused for a while."""
+        """Drop limits that have been unused for a while."""
         if now_s - self._forgot_s >= FORGET_EVERY_S:
             self._forgot_s = now_s
             self._known = {
@@ -465,6 +485,7 @@ class Limiter:
 
 
 def _figures(window: LimitWindow, limit: int | None, now_s: float) -> LimitUsage | None:
+    """Return one window's last known use of its limit, None without a limit."""
     if limit is None:
         return None
     remaining, reset_s = window.remaining(now_s)

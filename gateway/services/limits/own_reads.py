@@ -33,7 +33,7 @@ class OwnReads:
         self._teams: dict[str, asyncio.Semaphore] = {}
 
     async def read(self, team: str, limited: Sequence[LimitedBy], work: Callable[[], T]) -> T:
-        """Run `work` in a thread, as one request of the team.
+        """Run `work`, a caller's read of its own figures, in a thread, as one request of the team.
 
         Raises `RateLimited`, `Unavailable` if it takes too long, and any error of `work`.
         """
@@ -56,5 +56,5 @@ class OwnReads:
             ) from None
 
     async def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads that read callers' own figures."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -48,7 +48,7 @@ def apply_policy(
     is_demo: bool = False,
     expected_version: int | None = None,
 ) -> Applied:
-    """Make a document the current policy and date its prices from now.
+    """Make a document the current policy, with its deployments' prices from now on.
 
     An identical document makes no new version, but its prices are brought up to date. So repeating
     an apply repairs one that was interrupted between its two transactions.
@@ -80,7 +80,7 @@ def document_sha256(document: str) -> str:
 
 
 def version_of(stored: StoredPolicy) -> PolicyVersion:
-    """Return the stored document, parsed.
+    """Return a stored policy document, parsed, as a policy version.
 
     Raises `PolicyRejected` if this Tollgate is stricter than the one that wrote it.
     """
@@ -112,7 +112,7 @@ def require_team(version: PolicyVersion, name: str) -> Team:
 def prices_of(
     policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None
 ) -> dict[str, Price]:
-    """Return the price of each deployment at a moment, by `price_of`; unpriced ones are absent.
+    """Return the price of each deployment at a moment by `price_of`; unpriced ones are absent.
 
     Without a book (for a document that is not applied anywhere) only the bundled list counts.
     """
@@ -126,7 +126,8 @@ def prices_of(
 def price_of(
     deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None
 ) -> Price | None:
-    """Return the price of one deployment at a moment, by the one order of precedence.
+    """Return the price of one deployment at a moment, by the one order of precedence of its
+    sources.
 
     First the policy's own price, then `price add`, the GPU standard cost, the list price (imported,
     else bundled), and the policy's stand-in. A self-hosted deployment never takes the list price:
@@ -151,6 +152,9 @@ def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
 def _list_price(
     deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None
 ) -> Price | None:
+    """Return a model's list price at a moment: the imported one if there is any, else the bundled
+    one.
+    """
     if book is not None and book.has_listed(deployment):
         return book.listed(deployment, at=at)
     return builtin(
@@ -159,6 +163,7 @@ def _list_price(
 
 
 def _near(word: str, names: Mapping[str, object]) -> str:
+    """Return a hint for an unknown name: the nearest known name, else all names."""
     near = difflib.get_close_matches(word, list(names), n=1)
     if near:
         return f" Did you mean '{near[0]}'?"

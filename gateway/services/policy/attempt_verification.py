@@ -95,7 +95,9 @@ def verify_sent(
 
 
 def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[str], str]:
-    """Return the rules that an attempt broke, and the reason if that cannot be decided."""
+    """Return the rules that a kind of attempt broke under its policy version, and the reason if
+    that cannot be decided.
+    """
     policy = version.policy
     deployment, asking = policy.deployments.get(one.deployment), policy.teams.get(team)
     if deployment is None or asking is None or one.data_class.upper() not in DataClass.__members__:
@@ -132,6 +134,9 @@ def _doubt(one: SentAttempts, why: str, *, attempts: int | None = None) -> Doubt
 
 
 def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
+    """Return the number of attempts sent to each region, host and deployment, by data class and
+    tags.
+    """
     counted: Counter[tuple[str, str, str, str, tuple[str, ...]]] = Counter()
     for one in sent:
         place = (one.region, one.host, one.deployment, one.data_class, tuple(sorted(one.data_tags)))
@@ -150,7 +155,9 @@ def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
 
 
 def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) -> list[UsedFact]:
-    """Return the recorded facts of each used deployment, with their policy versions."""
+    """Return the recorded facts about the place of each used deployment, with their policy
+    versions.
+    """
     used = sorted(
         {(one.deployment, one.policy_version) for one in sent if one.policy_version in versions}
     )

@@ -21,7 +21,7 @@ _WORDS = {code: word for word, code in DENIALS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a case.
+    """The result of one test case of a policy.
 
     `expected` and `got` are deployments in order, or `denied: …`; `why` is the explanation.
     """
@@ -33,20 +33,21 @@ class Result:
 
     @property
     def is_met(self) -> bool:
-        """Return True if the result is the expected one."""
+        """Return True if the policy's decision is the expected one."""
         return self.expected == self.got
 
 
 def run_cases(
     cases: Iterable[Case], version: PolicyVersion, *, prices: Mapping[str, Price], place: Place
 ) -> tuple[Result, ...]:
-    """Decide every case; no request is sent."""
+    """Decide every test case under a policy; no request is sent."""
     return tuple(_result(case, version, prices, place) for case in cases)
 
 
 def _result(
     case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place
 ) -> Result:
+    """Decide one test case and return it with the expected and the actual decision."""
     got, why = _decided(case, version, prices, place)
     expected = ", ".join(case.expect) if case.denied is None else f"denied: {case.denied}"
     return Result(case=case, expected=expected, got=got, why=why)
@@ -55,6 +56,9 @@ def _result(
 def _decided(
     case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place
 ) -> tuple[str, str]:
+    """Return the deployments that a case's request would try in order, or its denial, with the
+    explanation.
+    """
     try:
         decide_for = partial(
             decision_for,

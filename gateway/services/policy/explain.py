@@ -38,7 +38,7 @@ class CandidateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A decision in words, for one team, route and data class.
+    """A routing decision in words, for one team, route and data class.
 
     `degraded` explains a departure from the objective's choice; `basis` names the source of the
     estimates.
@@ -55,8 +55,8 @@ class Explanation:
     basis: str = ""
 
     def record(self) -> dict[str, object]:
-        """Return everything except the candidates, which the command line and HTTP show in
-        different forms.
+        """Return everything except the candidates as a record; the command line and HTTP show those
+        in different forms.
         """
         record: dict[str, object] = {
             "policy_version": self.policy_version,
@@ -79,8 +79,8 @@ def explain(
     basis: str = "",
     facts: RequestFacts | None = None,
 ) -> Explanation:
-    """Return every candidate with its rank or its reason to lose; with `usage`, also its cost
-    there.
+    """Return every candidate of a decision with its rank or its reason to lose; with `usage`, also
+    its cost there.
 
     `ranking` is a request's order, with the prediction for each candidate. Without it the
     candidates stand in the listed order. `facts` describes the request itself, if there is one.
@@ -104,7 +104,7 @@ def explain(
 
 
 def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
-    """Return the basis of an explanation's estimates, in words."""
+    """Return the source of an explanation's estimates, in words."""
     prompt = "the request's own prompt" if tokens is None else f"a prompt of {tokens:,} tokens"
     answer = f" and an answer of {answer_tokens:,}" if answer_tokens else ""
     known = (
@@ -140,6 +140,7 @@ def _verdict(
     rank: int | None,
     usage: TokenUsage | None,
 ) -> CandidateVerdict:
+    """Return one candidate's verdict: rank, reason in words, expected latency, price and cost."""
     deployment = candidate.deployment
     expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
     missed = () if expected is None else prediction_messages.missed(expected, _bounds(decision))

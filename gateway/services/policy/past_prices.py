@@ -23,13 +23,16 @@ class PastPrices:
     """
 
     def __init__(self, policy: Policy, *, builtin: BuiltinPrices, book: Book | None) -> None:
+        """Start without any looked-up price of the policy's deployments."""
         self._policy, self._builtin, self._book = policy, builtin, book
         self._epochs: list[Mapping[str, Price]] = []
         self._at: dict[int, int] = {}
         self._hours: dict[int, int | None] = {}
 
     def at(self, at_ms: int) -> int:
-        """Return the number of the prices at a moment; equal numbers mean equal prices."""
+        """Return the number of the price set in force at a moment; equal numbers mean equal
+        prices.
+        """
         hour = at_ms // _HOUR_MS
         if hour not in self._hours:
             first, next_ = self._looked_up(hour * _HOUR_MS), self._looked_up((hour + 1) * _HOUR_MS)
@@ -38,10 +41,13 @@ class PastPrices:
         return self._looked_up(at_ms - at_ms % _MINUTE_MS) if known is None else known
 
     def prices(self, number: int) -> Mapping[str, Price]:
-        """Return the prices of a number."""
+        """Return the prices by deployment of a number that `at` returned."""
         return self._epochs[number]
 
     def _looked_up(self, at_ms: int) -> int:
+        """Look up all prices at a moment and return the number of their set, an earlier one if
+        equal.
+        """
         found = self._at.get(at_ms)
         if found is None:
             moment = EPOCH + timedelta(milliseconds=at_ms)

@@ -62,7 +62,9 @@ def plan(
     replay: Replay | None,
     now: datetime,
 ) -> Plan:
-    """Compare two documents."""
+    """Compare a new policy version with the one in force, and return the differences, the harm and
+    a summary.
+    """
     differences = changes(None if before is None else before.policy, after.policy)
     hurts = tuple(_harmful_changes(None if before is None else before.policy, after, around))
     return Plan(
@@ -100,6 +102,7 @@ def _harmful_changes(
 def _removed_teams(
     before: Policy | None, after: Policy, around: PlanContext
 ) -> Iterator[HarmfulChange]:
+    """Yield removed teams that still have live keys, as harmful changes."""
     known = around.live_keys if before is None else before.teams
     for name in known:
         keys = around.live_keys.get(name, 0)
@@ -185,6 +188,9 @@ def _dead_end(after: PolicyVersion, team: Team, route: Route, around: PlanContex
 
 
 def _without_replay(differences: Iterable[Change], hurts: Iterable[HarmfulChange]) -> str:
+    """Return a plan's summary sentence without a replay: the number of changes and of harmful
+    ones.
+    """
     changed, hurting = len(list(differences)), sum(not hurt.is_note for hurt in hurts)
     if not changed:
         return "Nothing changes in meaning."

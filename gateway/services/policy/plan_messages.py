@@ -15,7 +15,9 @@ UNIONS = {"eu": "the EU", "eea": "the EEA", "europe": "Europe"}
 
 
 def sentence(replay: Replay, policy: Policy, *, now: datetime) -> str:
-    """Return the policy's effect in one sentence: cost, refusals and destinations."""
+    """Return the policy's effect on past requests in one sentence: cost, refusals and
+    destinations.
+    """
     if replay.first_at is None or replay.last_at is None:
         return "No request was made in this time, so there is nothing to compare."
     parts = [_cost(replay, now), _refused(replay), *_blocked(replay), *_places(replay, policy)]
@@ -23,11 +25,14 @@ def sentence(replay: Replay, policy: Policy, *, now: datetime) -> str:
 
 
 def notes(replay: Replay) -> tuple[str, ...]:
-    """Return the limits of the figures."""
+    """Return the limits of a replay's figures, in sentences."""
     return tuple(_notes(replay))
 
 
 def _cost(replay: Replay, now: datetime) -> str:
+    """Return the difference of the past cost under the new policy, as the beginning of the
+    sentence.
+    """
     change = replay.cost_after_nusd - replay.cost_before_nusd
     when = _when(replay, now)
     if not change:
@@ -39,6 +44,7 @@ def _cost(replay: Replay, now: datetime) -> str:
 
 
 def _when(replay: Replay, now: datetime) -> str:
+    """Return the time of the replayed requests in words, such as `October` or `3 May to 2 June`."""
     assert replay.first_at is not None, "asked for only where there are requests"
     assert replay.last_at is not None, "asked for only where there are requests"
     first, last = replay.first_at, replay.last_at
@@ -49,6 +55,7 @@ def _when(replay: Replay, now: datetime) -> str:
 
 
 def _refused(replay: Replay) -> str:
+    """Return the number of requests that would be refused, by team, as a part of the sentence."""
     refused: Counter[str] = Counter()
     for tally in replay.tallies:
         if tally.refusals:
@@ -70,7 +77,9 @@ def _blocked(replay: Replay) -> Iterator[str]:
 
 
 def _places(replay: Replay, policy: Policy) -> Iterator[str]:
-    """Yield the smallest union that contains all destinations; else the added and removed ones."""
+    """Yield the smallest union of regions that contains all destinations, in words; else the added
+    and removed regions.
+    """
     before, after = set(replay.regions_before), set(replay.regions_after)
     if not after:
         return
@@ -87,6 +96,7 @@ def _places(replay: Replay, policy: Policy) -> Iterator[str]:
 
 
 def _notes(replay: Replay) -> Iterator[str]:
+    """Yield a sentence for each reason why a replay's figures may be incomplete or too low."""
     yield (
         "A refused request leaves no event, so requests that this policy would newly admit are not "
         "counted."

@@ -49,6 +49,9 @@ def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
 
 
 def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
+    """Return a policy's parts (regions, routes, teams, budgets and others) by kind and name, for
+    comparison.
+    """
     if policy is None:
         return {}
     document = effective(policy)
@@ -74,6 +77,7 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
 
 
 def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return the limits of a team, its projects and its keys, each with its owner's name."""
     blocks = [
         (team["name"], team),
         *((f"{team['name']}/project:{project['name']}", project) for project in team["projects"]),
@@ -83,6 +87,7 @@ def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _budget(rule: BudgetRule) -> dict[str, Any]:
+    """Return a budget's owner and fields in the policy document's terms."""
     fields = BudgetBlock.of_value(rule).model_dump(
         by_alias=True, exclude={"rule_id"}, exclude_none=True
     )
@@ -90,6 +95,7 @@ def _budget(rule: BudgetRule) -> dict[str, Any]:
 
 
 def _owner_text(rule: BudgetRule) -> str:
+    """Return the owner of a budget in words, such as `each key of team a`."""
     match rule.scope:
         case BudgetScope.TEAM:
             return f"team {rule.team}"
@@ -101,6 +107,7 @@ def _owner_text(rule: BudgetRule) -> str:
 
 
 def _allowance(was: Any, now: Any) -> tuple[str, ...]:
+    """Return the details of a changed, added or removed budget or limit."""
     if was is not None and now is not None:
         return _details(was, now)
     fields = was if now is None else now
@@ -108,6 +115,7 @@ def _allowance(was: Any, now: Any) -> tuple[str, ...]:
 
 
 def _details(was: Any, now: Any) -> tuple[str, ...]:
+    """Return the changed fields as `field: before → after`; empty for an added or removed part."""
     if was is None or now is None:
         return ()
     if not isinstance(was, dict):
@@ -121,6 +129,7 @@ def _details(was: Any, now: Any) -> tuple[str, ...]:
 
 
 def _short(value: Any) -> str:
+    """Return a field's value as short text for a difference."""
     if value is None:
         return "—"
     if isinstance(value, list):

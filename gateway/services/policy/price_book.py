@@ -39,7 +39,7 @@ class RateChange:
 def sync_steps(
     key: ModelKey, listed: Sequence[Dated], book: PriceBook, *, now: datetime
 ) -> tuple[Dated, ...]:
-    """Return the entries to add so that the book agrees with the list about a model.
+    """Return the entries to add so that the price book agrees with the list about a model.
 
     The list knows the past only roughly. If the book has no entry for a beginning, the list's date
     is taken. From now on the book follows every change of the list. A price that the list changed
@@ -61,7 +61,7 @@ def sync_steps(
 
 
 def rate_changes(key: ModelKey, steps: Sequence[Dated], book: PriceBook) -> Iterator[RateChange]:
-    """Yield the rates that differ from the book at the moment when each step begins."""
+    """Yield each rate that a sync's steps change, compared with the book when the step begins."""
     for step in steps:
         was = _by_place(_in_force(book.list_entries(key), step))
         becomes = _by_place(step.price)
@@ -119,7 +119,9 @@ class Repricing:
         refuse_unless_open(self.month, state)
 
     def differences(self) -> tuple[list[Difference], Mapping[str, int]]:
-        """Return the changes by team and model, and the number of unchanged events by reason."""
+        """Return the cost changes by team and model, and the number of unchanged events by
+        reason.
+        """
         found: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
         for event in self._events():
@@ -146,7 +148,7 @@ class Repricing:
         return differences, kept
 
     def adjustments(self) -> Iterator[Adjustment]:
-        """Yield the adjustments, one for each event with a changed cost."""
+        """Yield the adjustments to post, one for each event with a changed cost."""
         for event in self._events():
             verdict = self._verdict(event)
             if not isinstance(verdict, str):
@@ -188,7 +190,7 @@ class Repricing:
         )
 
     def _policy_and_book(self, version: int) -> tuple[Policy | None, Book | None]:
-        """Return a policy version and its part of the price book, read once."""
+        """Return a policy version and its part of the price book, each read once."""
         if version not in self._versions:
             policy = self.policy_of(version)
             self._versions[version] = (policy, None if policy is None else self.book_of(policy))
@@ -205,7 +207,7 @@ def _cost(event: PricedEvent) -> int:
 
 
 def _units(listed: Sequence[Dated]) -> list[list[Dated]]:
-    """Group entries that begin together: the price of the day, then its time-of-day windows."""
+    """Group list prices that begin together: the price of the day, then its time-of-day windows."""
     units: list[list[Dated]] = []
     for dated in listed:
         if units and units[-1][0].valid_from == dated.valid_from:
@@ -216,7 +218,7 @@ def _units(listed: Sequence[Dated]) -> list[list[Dated]]:
 
 
 def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
-    """Return the list's prices at a moment; before its first beginning it has none."""
+    """Return the list's group of prices in force at a moment; empty before its first beginning."""
     begun = [unit for unit in units if unit[0].valid_from <= at]
     return begun[-1] if begun else [Dated(valid_from=at, price=None)]
 
@@ -275,6 +277,6 @@ def _price_in(entry: BookEntry | None) -> Price | None:
 
 
 def _by_place(price: Price | None) -> dict[tuple[str, str | None, int], Rate]:
-    """Return rates by kind, service tier and context tier."""
+    """Return a price's rates by kind, service tier and context tier."""
     rates = () if price is None else price.rates
     return {(rate.kind, rate.service_tier, rate.from_input_tokens): rate for rate in rates}

@@ -34,7 +34,7 @@ from gateway.services.policy.past_prices import PastPrices
 
 
 class PastSource(Protocol):
-    """The traffic between two moments; `reports.Past` implements it."""
+    """The past traffic between two moments; `reports.Past` implements it."""
 
     @property
     def since(self) -> datetime: ...
@@ -42,13 +42,13 @@ class PastSource(Protocol):
     def until(self) -> datetime: ...
 
     def requests(self) -> Iterator[Sequence[PastRequest]]:
-        """Yield every attempt in time order."""
+        """Yield every past attempt in time order."""
 
     def speeds(self) -> Mapping[str, PastSpeed]:
-        """Return each deployment's answer times."""
+        """Return each deployment's measured answer times."""
 
     def spent_before(self, first: datetime) -> Iterable[PastSpend]:
-        """Yield the spending from `first` until this past begins."""
+        """Yield the spending from `first` until the replayed time begins."""
 
     def grants(self) -> Mapping[tuple[str, int], int]:
         """Return the amounts granted on top of limits, by account and the second when its period
@@ -85,7 +85,7 @@ class Latency(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RouteTally:
-    """One team's requests on one route.
+    """The sums of one team's replayed requests on one route.
 
     Costs cover only requests with a known cost before and after. Refused and blocked requests have
     a cost before and none after. `unknown` requests could not be compared.
@@ -150,7 +150,7 @@ class Replay:
 
     @property
     def requests(self) -> int:
-        """Return the number of all requests."""
+        """Return the number of all replayed requests."""
         return sum(tally.requests for tally in self.tallies)
 
     @property
@@ -196,7 +196,7 @@ def replay(
     place: Place,
     on_progress: Callable[[float, int], None] = lambda done, requests: None,
 ) -> Replay:
-    """Decide all past requests again.
+    """Decide all past requests again under a policy version, and return the sums.
 
     `on_progress` is called with the completed share, from 0 to 1, and the number of decided
     requests.
@@ -222,7 +222,7 @@ def replay(
 
 
 class _Run:
-    """The running sums of a replay."""
+    """The running sums of one replay."""
 
     def __init__(
         self,
@@ -233,6 +233,7 @@ class _Run:
         walk: BudgetWalk,
         paces: Mapping[str, Pace],
     ) -> None:
+        """Start with empty sums, for a policy version and its prices."""
         self._version, self._prices, self._place, self._budget_walk, self._paces = (
             version,
             prices,
@@ -248,7 +249,7 @@ class _Run:
         self.first_ms = self.last_ms = 0
 
     def add_request(self, request: PastRequest) -> None:
-        """Decide one request and add it to the sums."""
+        """Decide one past request again and add it to the sums."""
         if request.is_followed:
             self.earlier_attempts += 1
             self.earlier_cost_nusd += request.cost_nusd or 0
@@ -283,7 +284,9 @@ class _Run:
             self._budget_walk.charge(known.fate.accounts, request.at_ms, cost_nusd=spent_nusd)
 
     def _fits_budgets(self, request: PastRequest, known: _SimilarRequests) -> bool:
-        """Return True if every hard budget has room; otherwise count the block."""
+        """Return True if every hard budget has room for the request; otherwise count it as
+        blocked.
+        """
         hold = hold_nusd(request, known.fate)
         account = self._budget_walk.blocked_by(known.fate.accounts, request.at_ms, hold_nusd=hold)
         if account is not None:
@@ -300,6 +303,7 @@ class _Run:
         tally.cost_after_nusd += after_nusd
 
     def _similar_requests(self, request: PastRequest) -> _SimilarRequests:
+        """Return the sums of the requests that are decided and priced like this one."""
         # A reader makes one `Alike` for all similar requests, so its identity stands for it.
         # Hashing it takes longer.
         number = self._prices.at(request.at_ms)
@@ -317,6 +321,9 @@ class _Run:
         return going
 
     def _decided(self, alike: Alike, number: int) -> _SimilarRequests | _Ordered:
+        """Decide a kind of request again; return its sums, or its orderer if each request is
+        ordered by itself.
+        """
         prices = self._prices.prices(number)
         ordering = orderer_of(
             alike, self._version, prices=prices, place=self._place, paces=self._paces
@@ -328,6 +335,7 @@ class _Run:
         )
 
     def _similar_requests_of(self, alike: Alike, fate: Fate) -> _SimilarRequests:
+        """Make the sums for requests with this new destination, inside their route's tally."""
         tally = self.tallies.setdefault(
             (alike.team, alike.route), RouteTally(team=alike.team, route=alike.route)
         )
@@ -341,8 +349,8 @@ class _Run:
 
 
 def _paces(speeds: Mapping[str, PastSpeed]) -> dict[str, Pace]:
-    """Return the past medians. They cannot show that a 95th-percentile bound was missed at some
-    moment.
+    """Return each deployment's past medians as speeds. They cannot show that a 95th-percentile
+    bound was missed at some moment.
     """
     return {
         name: Pace(speed.ttft_s, speed.ttft_s, speed.tpot_s or 0.0)
@@ -357,6 +365,9 @@ def _mean_ttft_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None
 
 
 def _mean_tpot_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None:
+    """Return the mean time per output token over deployments, weighted by tokens; None if one is
+    unknown.
+    """
     measured = [
         (None if speed is None else speed.tpot_s, moved.later_tokens) for speed, moved in ways
     ]
@@ -364,6 +375,7 @@ def _mean_tpot_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None
 
 
 def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
+    """Return the weighted mean of some values; None if one is unknown or nothing is weighted."""
     known = [(value, weight) for value, weight in measured if value is not None]
     whole = sum(weight for _, weight in known)
     if len(known) < len(measured) or not whole:
@@ -372,7 +384,9 @@ def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
 
 
 def _budget_walk(policy: Policy, past: PastSource) -> BudgetWalk:
-    """Return the budgets when the past begins, with the spending of their running periods."""
+    """Return the budgets as the replayed time begins, with the spending of their running
+    periods.
+    """
     hard = [rule for rule in policy.budgets if rule.is_hard]
     if not hard:
         return BudgetWalk()

@@ -34,7 +34,7 @@ def decision_for(
     ejected: Mapping[str, str] = NONE_EJECTED,
     is_degraded_to: bool = False,
 ) -> Decision:
-    """Decide for a request that is not sent; its model names the route.
+    """Decide which deployments may serve a request that is not sent; its model names the route.
 
     A route that is degraded to need not belong to the team. Raises `NothingFound`, `BadUsage` or
     the caller's own error.
@@ -68,7 +68,8 @@ def imagined(
     tokens: int | None = None,
     answer_tokens: int = 0,
 ) -> Ranking | None:
-    """Return the order for a request that is not sent, None if it is refused.
+    """Return the order in which a request that is not sent would try its deployments, None if it is
+    refused.
 
     Uses the observations in `estimates`, or the policy's declarations without it. Given `tokens`
     and `answer_tokens` are used unchanged.
@@ -97,7 +98,9 @@ def imagined(
 
 
 def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
-    """Return the request's data class. A request may raise the team's class, never lower it."""
+    """Return a request's data class: the team's `own`, or a higher one that it asks for. Raises
+    `BadUsage` or `NothingFound`.
+    """
     if asked is None:
         return own
     if asked.upper() not in DataClass.__members__ or DataClass[asked.upper()] not in policy.classes:

@@ -27,8 +27,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
-    """Limits on answers that are read on after their callers left: how many, for how long,
-    events each.
+    """Limits on draining abandoned answers: how many at once, for how long, and how many events
+    each.
     """
 
     answers: int
@@ -37,7 +37,7 @@ class DrainLimits:
 
 
 class AbandonedAnswers:
-    """Settles attempts that did not end well.
+    """Settles attempts whose answers were abandoned, were cut or have no usage.
 
     `is_stopping` becomes True when this replica's stop cuts off live answers.
     """
@@ -45,6 +45,7 @@ class AbandonedAnswers:
     def __init__(
         self, counter: TokenCounter, limits: DrainLimits, *, is_stopping: Callable[[], bool]
     ) -> None:
+        """Start without any answer to settle."""
         self._counter, self._limits, self._is_stopping = counter, limits, is_stopping
         self._tasks: dict[asyncio.Task[None], tuple[UpstreamAnswer, Outcome]] = {}
         self._is_closed = False
@@ -71,7 +72,7 @@ class AbandonedAnswers:
             self._start(read_on(exchange, outcome), exchange, outcome)
 
     def done(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Close an answer and settle by the observed usage, or by a count without one. Never
+        """Close an answer and settle it by the observed usage, or by a count without one. Never
         awaits.
         """
         if exchange.is_ended:
@@ -100,7 +101,7 @@ class AbandonedAnswers:
             return counted
 
     async def close(self) -> None:
-        """Settle all answers by their usage so far, at once: the process ends."""
+        """Settle all answers under way by their usage so far, at once: the process ends."""
         self._is_closed = True
         left = list(self._tasks.values())
         for task in self._tasks:
@@ -113,8 +114,8 @@ class AbandonedAnswers:
             self._settle_now(exchange, outcome)
 
     def _may_drain(self, exchange: UpstreamAnswer) -> bool:
-        """Return True if there is a place to read on. Arrived bytes take a moment, so long
-        drains do not block them.
+        """Return True if there is a place to drain another answer. Arrived bytes take a moment, so
+        long drains do not block them.
         """
         if self._is_closed or self._is_stopping():
             return False
@@ -123,7 +124,7 @@ class AbandonedAnswers:
         return self._has_share(exchange.attempt.request.caller.team)
 
     def _is_still_billed(self, exchange: UpstreamAnswer) -> bool:
-        """Return True if the provider continues and bills an unread answer, and has not reported
+        """Return True if the provider bills an unread answer to its end, and has not reported its
         usage.
         """
         is_live = not (exchange.is_ended or self._is_closed or self._is_stopping())
@@ -131,14 +132,16 @@ class AbandonedAnswers:
         return is_live and is_paid and exchange.has_more and exchange.attempt.observed.usage is None
 
     def _leave_unknown(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle at the hold: an estimate of the seen part would be less than the bill."""
+        """Settle an answer at its hold: an estimate of the seen part would be less than the
+        bill.
+        """
         exchange.upstream.close()
         exchange.attempt.settle(outcome)
         exchange.is_ended = True
 
     def _has_share(self, team: str) -> bool:
-        """Return True if the team has at most twice as many places as are free, so that it
-        cannot take all.
+        """Return True if the team drains at most twice as many answers as there are free places, so
+        that it cannot take all.
         """
         own = sum(
             exchange.attempt.request.caller.team == team for exchange, _ in self._tasks.values()
@@ -154,7 +157,7 @@ class AbandonedAnswers:
     def _start(
         self, work: Coroutine[None, None, None], exchange: UpstreamAnswer, outcome: Outcome
     ) -> None:
-        """Start a task that settles the attempt; if the task fails, its end settles it."""
+        """Start a task that settles an answer's attempt; if the task fails, its end settles it."""
         exchange.is_ended = True
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = (exchange, outcome)
@@ -172,8 +175,8 @@ class AbandonedAnswers:
         self._settle_now(exchange, outcome)  # does nothing if the task settled it
 
     def _settle_now(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Close, and settle by the observed usage. Never raises: `close` continues with the next
-        one.
+        """Close an answer and settle it by the observed usage. Never raises: `close` continues with
+        the next one.
         """
         attempt = exchange.attempt
         if attempt.event is None:
@@ -187,6 +190,7 @@ class AbandonedAnswers:
         exchange.is_ended = True
 
     async def _drain(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+        """Read an abandoned answer to its end, within limits, and settle it by its usage."""
         try:
             async with asyncio.timeout(self._limits.seconds):
                 await exchange.read_on(max_events=self._limits.events)
@@ -212,13 +216,15 @@ class AbandonedAnswers:
         await self._count(exchange, outcome)
 
     async def _count(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle by our own count, or by an estimate if there is no time for a count."""
+        """Settle an answer by our own count, or by an estimate if there is no time for a count."""
         counted = await self.count(exchange)
         exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=counted)
 
 
 def _estimated(exchange: UpstreamAnswer) -> Counted | None:
-    """Return an estimate by size, if there is an answer and its upstream reported no usage."""
+    """Return an estimate of an answer's tokens by its size; None without an answer or with reported
+    usage.
+    """
     if not exchange.needs_counting:
         return None
     observed = exchange.attempt.observed

@@ -27,7 +27,7 @@ from gateway.services.snapshot.snapshot import RequestTerms
 
 @dataclass(frozen=True, slots=True)
 class AttemptGrant:
-    """Everything that was reserved for one attempt.
+    """All that was reserved for one attempt: units of limits, a slot and holds.
 
     Its `on_settled` listeners return all of it when the attempt ends.
     """
@@ -41,7 +41,7 @@ NOTHING_TAKEN = AttemptGrant((), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Admits requests and attempts.
+    """Admits requests by limits and idempotency keys, and attempts by capacity and budgets.
 
     The listeners that it hands out return everything that it takes.
     """
@@ -55,7 +55,7 @@ class Admission:
     async def admit(
         self, request: Request, terms: RequestTerms, *, decision: Decision, most_tokens: int
     ) -> RequestTotals:
-        """Take a request under its limits and claim its key.
+        """Take a request under its limits and claim its idempotency key.
 
         A limit in shadow mode refuses nothing, but counts.
 
@@ -132,7 +132,7 @@ class Admission:
     async def _in_shadow(
         self, limited: LimitedBy, tokens: int, decision: Decision
     ) -> LimitGrant | None:
-        """Return the limit's grant, None if the limit would have refused."""
+        """Return the grant of a limit in shadow mode, None if the limit would have refused."""
         try:
             return await self.limiter.admit((limited,), tokens)
         except (RateLimited, ConcurrencyLimited) as refused:
@@ -151,12 +151,12 @@ class Admission:
 
 
 def _return_at_end(totals: RequestTotals, admission: LimitGrant) -> None:
-    """Correct the units taken under limits to the actual use at the request's end."""
+    """Correct the units taken under limits to the actual use, when the request ends."""
     totals.on_end.append(lambda ended: admission.settle(ended.used_tokens))
 
 
 def _finish_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
-    """End the claim on a key: permanently if the request was charged, else the key is free
-    again.
+    """End the claim on an idempotency key at the request's end: permanently if the request was
+    charged, else the key is free again.
     """
     totals.on_end.append(lambda ended: claims.finish(claim, was_charged=ended.was_charged))

@@ -83,13 +83,13 @@ class Attempt(Struct, kw_only=True):
     _shown: tuple[TokenUsage, Settlement] | None = None
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Record the upstream's headers."""
+        """Record the status and headers of the upstream's answer."""
         self.http_status = status
         self.headers_s = self.slot.last_received_s = self.clock.monotonic()
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
-        """Record that a part of the answer arrived.
+        """Record that a part of the upstream's answer arrived, with its times.
 
         Parts without content, such as comments that keep a connection open, count as silence.
         """
@@ -112,7 +112,9 @@ class Attempt(Struct, kw_only=True):
         return self.observed.usage
 
     def cost_text(self, usage: TokenUsage) -> str | None:
-        """Return the cost for the answer if `usage` is its last: plain dollars, None if unknown."""
+        """Return the cost for the caller's answer if `usage` is its last: plain dollars, None if
+        unknown.
+        """
         settlement = self._settlement(usage, was_served=True)
         if settlement.cost_nusd is None:
             return None
@@ -121,7 +123,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def overhead_s(self) -> float | None:
-        """Return the gateway's share of the time to its first byte; None before the upstream
+        """Return the gateway's share of the seconds to its first byte; None before the upstream
         answered.
 
         Counts from the request's arrival, without its waits here. A later attempt's overhead
@@ -132,7 +134,7 @@ class Attempt(Struct, kw_only=True):
         return self.started_s - self.received_s - (self.queue_s or 0.0)
 
     def intend(self) -> Awaitable[None]:
-        """Write the intent to send this attempt; resolves when it is durable.
+        """Write the intent to send this attempt to the journal; resolves when it is durable.
 
         Raises `JournalFull`.
         """
@@ -150,7 +152,7 @@ class Attempt(Struct, kw_only=True):
     def settle(
         self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None
     ) -> UsageEvent:
-        """Replace the hold by the true cost and record the event.
+        """Replace the hold by the true cost, and record the attempt's event.
 
         Never awaits; a second call changes nothing.
 
@@ -174,6 +176,9 @@ class Attempt(Struct, kw_only=True):
         return self.event
 
     def _settle_at_its_hold(self, outcome: Outcome) -> UsageEvent:
+        """Record the attempt as unknown usage at its hold, because its settlement failed; never
+        raises.
+        """
         event = self._at_its_hold(outcome)
         try:
             self.meter.settle(event)
@@ -187,7 +192,9 @@ class Attempt(Struct, kw_only=True):
         return event
 
     def _end(self, event: UsageEvent | None) -> None:
-        """Call the listeners; `event` is None for an attempt that was never sent."""
+        """Call the listeners of `on_settled`; `event` is None for an attempt that was never
+        sent.
+        """
         listeners, self.on_settled = self.on_settled, []
         for listener in listeners:
             try:
@@ -200,6 +207,9 @@ class Attempt(Struct, kw_only=True):
     def _settled(
         self, outcome: Outcome, *, was_served: bool, counted: Counted | None
     ) -> UsageEvent:
+        """Return the attempt's settled event, marked suspect if the upstream reported another
+        place.
+        """
         event = self._as_event(
             outcome, self._last_settlement(was_served=was_served, counted=counted)
         )
@@ -210,8 +220,8 @@ class Attempt(Struct, kw_only=True):
         return replace(event, is_suspect=True, decision={**event.decision, "stated": found.stated})
 
     def _at_its_hold(self, outcome: Outcome) -> UsageEvent:
-        """Return the event of an unreadable answer: unknown usage, booked at its hold, for
-        review.
+        """Return the event of an attempt with an unreadable answer: unknown usage, booked at its
+        hold, for review.
         """
         duration_s = self.clock.monotonic() - self.started_s
         return replace(
@@ -223,7 +233,9 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _contradiction(self) -> Contradiction | None:
-        """Return the upstream's reported place if it was not promised or is not allowed."""
+        """Return the place that the upstream reported, if it was not promised or is not allowed;
+        else None.
+        """
         stated = self.stated_region or (
             stated_region({}, self.observed.stated_geo) if self.observed.stated_geo else None
         )
@@ -246,7 +258,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def service_tier(self) -> str | None:
-        """Return the tier of the answer, else the requested tier."""
+        """Return the service tier of the answer, else the requested tier."""
         return self.observed.service_tier or self.begun.service_tier
 
     @property
@@ -254,6 +266,9 @@ class Attempt(Struct, kw_only=True):
         return self.request.body.facts.operation is not Operation.EMBEDDINGS
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
+        """Return the settlement; the one shown to the caller, if it was made from the same
+        usage.
+        """
         final = self.observed.final
         if self._shown is not None and self._shown[0] is final:
             return self._shown[1]
@@ -262,6 +277,9 @@ class Attempt(Struct, kw_only=True):
     def _settlement(
         self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None
     ) -> Settlement:
+        """Compute tokens, lines and cost from the final usage and all other evidence of this
+        attempt.
+        """
         evidence = Evidence(
             final=final,
             running=self.observed.running,
@@ -282,6 +300,7 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
+        """Return the initial event completed by outcome, usage, cost and times."""
         observed = self.observed
         return replace(
             self.begun,
@@ -306,11 +325,13 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _ttft_s(self) -> float | None:
-        """Return the time to first token; None for a plain answer."""
+        """Return the time to first token in seconds; None for a plain answer."""
         return None if self.first_token_s is None else self.first_token_s - self.started_s
 
     def _tpot_s(self, usage: TokenUsage) -> float | None:
-        """Return the time per output token after the first; None for fewer than two tokens."""
+        """Return the time per output token after the first, in seconds; None for fewer than two
+        tokens.
+        """
         if (
             self.first_token_s is None
             or self.last_token_s is None
@@ -322,7 +343,8 @@ class Attempt(Struct, kw_only=True):
 
 
 class AdmittedRequest(Struct):
-    """A request on its way through its attempts, which must all end by the clock time `deadline_s`.
+    """An admitted request on its way through its attempts, which must all end by the clock time
+    `deadline_s`.
 
     `totals` adds up its attempts; None if nothing waits for the request's end.
     """
@@ -337,7 +359,7 @@ class AdmittedRequest(Struct):
     _bounds: dict[int, Bound] = {}  # by the choice's identity, because a choice may be tried twice
 
     def bound_at(self, choice: Choice) -> Bound:
-        """Return the maximum tokens and cost of one attempt there."""
+        """Return the maximum tokens and cost of one attempt at a choice's deployment."""
         bound = self._bounds.get(id(choice))
         if bound is None:
             candidate = choice.candidate
@@ -370,7 +392,7 @@ class Attempts:
         number: int,
         wanted_s: float | None = None,
     ) -> Attempt:
-        """Start the clock of an attempt after everything was granted.
+        """Start an attempt's clock after everything was granted, and return the attempt.
 
         `wanted_s` is when only capacity, a budget or a pause remained: after its request was
         ranked, or after the previous attempt ended.
@@ -422,7 +444,7 @@ class EventTemplates:
         self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
 
     def of(self, choice: Choice, operation: Operation) -> UsageEvent:
-        """Return the template for a deployment: interrupted, with unknown usage."""
+        """Return the template of a deployment's initial events: interrupted, with unknown usage."""
         kept = self._kept.get((id(choice), operation))
         if kept is None:
             if len(self._kept) >= MOST_OPENINGS:
@@ -436,7 +458,7 @@ _NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
 
 
 def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
-    """A template event for one deployment; `_begun_event` fills in the request's fields."""
+    """Make the initial event for one deployment; `_begun_event` fills in the request's fields."""
     decision, deployment, price = (
         choice.decision,
         choice.candidate.deployment,
@@ -491,7 +513,9 @@ def _begun_event(
     holds: tuple[Hold, ...],
     queue_s: float | None,
 ) -> UsageEvent:
-    """Return an attempt's initial event: interrupted, at its hold."""
+    """Return an attempt's initial event, which stands if the process dies: interrupted, at its
+    hold.
+    """
     request, ranking = admitted.request, admitted.ranking
     return replace(
         opening,
@@ -516,6 +540,7 @@ def _begun_event(
 
 
 def _asked_tier(request: Request) -> str | None:
+    """Return the service tier that the request asks for, None if it names none."""
     if not request.body.facts.features:
         return None  # nearly every request
     tiers = (feature_and_tier(feature)[1] for feature in request.body.facts.features)

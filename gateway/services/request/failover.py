@@ -74,12 +74,12 @@ class Failover(Struct, kw_only=True):
 
     @property
     def chosen_state(self) -> DeploymentState:
-        """Return the state of the last chosen deployment."""
+        """Return the state of the deployment that was chosen last."""
         assert self._standing is not None, "a choice was made"
         return self._standing
 
     def next(self, now_s: float) -> Choice:
-        """Return the candidate to try now, after `pause_s`.
+        """Return the candidate to try now, after a wait of `pause_s`.
 
         Raises the error for the caller if none is left.
         """
@@ -102,18 +102,18 @@ class Failover(Struct, kw_only=True):
         return choice
 
     def note_full(self, choice: Choice, error: RequestError) -> None:
-        """Exclude a deployment whose own limit has no room; the next one may have room."""
+        """Exclude a deployment whose own limit has no room; the next candidate may have room."""
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
         self.failure = self.failure or error
 
     def note_started(self, choice: Choice) -> None:
-        """Record that a choice is tried."""
+        """Record that an attempt at this candidate begins."""
         self.made += 1
         self._last = choice
 
     def note_failed(self, error: RequestError) -> None:
-        """Record that the last try failed, before anything reached the caller."""
+        """Record that the last attempt failed, before anything reached the caller."""
         assert self._last is not None, "what failed was tried"
         choice = self._last
         self._note_failed_try(choice, error)
@@ -138,7 +138,7 @@ class Failover(Struct, kw_only=True):
         self._tried.append(_FailedCandidate(choice, error))
 
     def error(self) -> RequestError:
-        """Return the error for the caller."""
+        """Return the caller's error once no candidate is left to try."""
         if self.failure is not None:
             return self.failure
         if self._is_out_of_use():
@@ -218,7 +218,9 @@ class Failover(Struct, kw_only=True):
         return self.draw() * min(PAUSE_BASE_S * 2.0 ** (self.made - 1), LONGEST_PAUSE_S)
 
     def _exclude_up_to(self, choice: Choice) -> None:
-        """Exclude candidates whose window is not larger than the one that was too small."""
+        """Exclude the candidates whose context window is not known to be larger than this one,
+        which was too small.
+        """
         window = choice.candidate.deployment.context_window
         for other in self.choices:
             deployment = other.candidate.deployment

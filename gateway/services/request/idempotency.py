@@ -1,5 +1,5 @@
-"""Idempotency keys: one request of a team at a time has a key, and no request after one that may be
-charged.
+"""Idempotency keys: a team has one request in flight per key, and no further one after a request
+that may be charged.
 
 A claim is committed in Postgres before anything is sent. Its end is written in the background,
 repeated until Postgres has it, and kept here until then. Ends that a dying worker did not write are
@@ -46,40 +46,40 @@ FLUSH_WITHIN_S = 2.0
 
 
 class ClaimStore(Protocol):
-    """Stores claims; `storage.budgets.idempotency.ClaimTable` implements it.
+    """Stores claims on idempotency keys; `storage.budgets.idempotency.ClaimTable` implements it.
 
     Each raises `DatabaseUnavailable` and runs in a thread.
     """
 
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
-        """Claim the key and return None, or return its current holder.
+        """Claim the idempotency key and return None, or return the earlier request that has it.
 
         After an error the claim may exist or not.
         """
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each claim that is paired with True, release the others.
+        """End claims: each one paired with True stays finished for ever, each other frees its key.
 
         All or nothing; repeating it is harmless.
         """
 
     def forget(self) -> int:
-        """Drop old claims; return how many."""
+        """Delete old claims; return their number."""
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A claim whose end is not written yet."""
+    """A claim on an idempotency key whose end is not written to Postgres yet."""
 
     claim: Claim
     was_charged: bool
 
 
 class Claims:
-    """Claims keys for this worker's requests, which name its journal."""
+    """The claims on idempotency keys of this worker's requests; each names the worker's journal."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Claims:
         patience_s: float = PATIENCE_S,
         most_waiting: int = MOST_WAITING,
     ) -> None:
+        """Start without claims; `secret` is the key of the stored hashes."""
         self._store, self._clock, self._secret, self._journal_id = store, clock, secret, journal_id
         self._patience_s, self._most_waiting = patience_s, most_waiting
         self._slots = asyncio.Semaphore(SLOTS)
@@ -102,14 +103,14 @@ class Claims:
 
     @property
     def waiting(self) -> int:
-        """Return the number of ends that Postgres does not have yet."""
+        """Return the number of ended claims that Postgres does not have yet."""
         return len(self._ended)
 
     async def claim(
         self, team: str, key: str, *, endpoint: str, body: bytes, request_id: UUID
     ) -> Claim:
-        """Claim `key` for a request that is to be sent; its holder calls `finish`, however the
-        request ends.
+        """Claim the idempotency key `key` for a request that is to be sent; its holder calls
+        `finish`, however the request ends.
 
         Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`. Then nothing may be
         sent, and there is no claim to finish. A cancellation leaves no claim either.
@@ -123,7 +124,7 @@ class Claims:
         return claim
 
     def finish(self, claim: Claim, *, was_charged: bool) -> None:
-        """Record the end of a claimed request.
+        """Record that a request with a claimed idempotency key has ended; Postgres gets it later.
 
         `was_charged`: it cost something or may have; otherwise its key is free again.
 
@@ -133,14 +134,16 @@ class Claims:
         self._has_ended.set()
 
     async def run(self) -> None:
-        """Write ends as they come and drop old claims, until cancelled."""
+        """Write the ends of claims to Postgres as they come and delete old claims, until
+        cancelled.
+        """
         while True:
             await wait_for(self._has_ended, FORGET_EVERY_S)
             if not await self.run_once():
                 await asyncio.sleep(self._writing.pause_s)
 
     async def run_once(self) -> bool:
-        """Write all ends and drop due old claims; return False if the database failed."""
+        """Write all ended claims and delete due old ones; return False if the database failed."""
         return await self._writing.turn(self._write_and_forget(), on_failure=self._note_failure)
 
     def _note_failure(self, problem: str) -> None:
@@ -148,13 +151,14 @@ class Claims:
             log.warning("claims_not_ended", problem=problem, waiting=len(self._ended))
 
     async def _write_and_forget(self) -> None:
+        """Write all ended claims to Postgres, and delete old claims if that is due."""
         await self._write()
         if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
             await self._writing.ask(self._store.forget)
             self._forgot_at_s = self._clock.monotonic()
 
     async def close(self) -> None:
-        """Write the remaining ends, for a short time.
+        """Write the remaining ends of claims, for a short time.
 
         The journal's end closes those that Postgres did not take.
         """
@@ -168,7 +172,7 @@ class Claims:
     async def _ask_in_thread(
         self, claim: Claim, ask: Callable[[], Earlier | None]
     ) -> Earlier | None:
-        """Run `ask` in a thread for as long as a caller can wait.
+        """Run `ask` for a claim in a thread, for as long as its caller can wait.
 
         A claim that it makes after the caller left is released once it is done.
         """
@@ -200,6 +204,7 @@ class Claims:
         return earlier
 
     def _release_late_claim(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:
+        """Release a claim that Postgres took, or may have taken, after its request had given up."""
         problem = asked.exception()
         may_be_there = (
             asked.result() is None if problem is None else isinstance(problem, DatabaseUnavailable)
@@ -208,7 +213,9 @@ class Claims:
             self.finish(claim, was_charged=False)
 
     def _claimed(self, claim: Claim, endpoint: str, body: bytes) -> Earlier | None:
-        """Claim in a thread: hashing ten megabytes would also block the event loop."""
+        """Claim a key in a thread: hashing ten megabytes of body would also block the event
+        loop.
+        """
         hashed = body_hash(endpoint, body, secret=self._secret)
         earlier = self._store.claim(claim, hashed, journal_id=self._journal_id)
         ended = self._ended.get(earlier.request_id) if earlier is not None else None
@@ -220,6 +227,7 @@ class Claims:
         return self._store.claim(claim, hashed, journal_id=self._journal_id)
 
     async def _write(self) -> None:
+        """Write all ended claims to Postgres in batches."""
         self._has_ended.clear()
         try:
             while batch := list(islice(self._ended.values(), BATCH)):
@@ -233,6 +241,9 @@ class Claims:
 
 
 def _refusal(earlier: Earlier) -> RequestError:
+    """Return the error for a key that an earlier request has: another body, finished, or still
+    under way.
+    """
     receipt = f"GET /v1/requests/{earlier.request_id}"
     if not earlier.is_same_body:
         return IdempotencyMismatch(
@@ -259,6 +270,7 @@ def _refusal(earlier: Earlier) -> RequestError:
 
 
 def _unavailable() -> Unavailable:
+    """Return the error for a request with an idempotency key while Postgres does not answer."""
     return Unavailable(
         "Postgres did not answer in time, and keyed requests need the database; nothing was sent. "
         "Try again in 2 seconds, or send the request without an Idempotency-Key.",

@@ -40,6 +40,7 @@ class Meter:
         on_settled: Sequence[Callable[[UsageEvent], None]],
         ejections: Ejections,
     ) -> None:
+        """Start without live attempts, over this worker's journal."""
         self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
         self._live: dict[Key, RunningUsage] = {}
         self._recent: dict[
@@ -54,7 +55,8 @@ class Meter:
         return self._settled - self._written
 
     def intend(self, intent: Intent, running: RunningUsage) -> Awaitable[None]:
-        """Write an intent; resolves when it is durable. Progress records ask `running`.
+        """Write an attempt's intent to the journal; resolves when it is durable. Progress records
+        ask `running`.
 
         Raises `JournalFull` if there is no room; then it is not written.
         """
@@ -63,7 +65,8 @@ class Meter:
         return durable
 
     def settle(self, event: UsageEvent) -> None:
-        """Record a settled event. Never awaits: a disconnect cancels every await around the caller.
+        """Record a settled event in the journal. Never awaits: a disconnect cancels every await
+        around the caller.
 
         Raises the journal's error. Then nothing has changed, and another event may be given.
         """
@@ -83,25 +86,27 @@ class Meter:
                 log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
 
     def give_up(self, event: UsageEvent) -> None:
-        """Forget an attempt that cannot be recorded.
+        """Drop a live attempt whose event cannot be recorded.
 
         Its intent stays in the journal: the next start books it.
         """
         self._live.pop(event.key, None)
 
     def report_region_mismatch(self, found: Contradiction, key: Key) -> None:
-        """Report an upstream that ran an attempt in a forbidden place. Never awaits."""
+        """Eject a deployment whose upstream ran an attempt in a forbidden place. Never awaits."""
         request_id, attempt = key
         self._ejections.note(found, request_id=request_id, attempt=attempt)
 
     def note_written(self, keys: Sequence[Key]) -> None:
-        """Record that Postgres has these events."""
+        """Record that Postgres has the events of these keys."""
         self._written += len(keys)
         for key in keys:
             self._recent.pop(key, None)
 
     def recent(self, request_id: UUID) -> list[UsageEvent]:
-        """Return a request's attempts that were settled here and are not in Postgres yet."""
+        """Return the events of a request's attempts that were settled here and are not in Postgres
+        yet.
+        """
         documents = [self._recent.get((request_id, number)) for number in range(1, 11)]
         return [self._journal.event_of(document) for document in documents if document is not None]
 
@@ -115,12 +120,15 @@ class Meter:
             )
 
     async def run(self) -> None:
-        """Write the progress of all live attempts until cancelled."""
+        """Write the running usage of all live attempts to the journal, turn by turn, until
+        cancelled.
+        """
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
             self._note_running_usage()
 
     def _note_running_usage(self) -> None:
+        """Write the running usage of all live attempts to the journal once."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -141,6 +149,7 @@ class Meter:
 
 
 def _usage_of(running: RunningUsage, key: Key) -> TokenUsage | None:
+    """Return a live attempt's running usage, None if it has none or it cannot be read."""
     try:
         return running()
     except Exception:  # as above: the other streams are noted without this one

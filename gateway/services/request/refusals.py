@@ -1,4 +1,4 @@
-"""Counts refusals and writes the counts to Postgres a few seconds later.
+"""Counts refused requests and writes the counts to Postgres a few seconds later.
 
 Only decisions are counted, never contents.
 """
@@ -28,7 +28,7 @@ MOST_KINDS = 10_000
 
 
 class Refusals:
-    """One worker's counts.
+    """The counts of refused requests in one worker.
 
     `store` sets a journal's counts so far. It is called in a thread and raises
     `DatabaseUnavailable`. Refusals in the last two seconds before a crash are not counted.
@@ -42,6 +42,7 @@ class Refusals:
         journal_id: UUID,
         every_s: float = WRITE_EVERY_S,
     ) -> None:
+        """Start with empty counts of this worker's journal."""
         self._store, self._clock = store, clock
         self._journal_id, self._every_s = journal_id, every_s
         self._counts: Counter[RefusalCountKey] = Counter()
@@ -61,13 +62,13 @@ class Refusals:
         self._changed.add(refused)
 
     async def run(self) -> None:
-        """Write changed counts periodically, until cancelled."""
+        """Write changed counts to Postgres periodically, until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.write()
 
     async def write(self) -> None:
-        """Write changed counts; a failed write is retried at the next turn."""
+        """Write changed counts of refusals; a failed write is retried at the next turn."""
         changed = {refused: self._counts[refused] for refused in self._changed}
         if not changed:
             return
@@ -83,6 +84,7 @@ class Refusals:
         self._forget()
 
     def _forget(self) -> None:
+        """Drop the counts of old hours that Postgres has."""
         before = self._clock.now() - KEPT
         for refused in [
             known for known in self._counts if known.hour < before and known not in self._changed
@@ -90,5 +92,5 @@ class Refusals:
             del self._counts[refused]
 
     async def close(self) -> None:
-        """Write the remaining counts."""
+        """Write the remaining counts of refusals."""
         await self.write()

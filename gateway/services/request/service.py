@@ -90,7 +90,7 @@ class RequestService:
     async def answer(
         self, request: Request, snapshot: Snapshot, *, terms: RequestTerms, received_s: float
     ) -> CallerAnswer:
-        """Return the first answer from a deployment.
+        """Admit a request, and return the answer of the first deployment that gives one.
 
         Raises the `RequestError` for the caller.
 
@@ -122,8 +122,8 @@ class RequestService:
             totals.close()
 
     async def _dispatch(self, admitted: AdmittedRequest) -> CallerAnswer:
-        """Try one deployment after the other until one answers; the failover chooses, and
-        decides when to stop.
+        """Try one deployment after the other until one answers; `Failover` chooses, and decides
+        when to stop.
         """
         failover = Failover(
             choices=admitted.ranking.choices,
@@ -158,7 +158,7 @@ class RequestService:
                 )  # nothing reached the caller yet, so another attempt may answer
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
-        """Decide which deployments may serve this request.
+        """Return the decision on which deployments may serve this request.
 
         Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`.
         """
@@ -167,7 +167,9 @@ class RequestService:
         return self._decided(request, snapshot, route)
 
     def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
-        """Return the request's order; the route that it degrades to is decided only when needed."""
+        """Return the order in which to try the deployments; the route that it degrades to is
+        decided only when needed.
+        """
         below = decision.route.degrade_to
         if below is None:
             return self.estimates.rank(request, decision)
@@ -177,7 +179,7 @@ class RequestService:
         )
 
     def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
-        """Return the decision about a route; similar requests share it."""
+        """Return the decision about a request on a route; similar requests share it."""
         policy, facts = snapshot.policy.policy, request.body.facts
         team = policy.teams[request.caller.team]
         ejected = self.ejections.out(snapshot.ejected)
@@ -216,7 +218,7 @@ class RequestService:
     async def _begin(
         self, admitted: AdmittedRequest, choice: Choice, failover: Failover, *, wanted_s: float
     ) -> Attempt:
-        """Begin an attempt with capacity and a hold.
+        """Begin an attempt with a slot at the deployment and a hold on every budget.
 
         Raises the error for the caller; then nothing is taken.
         """
@@ -244,7 +246,7 @@ class RequestService:
         return attempt
 
     async def _attempt(self, attempt: Attempt, deadline_s: float) -> CallerAnswer:
-        """Send one attempt and return its answer; on every other exit it settles the attempt."""
+        """Send one attempt and return its answer; on every other exit the attempt is settled."""
         durable = attempt.intend()  # an attempt that cannot be recorded is neither sent nor settled
         exchange: UpstreamAnswer | None = None
         try:
@@ -323,7 +325,7 @@ class RequestService:
         return self.admission.remaining_nusd(holds) if holds else None
 
     async def _relay(self, exchange: UpstreamAnswer) -> AsyncGenerator[bytes, None]:
-        """Relay the stream as it arrives, and settle it however it ends.
+        """Yield the upstream's stream as it arrives, and settle the attempt however it ends.
 
         Raises the caller's error, also after the answer began.
         """
@@ -384,7 +386,7 @@ def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:
 def _as_error(
     problem: RequestError | EventTooLarge, exchange: UpstreamAnswer | None
 ) -> RequestError:
-    """Return the caller's error.
+    """Return the caller's error for a failed attempt, without a traceback.
 
     It has no traceback: its frames would keep the request and form a reference cycle.
     """

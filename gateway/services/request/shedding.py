@@ -25,7 +25,7 @@ STREAMS_SHARE = 0.95
 
 
 class Shedding:
-    """Measures the load of this worker.
+    """Measures the load of this worker, and refuses new requests under too much of it.
 
     `run` must be running; before it has measured, nothing is refused.
 
@@ -42,6 +42,9 @@ class Shedding:
         lag_s: float,
         on_shed: Callable[[str], None] = lambda priority: None,
     ) -> None:
+        """Start without a measurement; `on_shed` is called with the priority of each refused
+        request.
+        """
         self._journal_share, self._streams, self._max_streams = journal_share, streams, max_streams
         self._most_lag_s, self._on_shed = lag_s, on_shed
         self._late_s = [0.0] * TURNS
@@ -49,11 +52,11 @@ class Shedding:
 
     @property
     def lag_s(self) -> float:
-        """The least delay of the event loop's recent turns."""
+        """Return the least delay of the event loop's recent turns, in seconds."""
         return min(self._late_s)
 
     def check(self, priority: Priority) -> None:
-        """Raise `Overloaded` for a request that should be refused now."""
+        """Raise `Overloaded` if a new request of this priority should be refused now."""
         if self.pressure < FROM[priority]:
             return
         self._on_shed(priority.value)
@@ -76,7 +79,7 @@ class Shedding:
         )
 
     async def run(self) -> None:
-        """Measure until cancelled."""
+        """Measure the event loop's delay, turn by turn, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + TICK_S

@@ -20,6 +20,7 @@ class RequestTotals:
     __slots__ = ("_in_flight", "_is_closed", "on_end", "used_tokens", "was_charged")
 
     def __init__(self) -> None:
+        """Start without attempts, and without listeners for the request's end."""
         self.on_end: list[Callable[[RequestTotals], None]] = []
         self.used_tokens: int | None = 0  # None as soon as one attempt's usage is unknown
         self.was_charged = False  # it cost something, or may have
@@ -27,11 +28,11 @@ class RequestTotals:
         self._is_closed = False
 
     def note_attempt_started(self) -> None:
-        """Count another attempt in flight."""
+        """Count another attempt of the request in flight."""
         self._in_flight += 1
 
     def note_settled(self, event: UsageEvent | None) -> None:
-        """Count an ended attempt; None if it was never sent."""
+        """Add an ended attempt to the sums; `event` is None if it was never sent."""
         self._in_flight -= 1
         if event is not None:
             self.was_charged = self.was_charged or event.cost_nusd != 0
@@ -43,11 +44,12 @@ class RequestTotals:
         self._end_if_over()
 
     def close(self) -> None:
-        """Record that no further attempt will start."""
+        """Record that the request starts no further attempt."""
         self._is_closed = True
         self._end_if_over()
 
     def _end_if_over(self) -> None:
+        """Call the listeners once, if no attempt is in flight and none can start."""
         if self._is_closed and not self._in_flight:
             listeners, self.on_end = self.on_end, []
             for listener in listeners:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class UpstreamAnswer(Struct, kw_only=True):
-    """A request that was sent, with its incoming answer. No method here settles."""
+    """An upstream request that was sent, with its incoming answer. No method here settles."""
 
     attempt: Attempt
     request: Request
@@ -64,8 +64,8 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def is_read_to_its_end(self) -> bool:
-        """Return True if it is read on after its caller left: it is billed anyway, or has the only
-        usage.
+        """Return True if the answer is read on after its caller left: it is billed anyway, or has
+        the only usage.
 
         A self-hosted engine that reports running usage is stopped at once instead.
         """
@@ -92,7 +92,7 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def has_more(self) -> bool:
-        """Return True if there is more to read: the rest of the answer, or its arrived part."""
+        """Return True if there is more of the answer to read: its rest, or its arrived part."""
         observed = self.attempt.observed
         if self.has_all:
             return True
@@ -117,11 +117,11 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def has_all(self) -> bool:
-        """Return True from when a plain answer came whole until it was read."""
+        """Return True if a plain answer has arrived completely and was not read yet."""
         return self._whole is not None
 
     async def head(self) -> None:
-        """Wait for the answer to begin.
+        """Wait until the upstream begins its answer.
 
         Raises the caller's error for an upstream's error answer.
         """
@@ -158,6 +158,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return rewritten
 
     async def _plain(self) -> bytes:
+        """Read a plain answer completely, and return it for the caller; a large one is processed in
+        a thread.
+        """
         is_embeddings = self.request.body.facts.operation is Operation.EMBEDDINGS
         if self._whole is None:
             self._whole = await self.upstream.read(
@@ -231,6 +234,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         return chunk
 
     async def _assembled(self) -> bytes:
+        """Read a stream to its end, and return it as the plain answer that the caller requested."""
         assembler = self._assembler = self._new_assembler()
         observed = assembler.observed
         while chunk := await self._chunk():
@@ -250,18 +254,26 @@ class UpstreamAnswer(Struct, kw_only=True):
         return written(part, self.attempt.cost_text)
 
     def _written(self, parts: Sequence[AnswerPart]) -> bytes:
-        """Return the bytes of these parts, with the cost of the usage that they show."""
+        """Return the bytes of these stream parts for the caller, with the cost of the usage that
+        they show.
+        """
         self._parts += len(parts)
         cost = self.attempt.cost_text
         return b"".join([written(part, cost) for part in parts])
 
     def _note_progress(self, observed: Observed) -> None:
+        """Record that a part of the answer arrived, and tell the transport about the first
+        content.
+        """
         self.attempt.note_progress()
         if not self.has_content and observed.has_content:
             self.has_content = True
             self.upstream.note_first_token()
 
     async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
+        """Read an error answer and return the caller's error for it, after recording any usage it
+        reports.
+        """
         try:
             body = inflated(await self.upstream.read(MAX_ERROR_BYTES))
         except RequestError:
@@ -273,6 +285,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return self.provider.error(deployment, status, headers, body=body)
 
     def _unreadable(self, what: str) -> UpstreamError:
+        """Return the error for an answer that cannot be used; it is final, so no other attempt
+        follows.
+        """
         name = self.attempt.candidate.deployment.name
         error = UpstreamError(
             f"{name} answered with something that is {what}. It is not asked again."
@@ -281,7 +296,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         return error
 
     async def read_on(self, *, max_events: int) -> None:
-        """Read the rest for its usage, at most about `max_events` more events."""
+        """Read the rest of the answer for its usage, at most about `max_events` more events."""
         await self.head()
         if self._stream is None:
             await self.body()
@@ -291,8 +306,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             pass
 
     async def read_arrived(self) -> None:
-        """Read the bytes that the kernel has received by now, for their usage, without waiting for
-        more.
+        """Read the answer's bytes that the kernel has received by now, for their usage, without
+        waiting for more.
 
         An engine continues to write meanwhile. Later bytes are ignored, and at most as much is read
         as had arrived, framing included.

@@ -1,5 +1,5 @@
-"""Refreshes a worker's snapshot, when the database notifies it of a change and also
-periodically.
+"""Refreshes a worker's snapshot of policy and keys, when the database notifies it of a change and
+also periodically.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _ignore_version(version: int) -> None:
 
 
 class Refresher:
-    """Replaces the snapshot when policy or keys change.
+    """Replaces a worker's snapshot when policy or keys change in Postgres.
 
     If a look fails, the last good snapshot stays until it is too old.
 
@@ -61,6 +61,7 @@ class Refresher:
         confirmed_within_s: float = CONFIRMED_WITHIN_S,
         report: Callable[[int], None] = _ignore_version,
     ) -> None:
+        """Make the job; `start` loads the first snapshot, and `loops` has the background loops."""
         self._report, self._reported = report, 0
         self._taken = asyncio.Event()
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
@@ -75,7 +76,7 @@ class Refresher:
         self._shelf_problem: str | None = None
 
     async def start(self) -> None:
-        """Look for the first time.
+        """Load the first snapshot of policy and keys.
 
         If Postgres does not answer soon, the stored snapshot serves.
 
@@ -89,7 +90,7 @@ class Refresher:
             await self._note_problem(problem)
 
     async def refresh(self) -> None:
-        """Look once."""
+        """Read policy and keys from Postgres once, and replace the snapshot if they changed."""
         is_done = False
         try:
             await self._load_snapshot(limit_s=self._hung_after_s)
@@ -104,7 +105,8 @@ class Refresher:
                 )
 
     async def confirm(self) -> bool:
-        """Ask Postgres once more; return True if it answers soon. Needs `loops`.
+        """Ask Postgres once more whether the snapshot is current; return True if it answers soon.
+        Needs `loops`.
 
         All waiting requests share one look.
         """
@@ -123,7 +125,7 @@ class Refresher:
         )
 
     async def keep(self) -> None:
-        """Store the current snapshot if it changed or its last good time advanced."""
+        """Store the current snapshot on disk if it changed or its last good time advanced."""
         shelf, snapshot, good_at = self._shelf, self._holder.current, self._holder.refreshed_at
         if shelf is None or snapshot is None or good_at is None:
             return
@@ -148,7 +150,7 @@ class Refresher:
         self._kept, self._kept_s = snapshot, self._clock.monotonic()
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """Return the background loops, which run until cancelled.
+        """Return the background loops of the refresh by name; each runs until cancelled.
 
         There are four, so that a failing one delays none of the others.
         """
@@ -160,11 +162,11 @@ class Refresher:
         }
 
     async def close(self) -> None:
-        """Stop the threads; the loops have ended."""
+        """Stop the threads of the refresh; its loops have ended."""
         self._postgres.close()
 
     async def _listen(self) -> None:
-        """Wake the poll when something changed.
+        """Wait for Postgres's notifications of changes, and wake the poll at each.
 
         A separate loop, because a hanging connection must not delay the poll.
         """
@@ -176,6 +178,7 @@ class Refresher:
                 await asyncio.sleep(self._every_s)
 
     async def _poll(self) -> None:
+        """Refresh the snapshot at each change, and at least every `every_s` seconds."""
         while True:
             await wait_for(self._changed, self._every_s)
             self._changed.clear()
@@ -184,12 +187,14 @@ class Refresher:
             self._ended.clear()
 
     async def _save_snapshots(self) -> None:
+        """Store the snapshot on disk after each refresh."""
         while True:
             await self._looked.wait()
             self._looked.clear()
             await self.keep()
 
     async def _report_versions(self) -> None:
+        """Record the served policy version in Postgres whenever a new snapshot was taken."""
         while True:
             await self._taken.wait()
             self._taken.clear()
@@ -211,7 +216,9 @@ class Refresher:
         self._reported = version
 
     async def _load_snapshot(self, *, limit_s: float) -> None:
-        """Read the stored state once, and replace the snapshot if it changed."""
+        """Read policy and keys from Postgres once within `limit_s`, and replace the snapshot if
+        they changed.
+        """
         # Read before Postgres is asked: the answer may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
         snapshot = await self._postgres.ask_within(limit_s, lambda: self._source.load(before))
@@ -233,7 +240,7 @@ class Refresher:
             await self._load_last_snapshot()
 
     async def _load_last_snapshot(self) -> None:
-        """Serve from the stored snapshot for the rest of its lifetime."""
+        """Serve from the snapshot stored on disk for the rest of its lifetime."""
         shelf = self._shelf
         if shelf is None:
             return
@@ -260,7 +267,7 @@ class Refresher:
         )
 
     def _log_shelf_problem(self, problem: str) -> None:
-        """Log the problem once; later tries would repeat it."""
+        """Log a problem with the stored snapshot once; later tries would repeat it."""
         if self._shelf_problem != problem:
             log.warning("last_snapshot", problem=problem)
         self._shelf_problem = problem

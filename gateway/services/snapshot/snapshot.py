@@ -110,7 +110,7 @@ class Snapshot:
 
 
 class SnapshotShelf(Protocol):
-    """Keeps the last good snapshot across restarts; runs in threads.
+    """Keeps the last good snapshot on disk across restarts; runs in threads.
 
     `storage.policy.last_snapshot` implements it.
     """
@@ -161,7 +161,9 @@ class SnapshotHolder:
         return self.current
 
     def take(self, snapshot: Snapshot, *, good_at: datetime, good_s: float) -> bool:
-        """Serve a snapshot of the given time, by both clocks; return True if it is another one."""
+        """Serve another snapshot, read at the given time by both clocks; return True if it differs
+        from the current one.
+        """
         is_new = snapshot is not self.current
         self.current, self.refreshed_at, self.refreshed_s = snapshot, good_at, good_s
         return is_new
@@ -178,7 +180,7 @@ class SnapshotHolder:
 
     @property
     def is_stale(self) -> bool:
-        """Return True if there may be keys that this worker does not have yet."""
+        """Return True if Postgres may have keys that this worker does not have yet."""
         return self.problem is not None or self.age_s() > STALE_AFTER_S
 
     @property
@@ -235,6 +237,7 @@ def snapshot_checks(holder: SnapshotHolder) -> tuple[Check, ...]:
 
 
 def _freshness(holder: SnapshotHolder) -> Check:
+    """Return the readiness check on the age of policy and keys."""
     name, age_s = "policy and keys", holder.age_s()
     if holder.current is None:
         return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _REMEDY)
@@ -254,6 +257,7 @@ def _freshness(holder: SnapshotHolder) -> Check:
 
 
 def _version(holder: SnapshotHolder) -> Check:
+    """Return the readiness check on the policy version: loaded, and the newest one."""
     if holder.current is None:
         return Check("policy version", Status.UNKNOWN, "none is loaded")
     if holder.current.behind is not None:

@@ -43,7 +43,8 @@ class StoredSnapshots:
     check: Callable[[], None] = _nothing_to_check
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Read the stored state.
+        """Read policy, prices and keys from Postgres; return `before` itself if nothing changed,
+        None without a policy.
 
         Raises `DatabaseUnavailable`, and on the first load `BadUsage` or `PolicyRejected`.
         """
@@ -75,7 +76,7 @@ class StoredSnapshots:
         )
 
     def rebuilt(self, last: LastSnapshot) -> Snapshot:
-        """Return the stored snapshot with the current peppers. Raises `PolicyRejected`."""
+        """Return the snapshot stored on disk with the current peppers. Raises `PolicyRejected`."""
         return Snapshot(
             policy=PolicyVersion(
                 version=last.version, sha256=last.sha256, policy=parse(last.document).policy
@@ -88,12 +89,12 @@ class StoredSnapshots:
         )
 
     def wait(self, timeout_s: float) -> bool:
-        """Return True as soon as something changed, False after the timeout."""
+        """Return True as soon as policy or keys changed in Postgres, False after the timeout."""
         return self.wait_for_change(timeout_s)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
-        """Return the current prices. They change by date or time of day alone, so each load
-        reads them.
+        """Return the deployments' current prices. They change by date or time of day alone, so each
+        load reads them.
         """
         now = self.clock.now()
         book = self.prices.book(policy.policy.deployments.values())
@@ -104,7 +105,7 @@ class StoredSnapshots:
 
 
 def _policy(stored: StoredPolicy, before: Snapshot | None) -> tuple[PolicyVersion, str, str | None]:
-    """Return the policy, its document, and the reason why it is not the newest one.
+    """Return the policy in force, its document, and the reason why it is not the newest one.
 
     If a newer Tollgate applied a policy that this one cannot read, the one before stays in force.
     Keys must still be refreshed: otherwise a revoked key would work until the snapshot is too old,
