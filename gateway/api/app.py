@@ -153,6 +153,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
 
 
 async def _models(request: Request) -> Response:
+    """Return the routes that the caller's team may use, as OpenAI's list of models."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
@@ -163,6 +164,7 @@ async def _models(request: Request) -> Response:
 
 
 async def _one_model(request: Request, model: str) -> Response:
+    """Return one route of the caller's team, as OpenAI's model object."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
@@ -203,6 +205,7 @@ def _pricing(price: Price | None) -> dict[str, str] | None:
 
 
 async def _receipt(request: Request, request_id: str) -> Response:
+    """Return the receipt of a request of the caller's team; 202 while it may still arrive."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     wanted = _request_id(request_id)
@@ -271,6 +274,7 @@ def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) 
 
 
 async def _usage(request: Request) -> Response:
+    """Return the spend, budgets and limits of the calling key and its team."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     now = endpoints.clock.now()
@@ -291,6 +295,7 @@ async def _usage(request: Request) -> Response:
 
 
 async def _route_explain(request: Request) -> Response:
+    """Return the deployments that a request would use, with the reasons against the others."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
@@ -347,6 +352,7 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _readyz(request: Request) -> Response:
+    """Return 200 if this replica may take traffic, else 503; both list the readiness checks."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     try:
         checks = endpoints.checks()
