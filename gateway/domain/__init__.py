@@ -1,4 +1,5 @@
-"""Frozen values and pure functions: permissions, decisions and costs.
+"""Contains the gateway's rules as frozen values and pure functions: policy, prices, budgets,
+routing, residency; does no I/O.
 
 Time and prices are arguments.
 """

@@ -1,5 +1,5 @@
-"""The Host headers that a listener without a key accepts, so that no web page reads it by DNS
-rebinding.
+"""Checks a Host header against the names that a listener without a key accepts (dashboard,
+metrics), so that DNS rebinding cannot read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The findings of a check of the running system: one line each, with its remedy."""
+"""Declares the result of one health check (name, status, finding, remedy), as doctor, readiness and
+month status show it; runs no check.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Numbers derived from names: equal in every process, today and tomorrow."""
+"""Computes 64-bit hashes of names, equal in every process and release, for session affinity and
+weighted routing; not for secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Request ids: a UUIDv7 fixed before anything is sent.
+"""Makes UUIDv7 request ids from a given time and given random bytes, and reads the time back out of
+an id.
 
-Its millisecond is the event's `occurred_at`.
+A request's id is fixed before anything is sent. Its millisecond is the event's `occurred_at`.
 """
 
 from __future__ import annotations

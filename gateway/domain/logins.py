@@ -1,4 +1,6 @@
-"""The purposes of the separate logins of one database, and the result of creating them."""
+"""Declares the purposes of a database's separate logins (serving, reports, administration) and the
+result of creating them; creates none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Exact money: integer nano-dollars in storage, `Decimal` dollars on the way, never a float."""
+"""Converts exact money between integer nano-dollars (storage) and `Decimal` dollars, and formats
+it; never through a float.
+"""
 
 from __future__ import annotations
 

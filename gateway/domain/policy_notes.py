@@ -1,6 +1,7 @@
-"""Notes on a policy: facts that are worth knowing and are not errors.
+"""Finds facts in a valid policy that its author should know and that are no errors: unused names,
+unlimited teams, avoidable budgets.
 
-Each has a path in the policy's document: fields by name, and list positions.
+Each note has a path in the policy's document: fields by name, and list positions.
 """
 
 from __future__ import annotations

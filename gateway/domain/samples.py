@@ -1,4 +1,5 @@
-"""Recent observations: means and quantiles in which older samples count less, in constant memory.
+"""Computes means and quantiles of recent observations, in which older samples count less, in
+constant memory, for latency and token figures.
 
 A sample loses half of its weight every minute, and the prior counts as five samples. So the figures
 of an unused deployment return to the prior, and it is tried again.

@@ -1,4 +1,6 @@
-"""Counts events of the last seconds, in constant memory."""
+"""Counts the events of the last seconds by whole second, in constant memory, for breakers and retry
+budgets.
+"""
 
 from __future__ import annotations
 

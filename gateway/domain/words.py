@@ -1,4 +1,6 @@
-"""Words for messages: text made safe to print, and the known name that was probably meant."""
+"""Prepares names for messages: makes a text safe to print, finds the known name that was probably
+meant, and shortens lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finance's questions and their answers.
+"""Opens the read-only reports, receipts and usage figures on Postgres, as the only entry for CLI,
+API and dashboard.
 
 `open_reports` is the only entry: SELECT only, as `tollgate_reader`.
 """

@@ -1,4 +1,6 @@
-"""The dimensions by which events are grouped and filtered, each as a column expression."""
+"""Declares the dimensions by which reports group and filter events, each as an SQL column
+expression; runs no query.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writes reports, receipts and usage as JSON and CSV.
+"""Formats reports, receipts and usage figures as JSON and CSV texts, with every digit of money;
+writes no file.
 
 Money and rates are written with every digit; the CLI has tables for people.
 """

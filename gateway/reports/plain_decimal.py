@@ -1,4 +1,6 @@
-"""Writes exact decimals: no exponent, no trailing zeros, never through a float."""
+"""Formats a decimal as plain text for JSON and CSV: no exponent, no trailing zeros, never through a
+float.
+"""
 
 from __future__ import annotations
 

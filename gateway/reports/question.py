@@ -1,4 +1,6 @@
-"""A report's question, validated before it reaches Postgres."""
+"""Declares a report's question (month, split, filters, page), validates it from user input, and
+builds its SQL conditions.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""All reports, in the order of their list. The CLI, the CSV export and the docs table come from
-here.
+"""Lists all reports by name in the order in which they are shown; the CLI, the CSV export and the
+docs table read this list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A report: typed columns with units, rows, a total, and notes for its reader."""
+"""Declares a report's answer (typed columns with units, rows, a total, notes) and cuts pages out of
+it; queries nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The declaration of a report: its name, its question and the function that answers it."""
+"""Declares the type of a report's definition (name, question, answering function), and builds the
+definitions of reports of sums.
+"""
 
 from __future__ import annotations
 

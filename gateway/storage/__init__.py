@@ -1,1 +1,3 @@
-"""Writes to the ledger, keys, policies and prices. Only this package and `reports` contain SQL."""
+"""Stores the gateway's state in Postgres and in local journal, pepper and snapshot files; only this
+package and `reports` contain SQL.
+"""

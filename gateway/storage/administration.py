@@ -1,4 +1,6 @@
-"""The administration of one database: its tables, logins, peppers, roll-ups and clock."""
+"""Runs the commands on one database as a whole, for the CLI: migrations, partitions, logins,
+peppers, roll-ups, ledger state and clock skew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files that contain a secret: created once, whole or not at all."""
+"""Creates files that contain a secret, readable by their owner alone, whole or not at all; leaves
+an existing one unchanged.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Shapes and codecs of the data on the wire: JSON bodies, server-sent events, policy documents.
-No I/O.
+"""Parses and writes the data on the wire as bytes and texts: JSON bodies, server-sent events,
+policy documents; does no I/O.
 """

@@ -1,4 +1,5 @@
-"""`data:` URLs (RFC 2397): which of them contain all their data, so that no address is fetched.
+"""Decides whether a `data:` URL (RFC 2397) contains all of its data, so that an upstream fetches no
+address because of it.
 
 A pixel image does. An SVG image, a playlist or a page can name addresses that the program showing
 it fetches. Video readers look at the first bytes, whatever the type is (FFmpeg's documentation,

@@ -1,4 +1,5 @@
-"""The neutral shapes between a client's dialect and an upstream's.
+"""Declares the protocols and values between a client's dialect and an upstream's: request, answer
+parts, streams; implements no dialect.
 
 A `Dialect` reads requests and writes errors for the clients of an endpoint. A provider writes the
 upstream's request and reads its answer. Both meet in the values of this module, so the services

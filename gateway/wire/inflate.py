@@ -1,5 +1,5 @@
-"""Answers that arrive compressed although the request did not ask for it: read only for usage
-and size.
+"""Inflates the start of an answer that arrived compressed unasked, to read its usage, size or
+error; never changes the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Bounds on the parts of a JSON body that take time to read: values, depth, escapes.
+"""Refuses JSON bodies whose values, depth or escapes take too long to read, by counting bytes
+before anything is decoded.
 
 A body of 10 MiB can hold three million values. Decoding them took three seconds, in which every
 other caller waited. This module counts the values without decoding them.

@@ -1,5 +1,5 @@
-"""The byte positions of a JSON object's members, so that one can be replaced and all others stay
-unchanged.
+"""Finds the byte positions of a JSON object's members, and replaces, appends or cuts single ones;
+all other bytes stay unchanged.
 
 Re-encoding a body would also change other bytes (number forms, escapes, key order). So a body is
 decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.

@@ -1,5 +1,5 @@
-"""The values read from an answer so far: its usage, its end and, if only the gateway can count
-it, its text.
+"""Collects the values read from one answer so far: its usage, its end, its size and, if only the
+gateway can count it, its text.
 """
 
 from __future__ import annotations

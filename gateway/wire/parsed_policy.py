@@ -1,4 +1,6 @@
-"""A policy document from its text: the policy with notes, or every error with its line."""
+"""Parses the text of a policy document completely: returns the policy with notes, or raises with
+every error and its line.
+"""
 
 from __future__ import annotations
 

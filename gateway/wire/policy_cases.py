@@ -1,5 +1,5 @@
-"""Cases of a policy, from YAML text: a request, and its expected deployments or its expected
-denial.
+"""Parses a file of policy test cases: each a request with its expected deployments or denial;
+`services.policy.cases` runs them.
 """
 
 from __future__ import annotations

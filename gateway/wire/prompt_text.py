@@ -1,4 +1,6 @@
-"""Whether a request has any text for a model: settlement then believes no prompt of 0 tokens."""
+"""Checks whether a request has any text for a model; if it has, settlement believes no reported
+prompt of 0 tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Server-sent events, incrementally: bytes in, whole events out, split anywhere.
+"""Splits a stream of bytes into whole server-sent events, however it was cut, and reads or replaces
+an event's data; parses no JSON.
 
 Follows the WHATWG HTML standard, §9.2.6: lines end in LF, CR LF or CR; a blank line ends an event;
 lines that start with a colon are comments. Events keep their original bytes.

@@ -1,8 +1,8 @@
-"""Half a surrogate pair in JSON text: RFC 8259 §8.2 allows it, a strict decoder refuses it.
+"""Hides half surrogate pairs in JSON text behind stand-ins of the same length while an answer is
+read, and puts them back.
 
-A server that counts UTF-16 units writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer
-around it is complete and paid for. So the half is hidden behind an escape of the same length while
-the answer is read, and put back afterwards.
+RFC 8259 §8.2 allows half a pair, and a strict decoder refuses it. A server that counts UTF-16 units
+writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer around it is complete and paid for.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""vLLM's load header: `endpoint-load-metrics` on plain answers, requested with
-`endpoint-load-metrics-format`.
+"""Reads an engine's load from the header `endpoint-load-metrics` of vLLM's plain answers, and names
+the header that requests it.
 
     JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}}
     TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0

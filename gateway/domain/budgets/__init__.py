@@ -1,1 +1,3 @@
-"""Budgets and limits: periods, leases, windows, alerts."""
+"""Declares budgets and limits, and computes their periods, alerts, forecasts and messages;
+`storage.budgets` keeps the amounts.
+"""

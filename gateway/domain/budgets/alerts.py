@@ -1,4 +1,5 @@
-"""Budget alerts: the reached thresholds, an alert's content, and the times of its retries.
+"""Computes the thresholds that a budget has reached, an alert's webhook body and text, and its
+retry pauses; stores and sends no alert.
 
 A threshold is a share of the limit and its grants. The store ensures that each is raised once a
 period.

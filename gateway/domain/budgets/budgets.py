@@ -1,5 +1,5 @@
-"""Budgets: a limit per period for a team, project, key or cost centre, and each period's begin and
-end.
+"""Declares budget rules, accounts, holds and asks for leases, and computes a request's accounts and
+a moment's period; moves no money.
 
 A rule is the policy's declaration. An account is the one sum that a rule keeps for one owner; its
 name is equal in every policy version. Money is whole nano-dollars.

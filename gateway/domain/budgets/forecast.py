@@ -1,5 +1,5 @@
-"""Forecasts a budget's spending at the end of its period from the present rate, with reproducible
-arithmetic.
+"""Computes a budget's forecast spending at the end of its period from its present rate, for the
+report on budgets.
 
 The present rate is the spending since a midnight (UTC) at most seven days ago, so that it includes
 weekends. In a period without a full day yet it is the rate of the whole period so far. Earlier

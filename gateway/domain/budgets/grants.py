@@ -1,4 +1,6 @@
-"""Grants that raise a budget for a time, and the workers' leases of a budget."""
+"""Declares a recorded budget grant and a worker's lease of a budget, as operators see them; changes
+neither.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Checks whether budgets and limits are shared with all replicas, or run from this one's own
-share.
+"""Builds the readiness checks that show if this replica shares budgets and limits with all others
+through Postgres, or works alone.
 """
 
 from __future__ import annotations

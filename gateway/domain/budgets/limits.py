@@ -1,7 +1,7 @@
-"""Limits: requests and tokens in any 60 seconds, and concurrent requests.
+"""Declares rate and concurrency limits and the asks and grants of windows that workers share, and
+counts units over 60 seconds; refuses nothing.
 
-The values that workers exchange about shared windows are here too. A tick is 25 ms of the
-database's clock; times in seconds are of a worker's monotonic clock.
+A tick is 25 ms of the database's clock; times in seconds are of a worker's monotonic clock.
 """
 
 from __future__ import annotations

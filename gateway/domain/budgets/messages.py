@@ -1,4 +1,6 @@
-"""Messages for a caller whose request a budget refuses or cannot decide."""
+"""Builds the error messages for callers whose request a budget refuses or cannot decide on, with
+the reset time and the next step.
+"""
 
 from __future__ import annotations
 

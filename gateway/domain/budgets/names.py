@@ -1,4 +1,6 @@
-"""The names of a budget: its account, or a shorter unambiguous form."""
+"""Finds the budget account that an operator's text names: its full name, or an unambiguous short
+form such as the team.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Deployments as the gateway sees them: load, samples, breakers."""
+"""Contains the pure rules of deployments' state: circuit breaker, retry budget, engine metrics, and
+unknown attempts' costs from engine counters.
+"""

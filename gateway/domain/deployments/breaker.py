@@ -1,4 +1,5 @@
-"""A circuit breaker: passes over a failing deployment, and lets one probe through now and then.
+"""Decides from one deployment's recent outcomes whether to pass it over or to let one probe attempt
+through (a circuit breaker); sends nothing.
 
 It only advises. Its caller tries the last eligible deployment in any case.
 """

@@ -1,9 +1,9 @@
-"""Resolves unknown attempts from the engine's own counters: its generated tokens minus the metered
-ones.
+"""Computes unknown attempts' costs at a self-hosted engine from the tokens that its counters have
+beyond the metered ones; books nothing.
 
-That holds for a *window* between two moments at which the engine was idle and everything is
-written. It cannot detect another user of the engine. So if the remainder exceeds the possible cost
-of the unknown attempts, nothing is resolved.
+The remainder is exact for a *window* between two moments at which the engine was idle and
+everything is written. It cannot detect another user of the engine. So if the remainder exceeds the
+possible cost of the unknown attempts, nothing is resolved.
 """
 
 from __future__ import annotations

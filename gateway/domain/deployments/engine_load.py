@@ -1,4 +1,5 @@
-"""An engine's load: read from its metrics page, and the changes between two reads of the page.
+"""Reads an engine's load from the text of its metrics page, and computes the changes between two
+reads; fetches nothing.
 
 The names per engine are data. The page is scanned for the few needed lines, not parsed: it has 100
 KB, and every worker reads it every second. `services.deployments.engine_load` fetches it.

@@ -1,4 +1,6 @@
-"""One look at a self-hosted engine, and the time for which it proves the engine to have been up."""
+"""Declares one sample of a self-hosted engine, and computes from two samples the time for which it
+was watched and certainly up.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A retry budget: retries are limited to a share of the requests, so that an outage causes no
-storm.
+"""Counts the requests and retries of the last ten seconds, and allows retries up to a share of the
+requests, so that an outage causes no storm.
 
 Without it every request to a failing deployment is sent three times, just when it can take none.
 """

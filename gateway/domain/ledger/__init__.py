@@ -1,1 +1,3 @@
-"""The ledger's records and its health."""
+"""Declares the ledger's values (events, intents, journals, resolutions), and checks its health and
+the audit chain; `storage.ledger` writes.
+"""

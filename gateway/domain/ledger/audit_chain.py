@@ -1,9 +1,10 @@
-"""Verifies an audit log: a hash binds every line to the one before it.
+"""Verifies given rows of the audit log against their hash chain and against heads kept elsewhere,
+and declares a row and an act.
 
-`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's stored text, so nothing
-depends on how two programs write a number. The columns beside it serve queries, so they must agree
-with the line. A cut end, or a chain rewritten from some row on, can only be found against a head
-kept elsewhere.
+A hash binds every line to the one before it: `hash = sha256(previous + "\n" + line)` in hex. Here
+`line` is the row's stored text, so nothing depends on how two programs write a number. The columns
+beside it serve queries, so they must agree with the line. A cut end, or a chain rewritten from some
+row on, can only be found against a head kept elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The ledger's health: one worker's journal and writer, and Postgres's figures for all of them.
+"""Builds the ledger's health checks from one worker's journal figures and from Postgres's figures
+for all workers; measures nothing.
 
 The limits are those of the alert rules (deploy/alerts), so that `doctor`, `/readyz` and an alert
 agree.

@@ -1,4 +1,6 @@
-"""The journals of workers, as Postgres and as this machine's disk list them."""
+"""Declares a worker's journal as Postgres lists it and as this machine's disk lists it, and the
+policy version that its worker serves.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The ledger's records beside the usage event.
+"""Declares the ledger's records beside the usage event, and computes the event that recovery books
+for an interrupted attempt.
 
-The intent before an attempt is sent, its booking by recovery, the counts of a written batch, and a
-record that the tables cannot hold.
+The records are the intent before an attempt is sent, the counts of a written batch, and a document
+that the tables cannot hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The resolution of an attempt of unknown cost: what a person states, and its booking."""
+"""Declares the two value types for resolving an attempt of unknown cost: a person's `zero` or
+`hold`, and the booked result; books nothing.
+
+`storage.ledger.adjustments` books resolutions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The immutable record of one attempt: its request, decision, usage and charge.
-
-It never has the content.
+"""Declares `UsageEvent`, the immutable record of one attempt: its request, decision, usage and
+charge, never its content; writes none.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Regions, and the known facts about where providers process data."""
+"""Declares regions and the facts about deployments' places, and checks upstream addresses;
+`domain.residency` applies rules to them.
+"""

@@ -1,6 +1,7 @@
-"""The upstream addresses that a policy may name.
+"""Checks the text of an upstream's or webhook's address in a policy, and returns the error with its
+fix; resolves no name.
 
-The decision uses only the text: no name is resolved here.
+The decision uses only the text.
 """
 
 from __future__ import annotations

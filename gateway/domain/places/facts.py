@@ -1,4 +1,6 @@
-"""The known facts about a deployment's place, each with its source and date."""
+"""Looks up the facts about a deployment's place in its policy block and the bundled host data, with
+source and date, and ignores expired ones.
+"""
 
 from __future__ import annotations
 

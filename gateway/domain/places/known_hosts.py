@@ -1,6 +1,5 @@
-"""Providers' statements about their hosts: where they process and store data.
-
-Data, with source and date.
+"""Declares the bundled data on providers' hosts: the stated places of processing, storage and
+telemetry, each with source and date.
 
 Only sourced statements are here. A host whose name does not determine the place (Azure's and
 Bedrock's kinds of deployment, and any that is not listed) has no entry: for it the policy's own

@@ -1,4 +1,6 @@
-"""Regions: which lies in which, built in and as extended by a policy."""
+"""Declares the built-in regions, joins them with a policy's own, and computes which regions lie in,
+cover or overlap others.
+"""
 
 from __future__ import annotations
 

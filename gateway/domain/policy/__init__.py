@@ -1,1 +1,3 @@
-"""The policy document, the price book and API keys, as frozen values."""
+"""Declares the policy, API keys, the price book and the policy's stored copies as frozen values;
+`wire.policy` parses documents.
+"""

@@ -1,4 +1,5 @@
-"""API keys: `tg_<kid>_<secret><checksum>`.
+"""Makes and checks the text of API keys (`tg_<kid>_<secret><checksum>`), computes their digests,
+and declares their records; stores none.
 
 `kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) rejects a
 typo without a look-up. Only the HMAC-SHA-256 of the whole key under a pepper is stored. Secret

@@ -1,4 +1,5 @@
-"""The top-level members of request bodies that pass without permission under any rule.
+"""Lists the top-level request members that pass without permission under any rule, and folds
+different spellings of a name into one.
 
 Under a residency rule, a member that is neither here nor in `request_fields` needs permission: it
 may route, fetch or store. A member that one operation knows is known on all: the contents of

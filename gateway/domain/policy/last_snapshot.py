@@ -1,4 +1,6 @@
-"""The stored snapshot of a worker, and the time for which it may serve."""
+"""Declares the copy on disk of a worker's last policy snapshot, and checks its age before it serves
+while Postgres is away; does no I/O.
+"""
 
 from __future__ import annotations
 

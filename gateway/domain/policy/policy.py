@@ -1,4 +1,5 @@
-"""The policy: deployments, routes, teams, data classes and regions, as frozen values.
+"""Declares the policy as frozen, already valid values: deployments, routes, teams, data classes,
+tags and regions; parses no document.
 
 `wire.policy` reads the document and reports its errors; everything here is already valid.
 """

@@ -1,7 +1,8 @@
-"""The price book: dated entries, never edited, and the selection of the one in force at a moment.
+"""Declares the price book's dated entries, and selects the one in force for a deployment or listed
+model at a moment; stores none.
 
-`services.policy.apply.prices_of` decides between the sources of a price (policy, override, GPU,
-list).
+Entries are never edited. `services.policy.apply.prices_of` decides between the sources of a price
+(policy, override, GPU, list).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Request fields that store, fetch or send data elsewhere, or control the engine.
+"""Lists the request fields that need a deployment's permission, by feature: they store, fetch or
+send data elsewhere, or control the engine.
 
 They are refused unless the chosen deployment lists the feature under `allows`. A field that is
 neither here nor in `known_members` passes untouched if no residency rule applies; under one it

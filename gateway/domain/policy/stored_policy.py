@@ -1,4 +1,6 @@
-"""An applied policy document, as the database stores it."""
+"""Declares one applied policy document as the database stores it: text, version, hash, author and
+time; not the parsed policy.
+"""
 
 from __future__ import annotations
 

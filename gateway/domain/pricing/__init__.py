@@ -1,1 +1,3 @@
-"""Tokens, prices and the cost of an attempt."""
+"""Declares token counts and prices, and computes the cost, hold and settlement of an attempt;
+stores nothing.
+"""

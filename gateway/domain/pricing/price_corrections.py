@@ -1,4 +1,5 @@
-"""The values of a price correction in an open month: parts of an event, and its adjustment.
+"""Declares the values for repricing (a stored event's priced parts, its adjustment), and refuses a
+month that is not open; computes no price.
 
 `services/policy/price_book.py` computes them (`tollgate price reprice`).
 """

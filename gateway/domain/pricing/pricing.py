@@ -1,4 +1,6 @@
-"""Tokens → price → cost. The only place, with `selfhost`, where money is computed."""
+"""Declares prices and rates, and computes an attempt's priced lines, cost and hold from token
+counts; only it and `selfhost` compute money.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The cost of a token on a self-hosted GPU: the standard cost, known when the request is made."""
+"""Computes a self-hosted deployment's price per token from its declared GPU rate, and the bill for
+given GPU hours; measures no hours.
+
+The price is the standard cost, which is known when the request is made.
+"""
 
 from __future__ import annotations
 

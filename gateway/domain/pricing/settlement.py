@@ -1,6 +1,7 @@
-"""The charge of one attempt, from every observation of its usage.
+"""Computes the charge of one ended attempt from every observation of its usage, or its hold if the
+true cost stays unknown; books nothing.
 
-One pure function for every ending.
+It is one pure function for every ending.
 """
 
 from __future__ import annotations

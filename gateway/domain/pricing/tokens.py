@@ -1,4 +1,5 @@
-"""Token counts in one normal form, for every provider.
+"""Declares token kinds and counts in one normal form for every provider, with None for unknown;
+parses no provider's usage.
 
 Unknown is None and never 0; 0 is never unknown.
 """

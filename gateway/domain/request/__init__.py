@@ -1,1 +1,3 @@
-"""One request: its facts, its bounds, its identity."""
+"""Declares one request's values (caller, facts, idempotency key), and computes its bound, estimate
+and recorded end user; parses no body.
+"""

@@ -1,5 +1,5 @@
-"""The maximum cost of one attempt: an upper bound of its tokens, at the dearest price they may
-have.
+"""Computes an upper bound of one attempt's tokens and cost before it is sent, at the dearest rates,
+for holds and token limits.
 """
 
 from __future__ import annotations

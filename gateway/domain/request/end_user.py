@@ -1,4 +1,5 @@
-"""The ledger's form of an end user's name: a keyed hash, unless the team's policy keeps the name.
+"""Computes the ledger's form of an end user's name: a keyed hash, or the name itself if the team's
+policy keeps it.
 
 The hash (BLAKE2b with a key, RFC 7693 §2.9) distinguishes persons within a team and names none.
 Without the pepper it cannot be computed, so it cannot be guessed either. The same person has

@@ -1,4 +1,5 @@
-"""Idempotency keys: the stored form of a keyed request, and the rules for trying it again.
+"""Computes the keyed hashes of idempotency keys and bodies, and declares their claims;
+`storage.budgets.idempotency` makes the claims.
 
 Two keyed hashes (HMAC-SHA-256) are stored. The key's text, in which a caller may have put a secret,
 and the body are not. Without the pepper the hashes cannot be computed, so they cannot be guessed

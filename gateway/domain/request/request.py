@@ -1,4 +1,6 @@
-"""The parts of a request that the gateway reads, to decide, bound and attribute it."""
+"""Declares one request's values before any decision: its caller, the facts read from its body, and
+the positions of the body's members.
+"""
 
 from __future__ import annotations
 

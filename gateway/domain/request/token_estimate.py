@@ -1,5 +1,5 @@
-"""Estimates tokens from bytes if they were not counted; the result is marked as an estimate
-everywhere.
+"""Estimates an attempt's tokens from byte sizes if no tokenizer counted them; the result is marked
+as an estimate everywhere.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The places at which a request may be processed, and the denials of all others."""
+"""Decides at which places a request may be processed, and declares denials, permits, ejections and
+upstreams' stated places.
+"""

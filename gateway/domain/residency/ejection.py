@@ -1,4 +1,6 @@
-"""A deployment that is out of use because it answered from another place than promised."""
+"""Declares one ejection of a deployment, whose upstream reported another place than promised, and
+its readmission; ejects nothing.
+"""
 
 from __future__ import annotations
 

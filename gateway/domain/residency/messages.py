@@ -1,4 +1,6 @@
-"""A denial in words: the fact, its value, its source, and the rule's allowed values."""
+"""Builds the words of a residency denial: the denied fact, its value and source, and the values
+that the rule allows; denies nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The allowed places of a request: one pure function of rules, facts, the gateway's region and the
-day.
+"""Decides which residency rules deny a deployment to a request, and declares the permit to send,
+which it verifies again before connecting.
 
-Unknown means denied; a denial always wins; order never matters.
+A denial depends only on rules, facts, the gateway's region and the day. Unknown means denied; a
+denial always wins; order never matters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Sent attempts that agree in every field that residency depends on, as evidence for an audit."""
+"""Declares a group of sent attempts that agree in every field that residency depends on, as
+evidence for an audit; reads none.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The place that an upstream reports for an answer, and its contradictions to the promise and
-the rules.
+"""Reads the region that an upstream reports for its answer, and checks it against the deployment's
+promise and the request's rules.
 """
 
 from __future__ import annotations

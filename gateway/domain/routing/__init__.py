@@ -1,1 +1,3 @@
-"""The choice of a deployment for a request, with its reasons."""
+"""Decides which deployments may take a request and in which order, with the reasons; sends
+nothing.
+"""

@@ -1,5 +1,5 @@
-"""Session affinity between replicas: a session stays at its replica, unless that one has more than
-its share.
+"""Orders an engine's replicas for a session: its own first, unless that one has more than its share
+in flight.
 
 Rendezvous hashing with bounded load. Each session has its own order of all members, so a member
 that leaves moves only its own sessions. A prefix cache is warm only at the session's last replica.

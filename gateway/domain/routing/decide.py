@@ -1,4 +1,5 @@
-"""Decides which deployments may take a request, and why each of the others may not.
+"""Decides which deployments may take a request and why each of the others may not, and makes the
+permits to send; orders none by objective.
 
 `domain.routing.objectives` puts them in order.
 """

@@ -1,5 +1,5 @@
-"""The error messages if no deployment of a route may take a request: the obstacle and the next
-step.
+"""Builds the caller's error if no deployment of a route may take a request: the deciding obstacle
+and the next step.
 """
 
 from __future__ import annotations

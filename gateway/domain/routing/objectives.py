@@ -1,5 +1,5 @@
-"""The order in which a request tries the eligible deployments: objectives, bounds, replicas,
-degradation.
+"""Orders a request's eligible deployments by the route's objective, latency and cost bounds,
+replicas and degradation.
 
 Pure: current knowledge is passed as `Conditions`. Another objective is one function and one line in
 `OBJECTIVES`.

@@ -1,5 +1,5 @@
-"""A candidate's prediction in words: the arithmetic, the bounds it would miss, and the reason of a
-degradation.
+"""Builds the words for a candidate's recorded prediction: its arithmetic, the bounds that it would
+miss, and the reason of a degradation.
 
 It reads the events' records (`Expected.record`), so an explanation is equal before and after a
 request.

@@ -1,4 +1,5 @@
-"""Predictions of each candidate for one request: tokens, cost and time.
+"""Declares the figures that predictions start from and their results, and computes rates and queue
+times for `objectives.expect`, which predicts.
 
 A prediction is only for ordering, so it may be a float; charges are exact and computed in
 `domain.pricing.pricing`.

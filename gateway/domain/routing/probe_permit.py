@@ -1,5 +1,5 @@
-"""The permission to send a self-hosted engine a probe: one token of fixed content, to test if it
-works again.
+"""Makes the permit to send a self-hosted engine one probe, a token of fixed content that tests if
+it works again; the caller sends it.
 
 A probe contains nothing of any request: no team, no class, so no residency rule applies. It goes to
 the address that the policy declares for a self-hosted engine, and the transport checks that as for

@@ -1,6 +1,7 @@
-"""The key by which refused requests are counted: a refusal leaves no attempt and no event.
+"""Declares the key by which refused requests are counted: hour, team, route, data class, code and
+rules; counts nothing.
 
-`services/request/refusals.py` counts them.
+A refusal leaves no attempt and no event. `services/request/refusals.py` counts them.
 """
 
 from __future__ import annotations

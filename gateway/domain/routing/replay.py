@@ -1,4 +1,5 @@
-"""A past request under another policy: its deployment, its cost or its refusal.
+"""Decides the fate of past requests under another policy (deployment, cost or refusal), and walks
+them through hard budgets; sends nothing.
 
 A request is read from its event. The fields that requests share decide (`Alike`), so similar ones
 share one `Fate`. Only the tokens and the charged budgets are individual. If the route's objective

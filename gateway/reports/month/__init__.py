@@ -1,1 +1,1 @@
-"""Months and their open items."""
+"""Reports the months and a month's open items; closes none."""

@@ -1,4 +1,6 @@
-"""The months, their cost, and whether they can still change."""
+"""Answers the report `months`: each month's cost, and whether it can still change; changes no
+month.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The state of a month: a read-only list of open items, each with its remedy."""
+"""Checks a month for open items, such as attempts of unknown cost, each with its remedy; reads
+only, and closes no month.
+"""
 
 from __future__ import annotations
 

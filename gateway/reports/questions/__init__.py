@@ -1,1 +1,3 @@
-"""The reports, one file for each question of finance."""
+"""Answers finance's questions, one file for each report, and reads past requests, residency
+evidence and own usage.
+"""

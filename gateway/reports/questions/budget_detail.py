@@ -1,4 +1,6 @@
-"""One budget in full: grants, alerts, spenders and periods."""
+"""Reads one budget in full, for CLI and dashboard: its standing, grants, alerts, largest spenders
+and periods.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The report on the used, remaining and forecast amount of each budget."""
+"""Answers the report `budgets`, and reads each budget's used, remaining and forecast amount in a
+period; changes no budget.
+"""
 
 from __future__ import annotations
 

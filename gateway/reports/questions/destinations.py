@@ -1,5 +1,5 @@
-"""The report on the destinations of data and money: own GPUs or external providers, and the
-region.
+"""Declares the report `destinations`: attempts, tokens and cost by own GPUs or external provider,
+region and deployment.
 """
 
 from __future__ import annotations

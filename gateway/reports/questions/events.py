@@ -1,4 +1,4 @@
-"""The report on the single attempts behind a total."""
+"""Answers the report `events`: the single attempts behind a total, page by page or as a stream."""
 
 from __future__ import annotations
 

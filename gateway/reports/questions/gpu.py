@@ -1,4 +1,5 @@
-"""The report on the cost of our own GPUs, and the part of it that requests paid for.
+"""Answers the report `gpu`: the cost of own GPUs by day and deployment, and the part of it that
+requests paid for.
 
 hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is
 the day's charges, corrections included; `idle` is the rest of the bill. If the charges exceed the

@@ -1,4 +1,6 @@
-"""The report on callers' waiting times against their routes' bounds, and on error rates."""
+"""Declares the report `latency`: callers' waiting times against their routes' bounds, and error
+rates.
+"""
 
 from __future__ import annotations
 

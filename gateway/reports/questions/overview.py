@@ -1,4 +1,6 @@
-"""The report with the headline figures: amount, spender and certainty."""
+"""Declares the report `overview`: headline figures of cost, requests, tokens, teams and certainty,
+without a split by default.
+"""
 
 from __future__ import annotations
 

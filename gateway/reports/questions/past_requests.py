@@ -1,4 +1,5 @@
-"""Past requests for a replay: streamed in time order, with every input of a decision.
+"""Reads past requests for a policy replay, streamed in time order with every input of a decision,
+and recent traffic by team and route.
 
 Memory stays bounded for any number of requests: Postgres keeps a cursor, and the fields that
 requests share are read once.

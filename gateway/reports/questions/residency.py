@@ -1,6 +1,7 @@
-"""The destinations of a team's data in a month.
+"""Reads the destinations of a team's data in a month for an audit: sent attempts by all fields that
+residency depends on, and refusals.
 
-Every attempt, grouped by all fields that residency depends on.
+Every attempt is in exactly one group.
 """
 
 from __future__ import annotations

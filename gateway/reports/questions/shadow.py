@@ -1,5 +1,5 @@
-"""The report on the effect that rules, limits and routes in shadow mode would have if they were
-enforced.
+"""Answers the report `shadow`: the requests that rules, limits and routes in shadow mode would have
+affected if they were enforced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report on cost, split by any dimension."""
+"""Declares the report `spend`: tokens, cost and unknown shares, split by any dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on used tokens by kind, over time."""
+"""Declares the report `tokens`: used tokens by disjoint kind, by day unless asked otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The report on attempts with an unknown cost: their age and the reason."""
+"""Answers the report `unsettled`: the attempts with an unknown cost, their age and the reason;
+resolves none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A caller's own spending this month and today, for `GET /v1/usage/me`."""
+"""Reads a caller's own spending this month and today, and its budgets, for `GET /v1/usage/me`."""
 
 from __future__ import annotations
 

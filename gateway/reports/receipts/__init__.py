@@ -1,1 +1,3 @@
-"""Receipts: the cost of one request, line by line."""
+"""Builds receipts: the cost of one request, line by line, with sources, adjustments and the
+decision's reasons.
+"""

@@ -1,4 +1,6 @@
-"""One attempt of a receipt: its event, its price, its adjustments, and how they were obtained."""
+"""Declares one attempt of a receipt (its event, price and adjustments), and derives its total and
+its figures' sources.
+"""
 
 from __future__ import annotations
 

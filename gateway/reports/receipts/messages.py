@@ -1,4 +1,6 @@
-"""A receipt's texts: the source of each figure, the reasons of the decision, and the notes."""
+"""Builds a receipt's words for the source of each figure and for the verdict on each deployment;
+`receipt` adds the notes.
+"""
 
 from __future__ import annotations
 

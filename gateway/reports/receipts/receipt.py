@@ -1,4 +1,6 @@
-"""The cost of one request line by line, and the reasons for its deployment."""
+"""Builds the receipt of one request from stored and recent events: each attempt's cost line by
+line, its deployment's reasons, sums and notes.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The relations that reports select from, as SQL."""
+"""Composes the SQL relations that reports select from, and runs them on a read-only connection."""

@@ -1,4 +1,6 @@
-"""Grouped totals over facts: the one statement behind every summary report's measures."""
+"""Builds reports of sums: one SQL statement over the facts, grouped by dimensions, for a report's
+measures and its total.
+"""
 
 from __future__ import annotations
 

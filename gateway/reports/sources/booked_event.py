@@ -1,6 +1,8 @@
-"""An event as a receipt shows it: a receipt must read alike before and after the commit.
+"""Converts an event, from its `finance` row or from memory before it is booked, into the form that
+receipts show.
 
-`recorded_at`, which only Postgres knows, is left out: nothing in a receipt may depend on it.
+A receipt must read alike before and after the commit. `recorded_at`, which only Postgres knows, is
+left out: nothing in a receipt may depend on it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The reports' connection to Postgres: a role that may only SELECT from schema `finance`, in
-read-only snapshots.
+"""Connects the reports to Postgres with a role that may only SELECT from schema `finance`, and runs
+their queries in read-only snapshots.
 """
 
 from __future__ import annotations

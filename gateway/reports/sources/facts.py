@@ -1,5 +1,5 @@
-"""The facts that reports sum: events or their roll-up, and the adjustments booked since, as one
-relation.
+"""Composes the SQL relation that reports sum: events or their roll-up, and the adjustments booked
+since; runs no query.
 
 All rows have the same columns, and every figure of every report is a sum over them. An event counts
 as one attempt, a row of a roll-up as many, an adjustment as none. So a total does not depend on its

@@ -1,4 +1,6 @@
-"""GPU cost by day and deployment: for the report, and for the note in other reports."""
+"""Composes the SQL of GPU cost by day and deployment for the report `gpu`, and builds the note on
+idle cost for other reports.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The notes on a total: its completeness, its certainty and its omissions."""
+"""Builds the notes on a report's total: its completeness, certainty and omissions, and reads the
+freshness of the data for them.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Budget leases, limits, idempotency keys and budget alerts, in Postgres."""
+"""Stores budget rules, leases, grants and alerts, shared limits, idempotency claims and refusal
+counts in Postgres.
+"""

@@ -1,5 +1,5 @@
-"""Budget alerts in Postgres: each threshold is raised once per period, by any worker, and its
-delivery is recorded.
+"""Raises budget alerts in Postgres, each threshold once per period by any worker, and records the
+results of their delivery; sends none.
 """
 
 from __future__ import annotations

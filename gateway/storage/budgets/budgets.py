@@ -1,4 +1,5 @@
-"""Budgets in Postgres: the rules of the policy, grants on top of a limit, and a check of the sums.
+"""Exchanges workers' budget leases with Postgres, stores the policy's budget rules and people's
+grants, and checks the stored sums.
 
 `ledger` charges an event's cost to its budgets, and `journals_table` ends a journal's leases. The
 rules come with the policy (`policies`). The migration defines the order of the locks.

@@ -1,5 +1,5 @@
-"""Claims of idempotency keys in Postgres: one row decides which request owns a key, the ledger
-decides the outcome.
+"""Claims, ends and deletes idempotency keys in Postgres: one row decides which request owns a key,
+the ledger decides the outcome.
 
 A claim is committed before anything is sent. A claim that a dead worker left is closed when its
 journal is recorded as drained or lost. Otherwise the next request with the same key closes it.

@@ -1,4 +1,4 @@
-"""Lists the workers' leases of one budget, for operators; `budgets` moves the money."""
+"""Lists the workers' leases of one budget's period, for operators; `budgets` exchanges them."""
 
 from __future__ import annotations
 

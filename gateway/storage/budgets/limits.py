@@ -1,5 +1,5 @@
-"""The rate windows and slots that all workers share: one exchange is one round trip and one
-transaction.
+"""Exchanges one worker's asks for the rate windows and slots that all workers share, in one round
+trip and one transaction.
 """
 
 from __future__ import annotations

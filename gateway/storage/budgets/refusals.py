@@ -1,5 +1,5 @@
-"""Each worker's counts of refused requests by hour, for reports on requests that a rule kept
-from leaving.
+"""Writes each worker's counts of refused requests by hour to Postgres, for reports on requests that
+a rule kept from leaving.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Samples, probes and ejections of deployments, in Postgres."""
+"""Stores deployments' ejections, engine samples, probes and GPU hours in Postgres, and books
+attempts' costs from engine counters.
+"""

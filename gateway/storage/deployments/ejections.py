@@ -1,4 +1,5 @@
-"""Ejected deployments: out of use until a person readmits them.
+"""Ejects, lists and readmits deployments in Postgres; an ejected one is out of use until a person
+readmits it.
 
 Every change notifies the gateways.
 """

@@ -1,5 +1,7 @@
-"""Tokens that probes made engines process: the engines' counters include them, but no attempt
-may be charged for them.
+"""Records probes of engines and their tokens in Postgres, so that no attempt is charged for them;
+sends no probe.
+
+The engines' counters include these tokens.
 """
 
 from __future__ import annotations

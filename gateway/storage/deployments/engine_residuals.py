@@ -1,5 +1,8 @@
-"""Tokens that engines counted beyond the metered ones, around each unknown attempt, and the
-resulting adjustments.
+"""Reads engines' idle windows around unknown attempts from Postgres, and books the costs that
+`domain.deployments.engine_counters` computed.
+
+A window has the tokens that the engine counted and those that were metered; the rest belongs to the
+unknown attempts.
 """
 
 from __future__ import annotations

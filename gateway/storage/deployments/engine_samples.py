@@ -1,5 +1,7 @@
-"""Samples of self-hosted engines, and the GPU hours that they prove, with the rate in force at
-that time.
+"""Stores samples of self-hosted engines, and adds the time between them to the GPU hours and their
+bill; takes no samples.
+
+An hour is billed at the rate in force at that time.
 """
 
 from __future__ import annotations

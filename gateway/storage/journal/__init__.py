@@ -1,4 +1,8 @@
-"""The local journal: durable before anything is sent; after a crash the next start adopts it."""
+"""Keeps intents and settlements in a journal on local disk, durable before anything is sent, and
+adopts dead workers' journals.
+
+After a crash the next start adopts a journal.
+"""
 
 from gateway.storage.journal.adoption import (
     AdoptedJournal,

@@ -1,4 +1,6 @@
-"""Adoption: taking over the journals of dead workers and finding their unsettled attempts."""
+"""Takes over the journals of dead workers on this disk, and finds their settlements and unsettled
+intents; writes nothing to Postgres.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Frames: the layout of one record in a segment, and the search for records among damaged bytes.
+"""Encodes journal records as frames with checksums, and finds the records in a segment's bytes,
+damaged ones included; does no I/O.
 
 No I/O.
 """

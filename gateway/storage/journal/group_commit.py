@@ -1,6 +1,7 @@
-"""Group commit: one thread syncs for all waiting callers.
+"""Runs the thread that commits once for all callers waiting at that time; it calls a given sync
+function and touches no file.
 
-It handles futures and a function that syncs, not files.
+It handles futures, not files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The journal of one worker: intents and settlements, on its own disk before they go anywhere else.
+"""Appends one worker's intents and settlements to its own disk before they go anywhere else, and
+reports when they are durable.
 
 It owns durability, space and order. It handles bytes and keys and does not know events.
 `docs/reference/journal.md` documents the format, `docs/decisions/0008-local-journal.md` the

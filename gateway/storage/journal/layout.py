@@ -1,4 +1,5 @@
-"""The layout of a journal's files, its lock, and a removal that loses nothing in a crash.
+"""Names, locks, lists and removes a journal's folders and files, and documents their layout; a
+crash during a removal loses nothing.
 
     <root>/.lock                          held briefly while journals are made, taken or removed
     <root>/<journal id>/                  locked (flock), like `lock` in it, while its worker lives

@@ -1,4 +1,6 @@
-"""Reading segments: settlements for the writer, and every record for recovery."""
+"""Reads journal segments: settlements in order for the writer to Postgres, every record for
+recovery; copies damaged bytes aside.
+"""
 
 from __future__ import annotations
 

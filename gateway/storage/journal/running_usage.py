@@ -1,9 +1,9 @@
-"""The last running usage of all live streams: replaced as a whole, several times a second, never
-synced.
+"""Writes and reads the last running usage of all live streams in a journal's progress files,
+replaced as a whole and never synced.
 
-Two files are written in turn, so that a kill in the middle of a write leaves the previous one.
-Renaming a file over another costs the event loop 0.25 ms (p99 1.5 ms, ext4), because the file
-system flushes the data first; this costs 0.015 ms.
+It is replaced several times a second. Two files are written in turn, so that a kill in the middle
+of a write leaves the previous one. Renaming a file over another costs the event loop 0.25 ms (p99
+1.5 ms, ext4), because the file system flushes the data first; this costs 0.015 ms.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Segment files: their space is reserved ahead, records are appended at the tail, and files are
-deleted whole.
+"""Creates, appends to and deletes a journal's segment files, whose space is reserved before it is
+needed; does not interpret records.
 """
 
 from __future__ import annotations

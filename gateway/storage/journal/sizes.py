@@ -1,4 +1,6 @@
-"""Capacities that follow from the size of a segment and the number of segments."""
+"""Computes a journal's capacities from the size of a segment and the number of segments; touches no
+disk.
+"""
 
 from __future__ import annotations
 

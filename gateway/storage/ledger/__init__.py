@@ -1,1 +1,3 @@
-"""Usage events, journals, adjustments and roll-ups, in Postgres."""
+"""Stores usage events, journal states, adjustments and roll-ups in Postgres, and encodes events for
+the local journal.
+"""

@@ -1,9 +1,10 @@
-"""Adjustments: signed amounts booked after an event; the event itself never changes.
+"""Books adjustments in Postgres for redelivered events, people's resolutions and expired holds;
+never changes an event.
 
-Three kinds are booked here: `redelivery` (an event came again with another cost), `resolution` (a
-person states the cost of an unknown attempt) and `expired_hold` (the expected cost, if there is no
-resolution in time). An attempt's cost and its adjustments add up to its latest cost, unless months
-are closed in between.
+An adjustment is a signed amount that is booked after an event. Three kinds are booked here:
+`redelivery` (an event came again with another cost), `resolution` (a person states the cost of an
+unknown attempt) and `expired_hold` (the expected cost, if there is no resolution in time). An
+attempt's cost and its adjustments add up to its latest cost, unless months are closed in between.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Dead letters: documents that the tables cannot hold, set aside whole, once each, until an
-operator closes them.
+"""Sets aside in Postgres, whole and once each, the documents that the ledger's tables cannot hold,
+and closes them for operators.
 """
 
 from __future__ import annotations

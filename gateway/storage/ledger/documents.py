@@ -1,4 +1,5 @@
-"""Documents: events, intents and running usage as JSON, for the journal and for Postgres.
+"""Encodes events, intents and running usage as JSON documents for the journal and for Postgres, and
+decodes them; stores nothing.
 
 A settlement's document is the event itself, member by member, without the members that have default
 values. The ledger's SQL reads its columns from it. Text is encoded so that Postgres can always hold

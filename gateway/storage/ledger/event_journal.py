@@ -1,5 +1,5 @@
-"""Events in the journal: encoded on their way in, and read back for Postgres, by this process or
-the next.
+"""Writes intents and settled events to the local journal, and reads them back for Postgres, from
+this process's journal or a dead one's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The journals that Postgres knows: their replicas, last heartbeats and states.
+"""Records each journal's replica, heartbeat and state in Postgres, and ends the leases and claims
+of drained or lost ones.
 
 A journal's leases end with it: if all its events are written, the leases return to their budgets;
-if it is lost, they are booked as spent. The claims of its requests' idempotency keys end too.
-
-The journals themselves are files (`journal`). Only a journal's lock shows whether a worker holds
-it, never this table.
+if it is lost, they are booked as spent. The claims of its requests' idempotency keys end too. The
+journals themselves are files (`journal`). Only a journal's lock shows whether a worker holds it,
+never this table.
 """
 
 from __future__ import annotations

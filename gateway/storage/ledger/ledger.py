@@ -1,4 +1,5 @@
-"""The ledger: usage events, each inserted exactly once and never changed.
+"""Writes usage events to Postgres, each exactly once and never changed, and charges their budgets
+in the same transaction.
 
 This module moves an event's document into its row. `domain` decides the content of an event,
 `documents` encodes it. Postgres parses the documents: a batch costs Python no more than a copy of

@@ -1,4 +1,5 @@
-"""The ledger's part of repricing: it reads the events of a month and posts signed adjustments.
+"""Reads a month's charged events for repricing and posts signed adjustments to them;
+`services.policy.price_book` computes the amounts.
 
 It never changes an event.
 """

@@ -1,4 +1,5 @@
-"""Roll-ups: sums of events by hour, and by day for keys and end users.
+"""Refreshes the sums of events by hour, and by day for keys and end users, and finds hours whose
+sums differ from their events.
 
 They can be rebuilt at any time: the events are authoritative.
 

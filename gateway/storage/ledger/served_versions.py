@@ -1,7 +1,8 @@
-"""Records the policy version that each live worker serves, in its journal's row.
+"""Records and lists the policy version that each live worker serves, in its journal's row in
+Postgres.
 
 Only the workers know the version that they serve. After applying a policy, the operator's command
-waits here until all workers have it.
+waits until all workers have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The state of the whole ledger in Postgres, in one query that is cheap enough for every minute."""
+"""Reads the figures of the whole ledger's health from Postgres, cheaply enough for every minute;
+compares roll-ups only on request.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Policies, keys, prices and their audit log, in Postgres."""
+"""Stores policies, API keys and prices in Postgres, reads the audit log and the bundled price list,
+and keeps the pepper and snapshot files.
+"""

@@ -1,4 +1,8 @@
-"""Reading the audit log. Only the code in the migrations appends to it."""
+"""Reads the audit log from Postgres, as stored rows to verify and as acts for people; writes
+nothing.
+
+Only the code in the migrations appends to it.
+"""
 
 from __future__ import annotations
 

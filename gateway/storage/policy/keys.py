@@ -1,4 +1,5 @@
-"""API keys at rest: digests, never the keys.
+"""Creates, rotates, pauses, revokes and lists API keys in Postgres, as digests and never the keys;
+checks no caller's key.
 
 Every change notifies the gateways and is in the audit log.
 """

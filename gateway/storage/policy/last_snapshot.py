@@ -1,5 +1,5 @@
-"""The file of the last good snapshot: a worker that starts without Postgres serves known keys from
-it.
+"""Writes and reads the encrypted file of the last policy snapshot, from which a worker that starts
+without Postgres serves known keys.
 
     magic and format    20 bytes
     good_at              8 bytes, microseconds since 1970

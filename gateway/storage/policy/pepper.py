@@ -1,4 +1,5 @@
-"""The pepper file: the secret behind API key digests.
+"""Creates and reads the pepper file, the secret behind API key digests, and checks it against the
+fingerprints in the database.
 
 The database holds only its fingerprint.
 """

@@ -1,4 +1,6 @@
-"""Applied policy documents: immutable, numbered versions; the newest is the current one."""
+"""Stores applied policy documents in Postgres as immutable, numbered versions, of which the newest
+is current; parses none.
+"""
 
 from __future__ import annotations
 

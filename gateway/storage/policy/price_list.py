@@ -1,6 +1,5 @@
-"""The built-in price list: the bundled data of genai-prices, converted to prices.
-
-Never uses the network.
+"""Converts the price list bundled with genai-prices into prices, and finds a deployment's model in
+it; never uses the network.
 
 The list is best effort, and this module handles its defects: variants that silently count as
 standard before their start, units that the meter does not know, fees beside the tokens, entries at

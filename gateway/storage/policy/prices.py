@@ -1,4 +1,5 @@
-"""Stored prices: the price book, and the dated record of each deployment's prices.
+"""Stores the price book's entries, and the dated record of the prices that each deployment was
+charged by, in Postgres; edits none.
 
 Entries are never edited.
 """

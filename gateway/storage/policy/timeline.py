@@ -1,4 +1,6 @@
-"""The policy versions in force over time, read from the applied versions."""
+"""Reads from Postgres which policy version was in force in each part of a span of time, to price
+engines' GPU hours.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""The Postgres server, its logins, its schema, and connections to it."""
+"""Connects to Postgres, runs the embedded server, creates logins, applies migrations, and declares
+the schema.
+"""

@@ -1,4 +1,5 @@
-"""Waits for notifications of changed policies or keys, by LISTEN.
+"""Waits over LISTEN until Postgres notifies of a changed policy, key, price or ejection; does not
+read the change.
 
 A notification can be lost, so callers also poll after a while.
 """

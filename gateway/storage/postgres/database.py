@@ -1,5 +1,5 @@
-"""The connection to Postgres: one pool, one transaction per block, and errors an operator can act
-on.
+"""Connects to Postgres: one pool, one transaction per block, a deadline for every wait, and errors
+that an operator can act on.
 
 It is synchronous on purpose: the async gateway calls it through threads, so that one driver serves
 the CLI, the writer and tests. Every connection of Tollgate is a `Session`. Its waits end at the

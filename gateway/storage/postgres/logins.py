@@ -1,8 +1,9 @@
-"""Separate logins for serving, reports and administration, so that only migrations need the owner's
-login.
+"""Creates separate logins for serving, reports and administration, keeps their passwords in a file,
+and puts them into addresses.
 
-Their passwords are in `HOME/logins` (0600), grouped by database. The file also keeps a login that
-an administrator still has to create; it is unused until the server accepts it.
+So only migrations need the owner's login. The passwords are in `HOME/logins` (0600), grouped by
+database. The file also keeps a login that an administrator still has to create; it is unused until
+the server accepts it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Upgrading a database to this version's schema.
+"""Applies or lists a database's missing migrations, after checks of the server and the login; the
+package `migrations` has the steps.
 
-The migrations themselves are in the top-level package `migrations`.
+That package is at the top level of the repository.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Monthly partitions of the ledger.
+"""Creates the ledger's missing monthly partitions, and lists those that are missing.
 
 Rows without a partition go to the default one, so that none is refused.
 """

@@ -1,4 +1,5 @@
-"""The embedded server's OS account, its binaries, and the directories that it can reach.
+"""Chooses the embedded Postgres server's OS account, finds or copies its binaries, and makes the
+directories that it needs.
 
 Postgres refuses to run as root, and another user cannot reach files below a private home. We never
 loosen the permissions of a directory that is not ours: binaries and data go to a place that the

@@ -1,8 +1,8 @@
-"""Private connections of one component, for example the ledger: kept between calls, replaced when
-they break.
+"""Runs transactions and statements on private Postgres connections of one component, which are kept
+between calls and replaced when they break.
 
-They are apart from the pool of `Database`: its ping before each use is one more round trip, and
-other components may use it up.
+The ledger, for example, has its own. They are apart from the pool of `Database`: its ping before
+each use is one more round trip, and other components may use it up.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The OpenAI dialect: requests, answers, streams, usage, errors."""
+"""Reads and writes the OpenAI dialect: requests, answers, streams, usage and errors; sends
+nothing.
+"""

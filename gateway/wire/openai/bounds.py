@@ -1,4 +1,5 @@
-"""Bounds on the part of an answer that is decoded into objects.
+"""Checks on an answer's bytes whether it is small enough to be decoded into objects, and decodes
+lists up to a maximum.
 
 An upstream may answer with millions of values, and each takes up to a microsecond on the event
 loop. Skipping a value takes a hundredth of that. So values are counted on their bytes before

@@ -1,4 +1,6 @@
-"""The dialect of OpenAI's clients: chat completions, completions, responses and embeddings."""
+"""Implements the `Dialect` of OpenAI's clients: reads their request bodies and writes errors in
+their form.
+"""
 
 from __future__ import annotations
 

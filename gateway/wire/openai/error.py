@@ -1,4 +1,8 @@
-"""Error bodies of the OpenAI dialect, both ways: `{"error":{"message","type","param","code"}}`."""
+"""Writes error bodies and events for OpenAI's clients, and reads upstreams' error bodies in every
+shape in use.
+
+The dialect's own shape is `{"error":{"message","type","param","code"}}`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Usage as the OpenAI dialect reports it, converted to the normal form of `domain.pricing.tokens`.
+"""Converts the usage that upstreams report in the OpenAI dialect to the normal form of
+`domain.pricing.tokens`; a malformed one yields None.
 
 Field names: chat and completions use `prompt_tokens`/`completion_tokens`, responses use
 `input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, and Groq may

@@ -1,5 +1,5 @@
-"""The fields of a policy document: YAML blocks to a `Policy`, and back with every default written
-out.
+"""Writes a `Policy` as a document with every default, as YAML too, and builds its JSON Schema; the
+modules here declare the fields.
 
 `document` and the modules that it names declare the fields. Rules between fields are in
 `wire.policy_rules`; `wire.parsed_policy` reads a text with both.

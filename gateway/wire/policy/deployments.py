@@ -1,4 +1,6 @@
-"""Deployments, as blocks of a policy document."""
+"""Declares the blocks of a deployment, its timeouts and its assumed latency in a policy document,
+and converts them to domain values and back.
+"""
 
 from __future__ import annotations
 

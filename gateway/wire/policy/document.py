@@ -1,4 +1,6 @@
-"""The whole policy document, and its conversion to a `Policy` and back."""
+"""Declares the whole policy document as a block, and converts it to a `Policy` and back; checks no
+rules between fields.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rate and concurrency limits, as a block of a policy document."""
+"""Declares the block of rate and concurrency limits in a policy document, and converts it to
+`Limits` and back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Prices and GPU hours, as blocks of a policy document."""
+"""Declares the blocks of prices, service tiers and GPU hours in a policy document, and converts
+them to domain values and back.
+"""
 
 from __future__ import annotations
 

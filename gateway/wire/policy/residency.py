@@ -1,4 +1,6 @@
-"""Residency rules and facts about places, as blocks of a policy document."""
+"""Declares the blocks of residency rules and of facts about places in a policy document, and
+converts them to domain values and back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Routes, as blocks of a policy document."""
+"""Declares the blocks of routes, their weights and their bounds in a policy document, and converts
+them to domain values and back.
+"""
 
 from __future__ import annotations
 

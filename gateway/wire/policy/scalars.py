@@ -1,7 +1,7 @@
-"""The names, amounts, addresses and references to secrets of a policy document, as types for the
-fields of blocks.
+"""Declares the field types of a policy document (names, amounts, addresses, references to secrets),
+each checked and read as the domain's value.
 
-Each value is the domain's: exact decimals, seconds, nano-dollars.
+Decimals are exact, times are seconds, money is nano-dollars.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Teams and cost centres with their budgets and limits, and the alerts, as blocks of a policy
-document.
+"""Declares the blocks of teams, projects, keys, cost centres, budgets and alerts in a policy
+document, and converts them to domain values and back.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rules between the fields of a policy document. They are checked on the readable fields, so
-that an author sees all errors at once.
+"""Reports errors between the fields of a policy document, on the fields that could be read, so that
+an author sees all errors at once.
 """
 
 from __future__ import annotations

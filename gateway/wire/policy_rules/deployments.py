@@ -1,4 +1,4 @@
-"""Errors between the fields of a deployment, and between the replicas of one engine."""
+"""Reports errors between the fields of one deployment block, and between replicas of one group."""
 
 from __future__ import annotations
 

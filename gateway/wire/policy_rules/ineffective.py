@@ -1,5 +1,7 @@
-"""Notes on blocks that change nothing. A policy does not hold them, so they are found here; all
-other notes are in `domain.policy_notes`.
+"""Adds notes on blocks of a valid document that change nothing; `domain.policy_notes` finds all
+other notes.
+
+A `Policy` does not hold such blocks, so they are found in the document.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Errors in names: taken twice, or of a thing that is not there."""
+"""Reports errors in the names of a policy document: one that occurs twice, or that refers to a
+missing thing.
+"""
 
 from __future__ import annotations
 

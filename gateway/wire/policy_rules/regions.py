@@ -1,4 +1,6 @@
-"""Errors in the regions of a document, and in the regions that a rule or a deployment names."""
+"""Reports errors in the regions that a policy document declares, and in those that its rules and
+deployments name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Errors between the fields of a route, and between routes."""
+"""Reports errors between the fields of a route's block, and between routes: deployments, weights,
+aliases, degradation.
+"""
 
 from __future__ import annotations
 

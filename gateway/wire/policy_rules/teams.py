@@ -1,4 +1,4 @@
-"""Errors between a team and the rest of the document, and between budgets."""
+"""Reports errors between a team's block and the rest of the document, and between budgets."""
 
 from __future__ import annotations
 

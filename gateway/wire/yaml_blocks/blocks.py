@@ -1,4 +1,5 @@
-"""Blocks of a document: pydantic models that report every error and go on.
+"""Declares the base types of a document's mappings, lists and scalars: pydantic models that report
+every error and go on.
 
 A block is a mapping with known fields. A new field is one line group in its block (type,
 description, example, default) and one member of the domain value; the reference page and the JSON

@@ -1,4 +1,6 @@
-"""Places in a document, and the list of errors and notes found there."""
+"""Declares the place of a node in a document, and collects the errors and notes found there; stops
+after too many errors.
+"""
 
 from __future__ import annotations
 

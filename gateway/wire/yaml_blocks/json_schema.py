@@ -1,4 +1,4 @@
-"""The JSON Schema of a document, made from its blocks."""
+"""Builds the JSON Schema of a document from its blocks, for editors; checks no document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Parses the text of a YAML document into nodes that know their lines.
+"""Parses the text of a YAML document into nodes that know their lines, and refuses parts of YAML
+that surprise readers.
 
-Refuses the parts of YAML that surprise readers.
+These are anchors, aliases, tags, further documents, tabs and unprintable characters.
 """
 
 from __future__ import annotations

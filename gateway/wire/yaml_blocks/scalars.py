@@ -1,4 +1,5 @@
-"""Texts, names and numbers of a document, as types for the fields of blocks.
+"""Declares the field types of any document: texts, names, booleans, days and numbers, each read
+from its text.
 
 Numbers are read from the text: a float on the way would change a price.
 """

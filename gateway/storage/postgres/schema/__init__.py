@@ -1,4 +1,5 @@
-"""The database as the newest migration leaves it: every table, and the columns of every view.
+"""Declares every table, and the columns of every view, as the newest migration leaves them; creates
+none.
 
 Migrations never import it, because each states its own step. Tests compare the two.
 """

@@ -1,6 +1,5 @@
-"""The tables of the audit log.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the audit log's tables as the migrations create them, for queries and for a comparison
+with the migrations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The MetaData of the tables and of the views, and column types that several modules use."""
+"""Declares the SQLAlchemy MetaData of the tables and of the views, and the column types that
+several schema modules use.
+"""
 
 from __future__ import annotations
 

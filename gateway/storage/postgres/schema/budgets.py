@@ -1,6 +1,5 @@
-"""The tables of the budgets, their leases, grants and alerts, and of idempotency claims.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the tables of budgets, leases, grants, alerts and idempotency claims, only for a
+comparison with the migrations that create them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The tables of the deployments' ejections, engines and GPU hours.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the tables of ejections, engine samples, probes and GPU hours as the migrations create
+them, for queries and for a comparison.
 """
 
 from __future__ import annotations

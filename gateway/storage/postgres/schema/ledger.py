@@ -1,6 +1,5 @@
-"""The tables of the usage events, their corrections and the journals they come from.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the tables of usage events, adjustments, dead letters, journals and months, only for a
+comparison with the migrations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The tables of the rate and concurrency limits, which are unlogged.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the unlogged tables of rate and concurrency limits, only for a comparison with the
+migrations that create them.
 """
 
 from __future__ import annotations

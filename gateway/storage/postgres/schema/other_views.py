@@ -1,7 +1,8 @@
-"""Names and columns of the views of `finance` that are not over usage events: budgets, prices, GPU
-cost, journals, months, refusals, adjustments and the audit log.
+"""Declares the columns of the `finance` views that are not over usage events; migrations create
+these views, and reports query them.
 
-Declared to be compared with the migrations, which create them.
+They are the views of budgets, prices, GPU cost, journals, months, refusals, adjustments and the
+audit log. Tests compare them with the migrations.
 """
 
 from __future__ import annotations

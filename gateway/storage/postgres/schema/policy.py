@@ -1,6 +1,5 @@
-"""The tables of the policies, the API keys and the prices.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the tables of policies, API keys and prices as the migrations create them, for queries
+and for a comparison.
 """
 
 from __future__ import annotations

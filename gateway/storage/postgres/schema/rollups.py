@@ -1,6 +1,5 @@
-"""The tables of the sums that reports read instead of the events.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the tables of sums that reports read instead of events, and of refusal counts, only for
+a comparison with the migrations.
 """
 
 from __future__ import annotations

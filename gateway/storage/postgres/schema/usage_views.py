@@ -1,6 +1,5 @@
-"""The views of schema `finance` over the usage events and their sums.
-
-Declared to be compared with the migrations, which create them.
+"""Declares the columns of the `finance` views over usage events and their sums; migrations create
+these views, and reports query them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Answers on their way back: usage read, model name and cost put in."""
+"""Rewrites OpenAI answers on their way to the caller: reads their usage, puts in the caller's model
+name and leaves room for the cost.
+"""

@@ -1,4 +1,6 @@
-"""Splices the caller's model name and the cost into an answer, and cuts out its usage."""
+"""Splices the caller's model name and room for the cost into an answer's bytes, and cuts its usage
+out of stream events.
+"""
 
 from __future__ import annotations
 

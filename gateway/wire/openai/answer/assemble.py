@@ -1,4 +1,5 @@
-"""Assembling a vLLM stream into the one body that a plain call would have returned.
+"""Assembles a vLLM stream into the one body that a plain call would have returned, and decides
+which requests may be sent that way.
 
 A plain request to a self-hosted engine is sent as a stream, so that it can be charged if its caller
 disconnects. The caller must not notice. So only requests with fields that are known to give the

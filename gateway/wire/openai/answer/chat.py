@@ -1,4 +1,5 @@
-"""Chat, completions and embeddings answers on their way back, whole and streamed.
+"""Rewrites chat, completions and embeddings answers for the caller, whole and streamed, and records
+their usage and content.
 
 An answer passes through byte by byte except for two splices, `model` and `usage`. Running usage
 that only the gateway asked for is cut out, and so is a usage-only chunk that the caller did not ask

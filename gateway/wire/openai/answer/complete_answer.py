@@ -1,4 +1,6 @@
-"""Rewrites complete (not streamed) answers of every operation for the caller."""
+"""Rewrites complete (not streamed) answers of every operation for the caller, and records their
+usage; raises for a body without JSON.
+"""
 
 from __future__ import annotations
 

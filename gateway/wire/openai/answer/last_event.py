@@ -1,4 +1,6 @@
-"""The last event of a stream whose body has ended."""
+"""Returns the last event of an ended stream that lacks its blank line, or records the leftover
+bytes as an unreadable answer.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Repeated stream events: most differ from the previous one only in their text and the running
-usage after it.
+"""Rewrites stream events that repeat the previous one except for text and running usage, by
+comparing bytes instead of decoding.
 
-Decoding such an event yields nothing new. So the first of them is decoded and rewritten in the
-general way, and the next ones are compared with it, byte by byte except for the text: a third of
-the work.
+Most events of a stream are such events, and decoding one yields nothing new. So the first of them
+is decoded and rewritten in the general way, and the next ones are compared with it, byte by byte
+except for the text: a third of the work.
 """
 
 from __future__ import annotations

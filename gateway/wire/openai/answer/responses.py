@@ -1,4 +1,6 @@
-"""Answers of `/v1/responses` on their way back, whole and streamed."""
+"""Rewrites `/v1/responses` answers for the caller, whole and streamed, and records their usage and
+content.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The members of OpenAI answers that are read, and decoders that no answer can break."""
+"""Declares the members that are read in OpenAI answers, and decodes them; a malformed answer raises
+an error of `UNREADABLE`.
+
+In a chunk or a whole answer, a text member of an unexpected type is left out, and the others are
+still read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The vectors of an embeddings answer, taken out while the rest of it is read.
+"""Takes the vectors out of a large embeddings answer while the rest of it is read, and puts them
+back unchanged.
 
 An answer to 2,048 inputs has 126 MB, nearly all of it vectors. Decoding it in one call held the
 process for a second. Without its vectors the answer has 200 KB. Each vector is checked in its own

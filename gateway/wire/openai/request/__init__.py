@@ -1,1 +1,3 @@
-"""Request bodies: the parts that the gateway reads, and the body for an upstream."""
+"""Reads OpenAI request bodies into the facts that the gateway needs, and prepares the body for an
+upstream.
+"""

@@ -1,4 +1,5 @@
-"""The fast path for the most common requests: only known members, and a prompt that is text.
+"""Reads the most common requests in one decoding: only known members, and a prompt that is text;
+`read` handles all others.
 
 One decoding proves all of it at once. No name in such a body can be mistaken for another one. Only
 the prompt is nested, and it holds no pictures, files or addresses to fetch.

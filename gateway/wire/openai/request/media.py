@@ -1,5 +1,5 @@
-"""The needs of message parts: images, files, audio, stored items, and addresses that an upstream
-would fetch.
+"""Finds the capabilities and permissions that nested parts need: images, files, audio, stored
+items, addresses that an upstream would fetch.
 
 Most prompts are text alone: their type shows it, and nothing else is inspected. Any other value is
 decoded once and every member of it is inspected, in whichever top-level member it is.

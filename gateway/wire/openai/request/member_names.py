@@ -1,4 +1,6 @@
-"""Refuses member names that two servers may read in two ways, and members too large to decode."""
+"""Refuses request members whose names two servers may read in two ways, and members that are too
+large to decode.
+"""
 
 from __future__ import annotations
 

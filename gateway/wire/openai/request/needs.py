@@ -1,4 +1,6 @@
-"""Collects the needs of a request: capabilities and permissions that `read` and `media` find."""
+"""Declares the collection of a request's needed capabilities and permissions, which `read` and
+`media` fill; finds none itself.
+"""
 
 from __future__ import annotations
 

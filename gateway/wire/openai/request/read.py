@@ -1,5 +1,5 @@
-"""OpenAI request bodies: reading the fields that the gateway needs, and preparing the body for an
-upstream.
+"""Reads an OpenAI request body's facts and member positions, and prepares the body for an upstream
+by splices.
 
 Only the few fields that decide, bound or attribute a request are read. All other bytes reach the
 upstream unchanged; `prepare` splices in only the changes that docs/decisions/0002 lists.

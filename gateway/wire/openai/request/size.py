@@ -1,5 +1,5 @@
-"""Size bounds of a request: its own maximum, its prompts, and the tokens that its bytes do not
-show.
+"""Computes the bounds of a request's size (its own maximum, its prompts, tokens that its bytes do
+not show), and refuses a maximum too large.
 
 Reads nothing that decides the request's destination. All scans take one pass over the bytes, so
 that a body of millions of prompts costs little.

@@ -1,4 +1,6 @@
-"""The tools in a request: finding those that a provider would run itself."""
+"""Reads the tools in a request, and finds those that its caller does not run itself, with the
+permission that each needs.
+"""
 
 from __future__ import annotations
 
