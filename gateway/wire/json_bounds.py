@@ -53,9 +53,10 @@ def check_depth(value: bytes) -> None:
 
 
 def check_values(name: str, value: bytes, *, most: int) -> int:
-    """Return the total number of members of a value's objects, duplicates included.
+    """Raise `InvalidRequest` if a value has more than `most` values or nests too deep; return the
+    number of its objects' members, duplicates included.
 
-    Raises `InvalidRequest` if it has too many values, numbers included, or nests too deep.
+    Numbers and texts count as values too.
     """
     outside = _without_texts(value)
     if opens_in(outside) + outside.count(_COMMA) > most:

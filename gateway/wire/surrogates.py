@@ -32,8 +32,8 @@ class Hidden(msgspec.Struct, frozen=True):
     _halves: tuple[bytes, ...]
 
     def restored(self, text: bytes) -> bytes:
-        """Return `text`, a rewritten form of ours, with the halves of surrogate pairs put back in
-        their order.
+        """Return `text`, a rewritten form of `self.text`, with the halves of surrogate pairs put
+        back in their order.
         """
         halves: Iterator[bytes] = iter(self._halves)
         return re.sub(re.escape(self._stand_in), lambda _: next(halves), text)

@@ -45,7 +45,7 @@ class Facts:
 
     def still_counts(self, as_of: date | None, *, day: date, valid_days: int | None) -> bool:
         """Return False for a fact that is too old, and for an undated one about a system that
-        others run.
+        others run; True for all facts if `valid_days` is None.
         """
         if valid_days is None:
             return True

@@ -112,7 +112,11 @@ class RegionTree:
         return found
 
     def _is_covered(self, region: str, allowed: frozenset[str]) -> bool:
-        """Compute whether all of a region is allowed, without the cache."""
+        """Compute whether all of a region is allowed, without the cache.
+
+        Only `any` allows `global` and `unknown`. Covered children do not cover Europe, because the
+        list of its children is incomplete.
+        """
         if ANY in allowed:
             return True
         if region in UNPLACED:
@@ -129,6 +133,8 @@ class RegionTree:
     def _is_overlapping(self, region: str, denied: frozenset[str]) -> bool:
         """Compute whether a place can lie both in a region and in a denied one, without the
         cache.
+
+        `global` and `unknown` overlap with every denied region.
         """
         if not denied:
             return False

@@ -253,9 +253,9 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     """
     steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
-        counts = _text_lines(usage, steps)
+        counts = _text_tokens(usage, steps)
     else:
-        counts = _input_lines(usage, steps) | _output_lines(usage, steps) | _call_lines(usage)
+        counts = _input_tokens(usage, steps) | _output_tokens(usage, steps) | _call_counts(usage)
     receipt = []
     for kind, count in counts.items():
         if count:
@@ -297,13 +297,13 @@ def hold_nusd(
     return min(-(-parts // bound.per) + bound.rounding_nusd, MOST_NUSD)  # rounded up
 
 
-def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Return a text-only attempt's tokens by line kind, the usual case, in a third of the time of
+def _text_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
+    """Return a text-only attempt's token counts by kind, the usual case, in a third of the time of
     the general split.
     """
-    cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in steps else 0
-    written = usage.cache_write_tokens or 0 if _CACHE_WRITE in steps else 0
-    reasoning = usage.reasoning_tokens or 0 if _REASONING in steps else 0
+    cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in rates else 0
+    written = usage.cache_write_tokens or 0 if _CACHE_WRITE in rates else 0
+    reasoning = usage.reasoning_tokens or 0 if _REASONING in rates else 0
     return {
         _INPUT: (usage.input_tokens or 0) - cached - written,
         _OUTPUT: (usage.output_tokens or 0) - reasoning,
@@ -313,8 +313,8 @@ def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     }
 
 
-def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Split an attempt's prompt tokens into disjoint lines by kind.
+def _input_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
+    """Return an attempt's prompt token counts by kind, disjoint.
 
     Providers do not say which of the cached tokens were images. They are taken from the text first,
     and from images and audio only if there is not enough text. So no line is negative and no token
@@ -323,10 +323,10 @@ def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     whole = usage.input_tokens or 0
     kept = {
         TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0)
-        if TokenKind.CACHED_INPUT in steps
+        if TokenKind.CACHED_INPUT in rates
         else 0
     }
-    kept |= _write_lines(usage, steps)
+    kept |= _cache_write_tokens(usage, rates)
     audio, image = usage.audio_input_tokens or 0, usage.image_input_tokens or 0
     text = whole - audio - image
     in_cache = sum(kept.values())
@@ -341,10 +341,11 @@ def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     }
 
 
-def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Return an attempt's tokens written to the provider's prompt cache, by their storage time.
+def _cache_write_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
+    """Return the counts of an attempt's tokens written to the provider's prompt cache, by storage
+    time; kinds that stay plain input are left out.
 
-    A price that lists no write at all has them as input.
+    A price that lists no write at all has all of them as input.
 
     A longer time than the listed one costs more, so it never takes that rate.
     """
@@ -357,23 +358,23 @@ def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
         TokenKind.CACHE_WRITE: (usage.cache_write_tokens or 0) - sum(for_a_time.values()),
         **for_a_time,
     }
-    if TokenKind.CACHE_WRITE in steps:
+    if TokenKind.CACHE_WRITE in rates:
         return written
-    return {kind: n for kind, n in written.items() if kind in steps}
+    return {kind: n for kind, n in written.items() if kind in rates}
 
 
-def _output_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Split an attempt's output tokens into disjoint lines: text, reasoning, audio and images."""
+def _output_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
+    """Return an attempt's output token counts by kind, disjoint: text, reasoning, audio, images."""
     parts = {
-        TokenKind.REASONING: (usage.reasoning_tokens or 0) if TokenKind.REASONING in steps else 0,
+        TokenKind.REASONING: (usage.reasoning_tokens or 0) if TokenKind.REASONING in rates else 0,
         TokenKind.AUDIO_OUTPUT: usage.audio_output_tokens or 0,
         TokenKind.IMAGE_OUTPUT: usage.image_output_tokens or 0,
     }
     return {TokenKind.OUTPUT: (usage.output_tokens or 0) - sum(parts.values()), **parts}
 
 
-def _call_lines(usage: TokenUsage) -> dict[TokenKind, int]:
-    """Return an attempt's calls of the provider's own tools, by line kind."""
+def _call_counts(usage: TokenUsage) -> dict[TokenKind, int]:
+    """Return the counts of an attempt's calls of the provider's own tools, by kind."""
     return {
         TokenKind.WEB_SEARCH: usage.web_search_calls or 0,
         TokenKind.FILE_SEARCH: usage.file_search_calls or 0,

@@ -138,7 +138,7 @@ def _overlaps_any(known: Known, regions: RegionTree, denied: frozenset[str]) -> 
 
 class Permit(Struct, frozen=True, kw_only=True, gc=False):
     """The permission to send one attempt to one deployment. Only `routing.Decision.permit` makes
-    it.
+    it, and `probe_permit` for a probe.
 
     `origin` is `scheme://host:port`. The transport checks it against the socket's target and calls
     `verify` again just before it connects.

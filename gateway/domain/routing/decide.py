@@ -36,9 +36,9 @@ from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
+SHOWN_CHARS = 200  # of a caller's invented name: a megabyte of it would be echoed in full
 # The share of a route's latency bound that counts for each priority: as a deployment fills up,
 # `low` leaves it first.
-SHOWN_CHARS = 200  # of a caller's invented name: a megabyte of it would be echoed in full
 SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 
 
@@ -83,7 +83,7 @@ class Decision:
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Return the permission to send one attempt to a ranked candidate.
 
-        The only constructor call of `Permit`.
+        The only constructor call of `Permit` for a request; `probe_permit` has that for probes.
         """
         assert candidate in self.eligible, "only an eligible deployment gets a permit"
         policy = self.policy.policy

@@ -468,8 +468,10 @@ def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
 
 
 def _same_engine(chosen: Choice, choices: Sequence[Choice], alike: Alike) -> Choice:
-    """Return the session's replica: replicas are interchangeable, and a request stays at its
-    session's one.
+    """Return the deployment that served the past request, if it is among the choices as a replica
+    of the chosen one's engine; else the chosen one.
+
+    A request stays at its session's replica.
     """
     group = chosen.candidate.deployment.group
     there = (one for one in choices if one.candidate.deployment.name == alike.deployment)
@@ -497,8 +499,8 @@ def _fate(chosen: Choice, alike: Alike) -> Fate:
 
 
 def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
-    """Return the price in a tier: another deployment answers in the requested tier, the same one
-    as before.
+    """Return the price in the service tier that would answer: the recorded tier at the same
+    deployment, the requested one at another; None if the price does not cover it.
     """
     asked = (feature_and_tier(feature)[1] for feature in alike.features)
     tier = (

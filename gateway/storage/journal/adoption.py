@@ -31,10 +31,12 @@ class Recovered:
 
 
 class AdoptedJournal:
-    """A dead worker's journal, locked by this process. Nothing in it changes until `finish`."""
+    """A dead worker's journal, locked by this process. Its records stay until `finish`."""
 
     def __init__(self, directory: Path, lock: layout.Lock) -> None:
-        """Read the whole journal of a dead worker. Raises `UnknownFormat`."""
+        """Read the whole journal of a dead worker, and delete its spare files. Raises
+        `UnknownFormat`.
+        """
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self._lock = lock

@@ -23,7 +23,7 @@ class ChangeFeed:
         self._connection: psycopg.Connection[Any] | None = None
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a changed policy or key; return True as soon as one came, False after
+        """Wait for a change; return True as soon as a notification came, False after
         `timeout_s` seconds without.
 
         Returns True also right after connecting, since earlier changes may have been missed. Raises

@@ -246,10 +246,12 @@ def _read_stored(home: Path) -> dict[str, _StoredLogins]:
         ) from error
 
 
-def _write(home: Path, place: str, kept: _StoredLogins) -> None:
-    """Replace the file in one step: a concurrent reader sees the old one or the new one."""
+def _write(home: Path, database_key: str, kept: _StoredLogins) -> None:
+    """Store one database's logins in the file, replaced in one step: a concurrent reader sees the
+    old file or the new one.
+    """
     path, new = home / FILE, home / f"{FILE}.new"
-    content = msgspec.json.format(msgspec.json.encode(_read_stored(home) | {place: kept}))
+    content = msgspec.json.format(msgspec.json.encode(_read_stored(home) | {database_key: kept}))
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     new.unlink(missing_ok=True)
     with os.fdopen(

@@ -24,9 +24,10 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 def is_quick(value: msgspec.Raw | bytes) -> bool:
-    """Return True for JSON that can be decoded into objects within about 20 ms.
+    """Return True if a JSON value has few enough bytes, objects, lists and members to be decoded
+    into objects within about 20 ms.
 
-    Text that looks like a value counts as one.
+    They are counted on the bytes, so text that looks like one counts too.
     """
     size = memoryview(value).nbytes
     if size < SMALL_BYTES:

@@ -268,11 +268,13 @@ class Block(BaseModel):
         self.spot_of(name).error(message)
 
     def items_of(self, name: str) -> Iterator[tuple[Spot, Any]]:
-        """Yield the valid items of a list with their places in the document."""
+        """Yield the valid items of the list in field `name`, each with its place; none if the
+        field is absent.
+        """
         return placed(self.spot_of(name), self.of(name) or ())
 
     def blocks_of(self, name: str) -> Iterator[Any]:
-        """Yield the valid blocks of a list in this block."""
+        """Yield the valid blocks of the list in field `name`; none if the field is absent."""
         return (block for block in self.of(name) or () if block is not INVALID)
 
     def entries_of(self, name: str) -> dict[str, tuple[Spot, Any]]:

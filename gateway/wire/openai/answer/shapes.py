@@ -104,7 +104,7 @@ decode_event = msgspec.json.Decoder(ResponseEvent).decode
 def chunk_of(payload: bytes) -> Chunk:
     """Return a decoded chat or completions chunk, or a decoded whole answer.
 
-    Raises `msgspec.DecodeError`, also if there are more choices than any request asks for.
+    Raises an error of `UNREADABLE`, also if there are more choices than any request asks for.
 
     A member that is only recorded may have an unexpected type. It is then left out, and the usage
     beside it is still read.
@@ -124,9 +124,7 @@ def chunk_of(payload: bytes) -> Chunk:
 
 
 def response_of(body: bytes) -> ResponseBody:
-    """Return a decoded response object of `/v1/responses`. Raises `msgspec.DecodeError` as
-    `chunk_of` does.
-    """
+    """Return a decoded response object of `/v1/responses`. Raises an error of `UNREADABLE`."""
     try:
         return _decode_response(body)
     except msgspec.ValidationError:

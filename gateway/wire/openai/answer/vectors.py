@@ -35,8 +35,8 @@ class WithoutVectors(msgspec.Struct, frozen=True):
     _places: tuple[slice, ...]
 
     def restored(self, text: bytes) -> bytes:
-        """Return `text`, a rewritten form of ours, with the embeddings' vectors put back in their
-        order.
+        """Return `text`, a rewritten form of `self.text`, with the embeddings' vectors put back in
+        their order.
 
         If rewriting lost one of them, return the original answer.
 
@@ -64,12 +64,12 @@ def without_vectors(body: bytes) -> WithoutVectors | None:
     """
     pieces: list[bytes] = []
     places: list[slice] = []
-    at = kept = event_templates = 0
+    at = kept = openings = 0
     view = memoryview(body)
     looked_to = dict.fromkeys(_CLOSING.values(), 0)  # no unused closing bracket stands before it
     while (found := _find_vector(body, at)) is not None:
-        event_templates += 1
-        if event_templates > MOST_OPENINGS:
+        openings += 1
+        if openings > MOST_OPENINGS:
             raise TooManyVectors
         at, start, closing = found.end(), found.start(1), _CLOSING[found[1]]
         last = start + MAX_VECTOR_BYTES

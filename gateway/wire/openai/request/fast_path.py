@@ -17,7 +17,7 @@ from gateway.domain.policy.policy import Operation
 
 
 class Fields(msgspec.Struct):
-    """The members whose types matter on every endpoint; `request_size` reads the maxima."""
+    """The members whose types matter on every endpoint; `size` reads the maxima."""
 
     model: str
     stream: bool | None = None

@@ -56,7 +56,7 @@ _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_cal
 
 class Size(msgspec.Struct, frozen=True, gc=False):
     """The bounds of a request's size. `most_tokens` is 0 if its caller set no maximum; see
-    `Ask`.
+    `RequestFacts`.
     """
 
     most_tokens: int
