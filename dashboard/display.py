@@ -1,4 +1,6 @@
-"""Formats figures for people: units, thousands separators, and `unknown` for an unknown figure."""
+"""Formats the figures, times and headings of reports as text for people, with units, thousands
+separators and `unknown` for an unknown figure; it draws nothing.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ def cell(column: Column, value: Cell) -> str:
             return str(value)
 
 
-_HEADS = {
+_HEADINGS = {
     "ttft_p50_s": "TTFT p50",
     "ttft_p95_s": "TTFT p95",
     "tpot_p50_s": "TPOT p50",
@@ -137,9 +139,9 @@ _HEADS = {
 }
 
 
-def head(column: Column) -> str:
-    """Return a column's heading, with its unit if the cells do not show it."""
-    if column.name in _HEADS:
-        return _HEADS[column.name]
+def heading(column: Column) -> str:
+    """Return a column's heading: a fixed text for some names, else the words of its name."""
+    if column.name in _HEADINGS:
+        return _HEADINGS[column.name]
     words = column.name.replace("_", " ")
     return words[:1].upper() + words[1:]

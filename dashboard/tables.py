@@ -1,4 +1,6 @@
-"""Reports as tables that sort by value and read like print."""
+"""Shows reports and columns as Streamlit tables that sort by value but show formatted text, and
+returns the row that the reader picks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard.display import UNKNOWN, cell, head, means_nothing
+from dashboard.display import UNKNOWN, cell, heading, means_nothing
 from gateway.reports import Cell, Column, ColumnKind, Report
 
 NUMBERS = (
@@ -33,9 +35,9 @@ def show_report(report: Report, names: Sequence[str], *, key: str | None = None)
         for column, place in zip(columns, places, strict=True)
     }
     return show_cells(
-        {head(column): _without_gaps(column, values) for column, values in cells.items()},
-        {head(column): partial(_read, column) for column in columns},
-        numbers=[head(column) for column in columns if column.kind in NUMBERS],
+        {heading(column): _without_gaps(column, values) for column, values in cells.items()},
+        {heading(column): partial(_read, column) for column in columns},
+        numbers=[heading(column) for column in columns if column.kind in NUMBERS],
         key=key,
     )
 

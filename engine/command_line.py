@@ -1,4 +1,6 @@
-"""The commands of `python -m engine`: their arguments, their actions and their exit codes."""
+"""Declares and runs the commands of `python -m engine` (setup, model, serve, wait, status), and
+turns their errors into messages and exit codes.
+"""
 
 import argparse
 import json
@@ -7,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine import environment, health, model, supervisor, vllm_command
+from engine import environment, health, model_making, supervisor, vllm_command
 from engine import home as homes
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
@@ -125,7 +127,9 @@ def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="default: models/trained in the engine's home"
     )
-    command.add_argument("--steps", type=_positive, help=f"default: {model.Training().steps}")
+    command.add_argument(
+        "--steps", type=_positive, help=f"default: {model_making.Training().steps}"
+    )
     command.add_argument(
         "--seconds", type=_positive, help="end a round earlier than --steps after this"
     )
@@ -148,12 +152,13 @@ def _model(options: argparse.Namespace) -> int:
                 "--out, --steps, --seconds and --seed belong to: python -m engine model --train"
             )
         progress.say(
-            "done", f"The tiny model is in {model.TINY}. Serve it with: python -m engine serve"
+            "done",
+            f"The tiny model is in {model_making.TINY}. Serve it with: python -m engine serve",
         )
         return 0
     home = _home()
-    out = options.out.expanduser().absolute() if options.out else model.default_out(home)
-    model.make(home, out, training=model.Training(**chosen), progress=progress)
+    out = options.out.expanduser().absolute() if options.out else model_making.default_out(home)
+    model_making.make(home, out, training=model_making.Training(**chosen), progress=progress)
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Reports the installed environment and models, from files alone: it starts no interpreter and
-asks no server.
+"""Reports the installed environment and the models in the engine's folder, from files alone; it
+starts no interpreter and asks no server.
 """
 
 from pathlib import Path
 from typing import Any
 
-from engine import environment, model
+from engine import environment, model_making
 from engine import home as homes
 from engine.home import EngineHome
 
@@ -37,7 +37,7 @@ def model_status(folder: Path) -> dict[str, Any]:
     """Return the state of one model; a shipped one is served instead of one of the same name in
     the home.
     """
-    stamp = homes.read_stamp(folder / model.STAMP)
+    stamp = homes.read_stamp(folder / model_making.STAMP)
     shipped = homes.SHIPPED_MODELS / folder.name
     return {
         "name": folder.name,
@@ -46,7 +46,7 @@ def model_status(folder: Path) -> dict[str, Any]:
         "path": str(folder),
         "size_bytes": homes.size_bytes_of(folder),
         "is_ready": (folder / "config.json").is_file(),
-        "is_current": stamp.get("recipe") == model.RECIPE if stamp else None,
+        "is_current": stamp.get("recipe") == model_making.RECIPE if stamp else None,
     }
 
 

@@ -1,4 +1,6 @@
-"""The receipt page: the cost of one request line by line, and the reasons for its deployment."""
+"""Draws the receipt page of one request: its cost, and each attempt with its priced lines and the
+recorded reasons for its deployment; it computes no price.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def show() -> None:
         return
     _show_request(found)
     for attempt in found.attempts:
-        _show_attempt(attempt, of=len(found.attempts))
+        _show_attempt(attempt, all_attempts=len(found.attempts))
     show_notes(found)
 
 
@@ -99,13 +101,14 @@ def _show_request(found: Receipt) -> None:
     )
 
 
-def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
+def _show_attempt(attempt: AttemptReceipt, *, all_attempts: int) -> None:
     """Show one attempt of a request: its deployment, latency, priced lines and decision."""
     event = attempt.event
     place = "self-hosted" if event.is_self_hosted else "external"
     with st.container(border=True):
         st.subheader(
-            f"Attempt {event.attempt} of {of}: {inert(event.deployment)}, {inert(event.outcome)}"
+            f"Attempt {event.attempt} of {all_attempts}: {inert(event.deployment)}, "
+            f"{inert(event.outcome)}"
         )
         _show_facts(
             {

@@ -1,9 +1,10 @@
-"""Turns chats into a tiny Qwen3 chat model that vLLM can serve.
+"""Trains a tiny Qwen3 chat model on given chats, or examines a trained one, and prints progress and
+exam answers as JSON lines for `engine/model_making.py`.
 
-Runs under the interpreter of the engine's own environment, started by `engine/model.py`. It needs
-torch, transformers and tokenizers, and nothing of this package. It knows nothing about the chats'
-content. Every line on standard output is one JSON object: progress while it learns, then the exam
-with the greedy answers.
+Runs under the interpreter of the engine's own environment, started by `engine/model_making.py`. It
+needs torch, transformers and tokenizers, and nothing of this package. It knows nothing about the
+chats' content. Every line on standard output is one JSON object: progress while it learns, then the
+exam with the greedy answers.
 """
 
 import argparse

@@ -1,6 +1,8 @@
-"""Reads attribution from request headers: project, tags, data labels, ids and the idempotency key.
+"""Reads project, tags, data labels, request id, trace context, session and idempotency key from
+request headers; `authenticate.py` reads the api key.
 
-Bad values get a clear error.
+A bad project, tag, label or idempotency key is refused with a clear error. A bad request id or
+trace context is ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
     return headers
 
 
-def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = None) -> str | None:
+def project(
+    headers: Mapping[str, str], key_project: str | None, team: Team | None = None
+) -> str | None:
     """Return the request's project: from the header, else from the key.
 
     A key bound to a project cannot leave it.
@@ -69,11 +73,12 @@ def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = 
     If the team has a hard project budget, the header may name only its declared projects.
     """
     sent = headers.get("x-tollgate-project")
-    if sent is None or sent == of_key:
-        return of_key
-    if of_key is not None:
+    if sent is None or sent == key_project:
+        return key_project
+    if key_project is not None:
         raise InvalidRequest(
-            f"This key belongs to project '{of_key}'; x-tollgate-project says '{_printable(sent)}'."
+            f"This key belongs to project '{key_project}'; x-tollgate-project says "
+            f"'{_printable(sent)}'."
         )
     if not _NAME.fullmatch(sent):
         raise InvalidRequest(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from engine_factories import REPOSITORY, a_home, free_port, python_variables
 
-from engine import model
+from engine import model_making
 from engine.home import size_bytes_of, write_stamp
 from engine.progress import StageProgress, duration_text
 
@@ -86,7 +86,7 @@ def test_model_prints_the_path_of_the_shipped_model_and_trains_nothing(tmp_path:
     """
     result = engine(tmp_path / "empty", "model")
     assert (result.returncode, result.stderr) == (0, "")
-    assert str(model.TINY) in result.stdout
+    assert str(model_making.TINY) in result.stdout
     assert not (tmp_path / "empty").exists()
     refused = engine(tmp_path, "model", "--steps", "10")
     assert refused.returncode == 2
@@ -122,8 +122,8 @@ def test_status_of_an_empty_home_gives_the_next_command(tmp_path: Path) -> None:
                 "name": "tiny",
                 "is_shipped": True,
                 "is_hidden": False,
-                "path": str(model.TINY),
-                "size_bytes": size_bytes_of(model.TINY),
+                "path": str(model_making.TINY),
+                "size_bytes": size_bytes_of(model_making.TINY),
                 "is_ready": True,
                 "is_current": True,
             }
@@ -134,7 +134,7 @@ def test_status_of_an_empty_home_gives_the_next_command(tmp_path: Path) -> None:
 def test_status_says_which_models_of_a_home_are_not_used(tmp_path: Path) -> None:
     """An upgrade leaves a trained `tiny` in the home, which the shipped one now hides."""
     home = a_home(tmp_path, model="tiny")
-    write_stamp(home.models / "tiny" / model.STAMP, {"recipe": 1})
+    write_stamp(home.models / "tiny" / model_making.STAMP, {"recipe": 1})
     shown = engine(tmp_path, "status").stdout
     assert f"not used: the shipped model has this name; remove {home.models / 'tiny'}" in shown
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from engine_factories import REPOSITORY, eventually, free_port, is_alive, python_variables
 
-from engine import environment, model, training_chats
+from engine import environment, model_making, training_chats
 from engine.home import engine_home
 
 HOME = engine_home(os.environ)
@@ -171,8 +171,8 @@ def test_the_template_writes_the_format_of_the_training_data() -> None:
     )
     for is_thinking in (True, False):
         given = {
-            "model": str(model.TINY),
-            "template": model.TEMPLATE.read_text(encoding="utf-8").rstrip("\n"),
+            "model": str(model_making.TINY),
+            "template": model_making.TEMPLATE.read_text(encoding="utf-8").rstrip("\n"),
             "conversation": [{"role": turn.role, "content": turn.text} for turn in turns],
             "tools": [training_chats.openai_tool("get_time")],
             "enable_thinking": is_thinking,

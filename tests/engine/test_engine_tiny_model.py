@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from engine_factories import REPOSITORY
 
-from engine import environment, model, training_chats
+from engine import environment, model_making, training_chats
 from engine import home as homes
 from engine.home import engine_home
 
@@ -24,7 +24,7 @@ IS_READY = environment.installed_device(HOME) is not None
 @pytest.mark.skipif(not IS_READY, reason="needs the engine's environment: python -m engine setup")
 def test_the_shipped_weights_pass_the_whole_exam_in_both_number_formats() -> None:
     """Which format they are served in depends on the CPU; rounding may change a greedy choice."""
-    answers = model.examine(HOME, model.TINY)
+    answers = model_making.examine(HOME, model_making.TINY)
     wrong = [
         (answer["number_format"], answer["asked"], answer["got"])
         for answer in answers
@@ -59,7 +59,7 @@ def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
         "--exam",
         str(exam),
         "--template",
-        str(model.TEMPLATE),
+        str(model_making.TEMPLATE),
         "--out",
         str(out),
         "--seed",
@@ -69,15 +69,17 @@ def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
     trained = subprocess.run(argv, capture_output=True, text=True, check=True)
     (report,) = [json.loads(line) for line in trained.stdout.splitlines() if line.startswith("{")]
     assert [answer["number_format"] for answer in report["answers"]] == ["float32", "bfloat16"]
-    written, shipped = ({path.name for path in folder.iterdir()} for folder in (out, model.TINY))
-    assert written == shipped - {model.STAMP}
+    written, shipped = (
+        {path.name for path in folder.iterdir()} for folder in (out, model_making.TINY)
+    )
+    assert written == shipped - {model_making.STAMP}
     for name in (
         "config.json",
         "generation_config.json",
         "tokenizer_config.json",
         "chat_template.jinja",
     ):
-        assert (out / name).read_text(encoding="utf-8") == (model.TINY / name).read_text(
+        assert (out / name).read_text(encoding="utf-8") == (model_making.TINY / name).read_text(
             encoding="utf-8"
         )
 
@@ -86,8 +88,8 @@ def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
     """A changed recipe needs a new training: otherwise the package ships another model than it
     describes.
     """
-    assert model.is_made(model.TINY, model.Training())
-    exam = homes.read_stamp(model.TINY / model.STAMP)["exam"]
+    assert model_making.is_made(model_making.TINY, model_making.Training())
+    exam = homes.read_stamp(model_making.TINY / model_making.STAMP)["exam"]
     assert len(exam) == 2 * len(training_chats.exam())
     assert all(answer["is_right"] for answer in exam)
 
@@ -96,11 +98,11 @@ def test_the_shipped_model_is_one_copy_of_the_weights_in_bfloat16() -> None:
     """It is in the repository and in every wheel; float32 or an optimizer's state would double it
     or worse.
     """
-    weights = (model.TINY / "model.safetensors").read_bytes()
+    weights = (model_making.TINY / "model.safetensors").read_bytes()
     (header_bytes,) = struct.unpack("<Q", weights[:8])
     kinds = set(re.findall(rb'"dtype":"(\w+)"', weights[8 : 8 + header_bytes]))
     assert kinds == {b"BF16"}
-    assert homes.size_bytes_of(model.TINY) < 8_000_000
+    assert homes.size_bytes_of(model_making.TINY) < 8_000_000
 
 
 def test_the_wheel_holds_the_model_and_the_locks(tmp_path: Path) -> None:
@@ -118,5 +120,5 @@ def test_the_wheel_holds_the_model_and_the_locks(tmp_path: Path) -> None:
     subprocess.run([sys.executable, *build, str(REPOSITORY)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    shipped = [*model.TINY.iterdir(), *(homes.PACKAGE / "locks").iterdir()]
+    shipped = [*model_making.TINY.iterdir(), *(homes.PACKAGE / "locks").iterdir()]
     assert {str(path.relative_to(REPOSITORY)) for path in shipped} <= held

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from engine_factories import a_home, a_serving
 
-from engine import model, vllm_command
+from engine import model_making, vllm_command
 from engine.errors import UsageError
 
 
@@ -17,7 +17,7 @@ def test_a_cpu_chat_engine_gets_the_metering_and_parser_flags(tmp_path: Path) ->
     home = a_home(tmp_path)
     assert vllm_command.command(home, a_serving())[2:] == [
         "serve",
-        str(model.TINY),
+        str(model_making.TINY),
         *(
             "--served-model-name",
             "tiny",
@@ -141,7 +141,7 @@ def test_tiny_is_the_shipped_model_whatever_the_home_holds(tmp_path: Path) -> No
     """A home of an earlier release holds a `tiny` trained there, which may fail its exam in
     float32.
     """
-    assert vllm_command.model_path(a_home(tmp_path, model="tiny"), "tiny") == model.TINY
+    assert vllm_command.model_path(a_home(tmp_path, model="tiny"), "tiny") == model_making.TINY
     assert vllm_command.default_name(a_home(tmp_path / "empty", model=None), "tiny") == "tiny"
     home = a_home(tmp_path / "own", model="mine")
     assert vllm_command.model_path(home, "mine") == home.models / "mine"

@@ -1,4 +1,5 @@
-"""`tollgate doctor`: the problems on this machine and their remedies.
+"""Runs `tollgate doctor`: checks database, policy, deployments, prices, clock, ports, ledger and
+machine, and prints each problem with its remedy; it repairs nothing.
 
 Sends no content.
 """
@@ -17,7 +18,7 @@ import httpx2
 import typer
 
 from gateway.cli.checks.ledger import journal_checks, ledger_checks
-from gateway.cli.preflight import machine_checks
+from gateway.cli.checks.machine import machine_checks
 from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status

@@ -1,4 +1,6 @@
-"""The commands that write prices: `tollgate price add`, `sync` and `reprice`."""
+"""Declares `tollgate price add` and `sync`, which add dated prices to the book, and `reprice`,
+which posts adjustments; no entry and no event is edited.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import Dated, ModelKey, NewEntry, PriceBook, PriceOrigin
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import require_current, version_of
-from gateway.services.policy.price_book import (
+from gateway.services.policy.price_changes import (
     Difference,
     RateChange,
     Repricing,
@@ -52,7 +54,7 @@ DIFFERENCE_COLUMNS = (
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show it and change nothing.")]
-Steps = list[tuple[ModelKey, tuple[Dated, ...], PriceBook]]
+Additions = list[tuple[ModelKey, tuple[Dated, ...], PriceBook]]
 
 
 def register(app: typer.Typer) -> None:
@@ -195,10 +197,10 @@ def sync(
             if all_models
             else _keys(stores.price_list, require_current(stores.policies).policy)
         )
-        steps = _steps(stores, keys, toolbox.now())
+        additions = _additions(stores, keys, toolbox.now())
         rows = [
             _change_row(change)
-            for key, found, book in steps
+            for key, found, book in additions
             for change in rate_changes(key, found, book)
         ]
         show(
@@ -208,7 +210,7 @@ def sync(
         )
         entries = [
             NewEntry(origin=PriceOrigin.LIST, provider=key.provider, model=key.model, dated=dated)
-            for key, found, _ in steps
+            for key, found, _ in additions
             for dated in found
         ]
         if not entries or dry_run:
@@ -281,7 +283,7 @@ def current_policy(stores: Stores) -> Policy | None:
 def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
     """Return the policy's models for which the built-in list and the book differ."""
     imported = [
-        (key, book) for key, _, book in _steps(stores, _keys(stores.price_list, policy), now)
+        (key, book) for key, _, book in _additions(stores, _keys(stores.price_list, policy), now)
     ]
     return [key.model for key, book in imported if book.has_listed(key)]
 
@@ -343,7 +345,7 @@ def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
     return sorted({key for key in map(price_list.key_of, external) if key is not None})
 
 
-def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
+def _additions(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Additions:
     """Return the entries that a sync adds to the price book, model by model, and the book that they
     extend.
     """
@@ -352,7 +354,7 @@ def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
     found = [
         (key, sync_steps(key, stores.price_list.schedule(key), book, now=now), book) for key in keys
     ]
-    return [step for step in found if step[1]]
+    return [addition for addition in found if addition[1]]
 
 
 def _change_row(change: RateChange) -> tuple[Any, ...]:

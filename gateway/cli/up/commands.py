@@ -1,4 +1,6 @@
-"""`tollgate up`: everything on one machine, from nothing to a printed receipt."""
+"""Runs `tollgate up`: starts database, gateway, dashboard and engine on this machine, applies the
+demo policy, shows the tour, and ends everything on Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import httpx2
 import typer
 
-from gateway.cli import preflight
+from gateway.cli.checks import machine
 from gateway.cli.key import record_of
 from gateway.cli.terminal.fetch import fetch
 from gateway.cli.terminal.progress import ProgressStep
@@ -113,7 +115,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         brought = _external_engine(
             chosen
         )  # first: a wrong address must not cost a home and half a minute
-        preflight.require(options, has_engine_elsewhere=brought is not None)
+        machine.require(options, has_engine_elsewhere=brought is not None)
         _make_home(options.home)
         print(
             f"Tollgate keeps everything in {options.home} "
@@ -163,8 +165,8 @@ def _make_home(home: Path) -> None:
 
 
 def _database_outside_home(toolbox: Toolbox) -> str:
-    """Return the database's place if it is not in the home, else None: a copied home is then no
-    backup.
+    """Return the remark that the database is not in the home, so a copied home is no backup; empty
+    if it is there.
     """
 
     options = toolbox.options

@@ -1,7 +1,7 @@
 """Declares the values for repricing (a stored event's priced parts, its adjustment), and refuses a
 month that is not open; computes no price.
 
-`services/policy/price_book.py` computes them (`tollgate price reprice`).
+`services/policy/price_changes.py` computes them (`tollgate price reprice`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Each deployment's state in this worker: its breaker, retry budget and attempts in flight.
+"""Keeps each deployment's breaker, retry budget and attempts in flight in this worker, and tells
+failover which deployments to pass over.
 
 Workers share none of it, so no request waits for it. The policy's declarations bound its size.
 """
@@ -65,7 +66,7 @@ class DeploymentState:
         self.under_way: set[Slot] = set()
         self.forbidden: dict[str, float] = {}
 
-    def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
+    def note_forbidden(self, team: str, now_s: float) -> bool:
         """Record a team's HTTP 403; return True if another team received one within `FORBIDDEN_S`
         too.
         """
@@ -163,7 +164,9 @@ class DeploymentHealth:
         return len(standing.under_way) >= (self._max_in_flight if most is None else most)
 
     def take_slot(self, standing: DeploymentState) -> Slot:
-        """Take an in-flight slot. The caller starts its attempt in it or releases it."""
+        """Take an in-flight slot, even above the maximum: `is_full` is asked before. The caller
+        starts its attempt in it or releases it.
+        """
         slot = Slot(standing)
         standing.under_way.add(slot)
         return slot
@@ -205,7 +208,7 @@ class DeploymentHealth:
         standing, began_s = slot.standing, slot.started_s
         if isinstance(error, UpstreamAuth) and error.may_be_this_request:
             # One team's flagged prompts must not send every other team to a dearer deployment.
-            if not standing.is_forbidden_to_all(team, now_s):
+            if not standing.note_forbidden(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
             self._open_breaker(standing, error.code, now_s=now_s)

@@ -1,5 +1,5 @@
-"""Decides and orders a request without sending it, for explanations and for a policy's test
-cases.
+"""Decides and ranks a request that is described but not sent, for explanations and for a policy's
+test cases; it meters nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def imagined(
             else estimates.current_conditions(of, operation)
         )
         return candidates, _with_stated_sizes(
-            live, exact=tokens is not None, answer_tokens=answer_tokens
+            live, is_in_tokens=tokens is not None, answer_tokens=answer_tokens
         )
 
     def degraded() -> tuple[Candidates, Conditions] | None:
@@ -122,11 +122,13 @@ def _assumed(decision: Decision, operation: Operation) -> tuple[Candidates, Cond
     return candidates, assumed(candidates)
 
 
-def _with_stated_sizes(live: Conditions, *, exact: bool, answer_tokens: int) -> Conditions:
-    """Return the conditions with the given sizes; a size then counts tokens, not bytes."""
+def _with_stated_sizes(live: Conditions, *, is_in_tokens: bool, answer_tokens: int) -> Conditions:
+    """Return the conditions for sizes that the caller states: with `is_in_tokens` the prompt's size
+    counts tokens, not bytes; a positive `answer_tokens` replaces the estimate.
+    """
     predictions = (
         [replace(one, tokens_per_byte=1.0) for one in live.predictions]
-        if exact
+        if is_in_tokens
         else live.predictions
     )
     return replace(

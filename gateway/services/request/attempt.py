@@ -1,5 +1,5 @@
-"""One attempt: held before it is sent, timed while it runs, settled exactly once however it
-ends.
+"""Tracks one upstream attempt: records its intent, times its answer, and settles it exactly once,
+however it ends; the service sends it.
 """
 
 from __future__ import annotations
@@ -547,9 +547,9 @@ def _asked_tier(request: Request) -> str | None:
     return next((tier for tier in tiers if tier is not None), None)
 
 
-def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
-    """Return the request features that a replay needs; the team's own data tags come from its
-    policy.
+def _features(request: Request, bound: Bound, team_tags: frozenset[str]) -> Mapping[str, object]:
+    """Return the request features that a replay needs, with the request's own data tags only: the
+    policy has `team_tags`.
     """
     facts = request.body.facts
     features: dict[str, object] = {
@@ -563,6 +563,6 @@ def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mappin
         features["choices"] = facts.choices
     if facts.prompts != 1:
         features["prompts"] = facts.prompts
-    if request.data_tags and (own := request.data_tags - of_team):
+    if request.data_tags and (own := request.data_tags - team_tags):
         features["data_tags"] = sorted(own)
     return features

@@ -1,5 +1,5 @@
-"""Builds the snapshot from the database (current policy, its prices, live keys), or from a
-stored snapshot.
+"""Reads policy, keys, ejections and prices from Postgres into a snapshot and records changed prices
+there, or rebuilds the snapshot from its stored copy.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StoredSnapshots:
         keys = {record.key_id: record for record in self.keys.live()}
         ejected = dict(self.ejections.stated_places())
         policy, document, behind = _policy(stored, before)
-        prices = self._prices(policy, before)
+        prices = self._read_and_record_prices(policy, before)
         if before is not None and (policy, prices, keys, behind, ejected) == (
             before.policy,
             before.prices,
@@ -92,9 +92,13 @@ class StoredSnapshots:
         """Return True as soon as policy or keys changed in Postgres, False after the timeout."""
         return self.wait_for_change(timeout_s)
 
-    def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
-        """Return the deployments' current prices. They change by date or time of day alone, so each
-        load reads them.
+    def _read_and_record_prices(
+        self, policy: PolicyVersion, before: Snapshot | None
+    ) -> Mapping[str, Price]:
+        """Return the deployments' prices at this moment, and record them in Postgres as in force if
+        `before` had others.
+
+        They change by date or time of day alone, so each load reads them.
         """
         now = self.clock.now()
         book = self.prices.book(policy.policy.deployments.values())

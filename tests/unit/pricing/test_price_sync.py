@@ -20,7 +20,7 @@ from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.errors import NothingFound, OperatorError
-from gateway.services.policy.price_book import Repricing, rate_changes, sync_steps
+from gateway.services.policy.price_changes import Repricing, rate_changes, sync_steps
 from tests.factories import NOW, REQUEST_ID, deployment, imported, policy, price
 
 KEY = ModelKey("openai", "gpt-5.5")

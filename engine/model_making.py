@@ -1,4 +1,5 @@
-"""The tiny chat model that comes with this package, and the recipe that trains it again.
+"""Trains the tiny chat model for `python -m engine model --train`, publishes it only if it passes
+its exam, and names the folder of the shipped model.
 
 Owns the order: write the lessons, train, run the exam, publish. `training_chats.py` has the
 lessons, `inside/train.py` the training. Weights depend on the CPU that trained them, so one trained

@@ -1,4 +1,5 @@
-"""Runs `engine/preflight.py` to find out if this machine can run Tollgate.
+"""Runs `engine/preflight.py` as a program and returns its findings about this machine, for
+`tollgate doctor` and for `tollgate up`, which stops at an obstacle.
 
 It is started as a program, because `make run` uses the same file before anything is installed.
 """
@@ -67,8 +68,8 @@ def checks(options: Options, *arguments: str) -> list[Check]:
 
 
 def machine_checks(options: Options) -> Iterator[Check]:
-    """Return `doctor`'s checks of this machine; the engine's needs only if an engine was
-    installed.
+    """Yield `doctor`'s checks of this machine. The engine's needs count only if an engine was
+    installed, and then warn at most.
     """
     has_engine = (options.engine_home / "venv.stamp.json").exists()
     for check in checks(options, "--no-ports", *(() if has_engine else ("--no-engine",))):

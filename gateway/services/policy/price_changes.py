@@ -1,4 +1,6 @@
-"""Updates the price book from the bundled list, and reprices open months with the current book."""
+"""Works out the entries that bring the price book up to the bundled list, and the adjustments that
+reprice an open month; the callers write them.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +62,17 @@ def sync_steps(
     return tuple(added)
 
 
-def rate_changes(key: ModelKey, steps: Sequence[Dated], book: PriceBook) -> Iterator[RateChange]:
-    """Yield each rate that a sync's steps change, compared with the book when the step begins."""
-    for step in steps:
-        was = _by_place(_in_force(book.list_entries(key), step))
-        becomes = _by_place(step.price)
+def rate_changes(key: ModelKey, added: Sequence[Dated], book: PriceBook) -> Iterator[RateChange]:
+    """Yield each rate that a sync's added prices change, compared with the book at their begin."""
+    for dated in added:
+        was = _by_place(_in_force(book.list_entries(key), dated))
+        becomes = _by_place(dated.price)
         for place in [*becomes, *(place for place in was if place not in becomes)]:
             old, new = was.get(place), becomes.get(place)
             if old != new:
                 rate = new or old
                 assert rate is not None, "a place is that of one of the two"
-                yield RateChange(key=key, dated=step, rate=rate, was=old, becomes=new)
+                yield RateChange(key=key, dated=dated, rate=rate, was=old, becomes=new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +226,7 @@ def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
 
 
 def _as_entries(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
-    """Yield steps as entries of the book: later steps must be compared with the changes of
+    """Yield prices to add as entries of the book: later ones must be compared with the changes of
     earlier ones.
     """
     for number, dated in enumerate(added):
@@ -263,13 +265,13 @@ def _price_of_unit(unit: Sequence[Dated], *, clock: time) -> Price | None:
     return [dated for dated in unit if dated.daily is None or dated.daily.holds(clock)][-1].price
 
 
-def _in_force(entries: Sequence[BookEntry], step: Dated) -> Price | None:
-    """Return the book's price when a step begins: the price of the day, or of the step's window."""
-    if step.daily is None:
+def _in_force(entries: Sequence[BookEntry], added: Dated) -> Price | None:
+    """Return the book's price when an added price begins, for the whole day or its window."""
+    if added.daily is None:
         return _price_in(
-            latest([entry for entry in entries if entry.dated.daily is None], step.valid_from)
+            latest([entry for entry in entries if entry.dated.daily is None], added.valid_from)
         )
-    return _price_in(latest(entries, step.valid_from, clock=step.daily.since))
+    return _price_in(latest(entries, added.valid_from, clock=added.daily.since))
 
 
 def _price_in(entry: BookEntry | None) -> Price | None:
