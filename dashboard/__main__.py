@@ -1,5 +1,5 @@
-"""`python -m dashboard` runs `streamlit run dashboard/server.py`, with slow imports done before
-the first reader.
+"""Runs Streamlit on `dashboard/server.py` for `python -m dashboard`, after importing the slow
+libraries, so that the first page does not wait for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The address of each page, kept for the browser's back button.
+"""Remembers each page's query parameters in the reader's session, and restores them when the
+browser's back button leads to the page again.
 
 On "back" Streamlit changes the page but keeps the query parameters of the page that was left. The
 returning page would lose its filters and get the other page's.

@@ -1,4 +1,5 @@
-"""Entry of the dashboard: pages, dataset switch, and the page for an unavailable database.
+"""Runs one page view of the dashboard: sign-in check, menu, dataset switch and the chosen page, or
+an error page if the database is not configured, too slow or unavailable.
 
 Run by `tollgate dashboard`, which sets TOLLGATE_REPORTS_URL.
 """

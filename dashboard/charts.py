@@ -1,4 +1,5 @@
-"""Charts of the dashboard, drawn alike on every page.
+"""Draws the dashboard's charts (stacked days, lines, bars, budget gauges) in one set of colours;
+the pages supply the figures.
 
 Colour-blind readers can distinguish the colours, on both themes.
 """

@@ -1,4 +1,6 @@
-"""Empty states: the texts of a page that has no data to show, each with the next step."""
+"""Shows the texts that replace a page without figures, each with the next step: no data, no budget,
+no match, database unavailable or too slow, or not configured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Filters that live in the address: a page can be shared, and a total can open its events."""
+"""Shows the pickers for dataset, month and dimensions, keeps their choices in the page's address,
+and builds a report's question from them.
+
+So a page can be shared, and a total can open its events.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Shows a report's notes under its figures: completeness, estimates and omissions."""
+"""Shows a report's or receipt's notes (completeness, estimates, omissions) in a box under its
+figures; the reports write the notes.
+"""
 
 from __future__ import annotations
 

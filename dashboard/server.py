@@ -1,5 +1,7 @@
-"""The app behind a check of the Host header. Streamlit only compares Origin with Host, which
-agree after DNS rebinding.
+"""Builds the web application that Streamlit serves: `app.py` behind a check of the Host header,
+which answers a foreign name with 400.
+
+Streamlit only compares Origin with Host, which agree after DNS rebinding.
 """
 
 from __future__ import annotations

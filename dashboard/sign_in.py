@@ -1,4 +1,5 @@
-"""Access control of the dashboard.
+"""Stops each page before its figures until the person has signed in, if `tollgate dashboard`
+requires it; the sign-in itself is Streamlit's.
 
 If the dashboard is open beyond this machine, nothing is shown before sign-in.
 

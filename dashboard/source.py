@@ -1,4 +1,6 @@
-"""Asks the reports for the dashboard's figures, and caches each answer for a few seconds."""
+"""Asks `gateway.reports` for the pages' figures, and caches reports and receipts for 10 seconds;
+CSV exports and the count of unsummed hours are not cached.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
 
 
 def whole_csv(name: str, question: Question) -> bytes:
-    """Return every row of a report as CSV, across all pages.
+    """Return every row of a report as CSV, from one export without limit or cache.
 
     Raises the errors of `answer`.
     """

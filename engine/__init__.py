@@ -1,4 +1,5 @@
-"""Installs, starts and stops self-hosted inference; `python -m engine --help` is the tour.
+"""Runs self-hosted inference on this machine: installs and serves vLLM, trains the tiny model and
+reports the state; `python -m engine --help` lists the commands.
 
 The modules here use only the standard library and run under any Python >= 3.11. vLLM, torch and
 transformers live in a separate environment (`home.EngineHome.venv`); `inside/` has the code that

@@ -1,4 +1,6 @@
-"""Entry point of `python -m engine`."""
+"""Runs `python -m engine` and exits with its code; the commands themselves are in
+`command_line.py`.
+"""
 
 import sys
 

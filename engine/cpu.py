@@ -1,4 +1,6 @@
-"""The number format in which this machine's CPU calculates at full speed."""
+"""Chooses bfloat16 or float32 by this machine's CPU flags: the number format for training and
+serving a model on the CPU at full speed.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

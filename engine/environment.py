@@ -1,4 +1,5 @@
-"""Creates the engine's own virtual environment from a hash-pinned lock.
+"""Creates the engine's virtual environment, or keeps a current one: finds a Python, chooses CPU or
+GPU packages, and installs a hash-pinned lock with pip.
 
 The environment is trusted only if its stamp names the lock it was made from; otherwise it is
 deleted and made again. Dependencies are not resolved here: a lock is the complete closure, compiled

@@ -1,4 +1,4 @@
-"""The errors of the engine's commands, with their exit codes.
+"""Declares the errors of `python -m engine`, each with the exit code that the command line returns.
 
     EngineError (1: a finding or a failure)
     ├── UsageError (2: the command or the machine does not fit; nothing was tried)

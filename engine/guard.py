@@ -1,4 +1,5 @@
-"""Ends a process group when the supervisor that started this script is gone.
+"""Ends the process group named in its arguments as soon as its standard input closes, because the
+supervisor that started this script is gone.
 
 It is started by path and needs almost nothing else: it must work after everything above it was
 killed. Its standard input is a pipe without a writer; it ends when the supervisor does, even after

@@ -1,4 +1,6 @@
-"""Waits until an engine answers, and reports the last reason if it does not."""
+"""Polls an engine's `/health` for `python -m engine wait` until it answers 200, and raises the last
+reason after the time limit; it starts no engine.
+"""
 
 import time
 import urllib.error

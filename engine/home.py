@@ -1,4 +1,5 @@
-"""The folder of the engine's environment and models, and its two file conventions.
+"""Names the engine's folder and the paths in it, reads and writes its stamps of completed work,
+holds its locks, and checks free space and write access.
 
 A stamp is written last, so a folder with one is complete. A lock is held by `flock`, so it ends
 with its process.

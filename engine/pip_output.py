@@ -1,4 +1,6 @@
-"""Reads pip's output as progress; it does not run pip."""
+"""Parses pip's printed lines into counts of packages and downloaded bytes, and picks the error
+lines; it does not run pip.
+"""
 
 import re
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Checks whether this machine can run engine, gateway and dashboard, before any download.
+"""Checks whether this machine can run engine, gateway and dashboard (Python, CPU, memory, disk,
+ports), before any download, and prints findings with remedies.
 
 `make run` starts this file first, with any Python; `tollgate up` and `tollgate doctor` start it
 too. So it imports only the standard library and is valid from Python 3.6 on. It reads the

@@ -1,4 +1,5 @@
-"""Progress of a long command, for people or for the program that called it.
+"""Prints the progress of one stage of a `python -m engine` command: text lines for people, or JSON
+lines for the program that called it.
 
 Text is a few plain lines on standard output. JSON is one object per line, and `tollgate up` draws a
 moving line from it: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
@@ -35,7 +36,7 @@ class StageProgress:
         return self.clock() - self._start_s
 
     def say(self, step: str, message: str) -> None:
-        """Report one event of a step, always."""
+        """Print a message about a step at once, without figures."""
         self._write(step, message, done=None, total=None, unit=None, left_s=None, is_passing=False)
 
     def advance(

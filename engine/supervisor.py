@@ -1,4 +1,5 @@
-"""Runs one program as the leader of a process group, and makes sure that the whole group ends.
+"""Runs one program, vLLM, as the leader of a process group until it ends or a stop is requested,
+and then ends the whole group; it restarts nothing.
 
 vLLM is three processes or more. Killing only its API process leaves EngineCore and Worker running
 with all the memory (seen in 0.32.0). So there are three safeguards. This process ends the group
@@ -29,7 +30,7 @@ class StopRequests:
     taken: list[int] = field(default_factory=list)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Record a signal; it is the handler of SIGINT and SIGTERM."""
+        """Record a signal; it is the handler of `STOP_SIGNALS`."""
         self.taken.append(number)
 
     @property

@@ -1,4 +1,5 @@
-"""The chats that the tiny model learns from, and the exam it must pass.
+"""Generates the chats that the tiny model learns from, and the exam questions that it must answer,
+as text; it trains nothing.
 
 Owns the texts and their chat format; it is pure and needs only the standard library.
 `inside/train.py` turns the text into weights; both exchange files, because they run under different

@@ -1,6 +1,7 @@
-"""Builds one vLLM command line and its environment from the caller's options.
+"""Builds the argv and the environment variables that start vLLM, and checks the model, key file and
+port that they name; `supervisor.py` runs the command.
 
-Owns vLLM's flags and their reasons; the supervisor runs the command.
+Owns vLLM's flags and their reasons.
 """
 
 import errno

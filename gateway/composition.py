@@ -1,5 +1,5 @@
-"""The composition root of commands: opens the database, stores and reports of the settings, and
-makes the toolbox.
+"""Opens the database, stores and reports that the settings name, each in its role, for the commands
+and for the serving process; builds the commands' toolbox.
 
 With `gateway.serving` it is the composition root: only these name adapters. `main` imports it when
 the first part is needed, because its imports take longer than `tollgate --help`.

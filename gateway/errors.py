@@ -1,4 +1,5 @@
-"""Every error Tollgate raises on purpose. The message tells the reader what to do next.
+"""Declares every error that Tollgate raises on purpose; its message gives the next step to the
+person who can act on it.
 
     TollgateError
     ├── RequestError                 answered to the caller, in the caller's dialect

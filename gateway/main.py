@@ -1,8 +1,8 @@
-"""The entry of the `tollgate` command: reads the settings, and makes the parts that the command
-uses.
+"""Runs the `tollgate` command: reads the settings once, and builds the command's toolbox from them
+when it is first used.
 
-`gateway.composition` opens them and `gateway.serving` assembles a serving process. Both are
-imported in functions, as is the command line: `tollgate --help` answers before they are loaded.
+`gateway.composition` opens stores and reports, and `gateway.serving` runs a serving process. Both
+are imported in functions, as is the command line: `tollgate --help` answers before they are loaded.
 """
 
 from __future__ import annotations

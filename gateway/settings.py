@@ -1,4 +1,5 @@
-"""Every setting, from `TOLLGATE_*` variables or the TOML file that `TOLLGATE_CONFIG` names.
+"""Declares every setting, reads them from `TOLLGATE_*` variables or the TOML file that
+`TOLLGATE_CONFIG` names, and finds misspelt names.
 
 Only `main` reads them.
 """

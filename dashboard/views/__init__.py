@@ -1,1 +1,3 @@
-"""One file per page. A page offers `page()` for the menu and `show()`."""
+"""Contains the dashboard's pages, one module each: `page()` returns the menu entry, and `show()`
+draws the page.
+"""

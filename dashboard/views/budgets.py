@@ -1,4 +1,6 @@
-"""The budgets page: the used part of each budget, and whether it will last."""
+"""Draws the budgets page: headline counts, a bar of each budget's used and forecast share, and a
+table with its outlook; it changes no budget.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page of the single requests behind a total."""
+"""Draws the page of the single attempts behind a total, with filters, 50 rows a page and CSV
+downloads; a picked row opens its request's receipt.
+"""
 
 from __future__ import annotations
 

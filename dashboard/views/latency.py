@@ -1,4 +1,6 @@
-"""The latency page: callers' waiting times."""
+"""Draws the latency page, as measured at the gateway: daily lines of TTFT and TPOT percentiles, and
+a table by route and deployment with the duration too.
+"""
 
 from __future__ import annotations
 

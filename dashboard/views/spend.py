@@ -1,4 +1,6 @@
-"""The spend page: the cost by team, model or any dimension, over time, down to the events."""
+"""Draws the spend page: cost by team, model or another dimension over time, self-hosted and
+external cost, tokens by kind, and the way to the events behind a row.
+"""
 
 from __future__ import annotations
 

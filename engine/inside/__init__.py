@@ -1,3 +1,3 @@
-"""Scripts for the interpreter of the engine's own environment, started by path, one process
-each.
+"""Contains the scripts that run under the engine environment's own interpreter, each started by its
+path as a process; no module imports them.
 """

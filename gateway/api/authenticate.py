@@ -1,5 +1,7 @@
-"""Authenticates an api key against the snapshot in memory. Only this module reads callers'
-credentials.
+"""Authenticates a request's api key against the snapshot in memory, and asks Postgres once more
+before refusing a key that may be new.
+
+Only this module reads callers' credentials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Checks on request bodies, for the endpoints that read one."""
+"""Refuses request bodies by their declared type, encoding or length, and reads a complete body for
+FastAPI's endpoints; it parses no JSON.
+"""
 
 from __future__ import annotations
 

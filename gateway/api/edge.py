@@ -1,4 +1,6 @@
-"""The outermost layer: Host check, drain, dispatch, and errors in the caller's dialect."""
+"""Answers every request first: refuses foreign hosts, unknown paths and overload, tracks requests
+in flight for the drain, and passes the rest to forwarding or FastAPI.
+"""
 
 from __future__ import annotations
 

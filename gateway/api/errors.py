@@ -1,4 +1,6 @@
-"""HTTP statuses of the error tree, and the only writer of error bodies."""
+"""Maps each request error to its HTTP status, retry headers and body in the caller's dialect; every
+error body is made here.
+"""
 
 from __future__ import annotations
 

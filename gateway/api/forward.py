@@ -1,5 +1,5 @@
-"""Serves the forwarding endpoints: authenticates, reads the body, calls the service, writes the
-answer.
+"""Serves each request to a forwarding endpoint: authenticates it, reads the body, calls the request
+service, writes the answer and logs the canonical line.
 
 A FastAPI route costs about twice the CPU of this (docs/decisions/0002). A streaming response class
 would also hide that the caller left. Here each step of a request is one line.

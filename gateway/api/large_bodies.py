@@ -1,4 +1,6 @@
-"""Parses large bodies in one thread, so that neither the event loop nor another team waits long."""
+"""Parses large request bodies in one thread, the teams taking turns, so that neither the event loop
+nor another team waits long; small bodies are parsed elsewhere.
+"""
 
 from __future__ import annotations
 

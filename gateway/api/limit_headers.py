@@ -1,4 +1,6 @@
-"""`x-ratelimit-*` in OpenAI's form, for the tightest of a caller's limits."""
+"""Builds an answer's `x-ratelimit-*` headers in OpenAI's form, from the tightest of the caller's
+limits; it enforces no limit.
+"""
 
 from __future__ import annotations
 

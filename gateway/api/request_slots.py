@@ -1,4 +1,6 @@
-"""Limits the requests in flight of one process, and shares their slots fairly between teams."""
+"""Limits one process's requests in flight and shares the slots between teams: a team beyond its
+share is refused at once with `Overloaded`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class RequestSlots:
         self._taken: dict[str, int] = {}
 
     def take(self, team: str, *, is_only_team: bool) -> None:
-        """Take one slot for a request of a team. Raises `Overloaded` if the team has its share."""
+        """Take one slot for a request of a team. Raises `Overloaded` if the team holds `TIMES_FREE`
+        times the free slots and is not the only one.
+        """
         taken = self._taken.get(team, 0)
         if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
             raise Overloaded(

@@ -1,6 +1,5 @@
-"""`POST /v1/route/explain`: the deployments that a request would use, and why not the others.
-
-Sends nothing and meters nothing.
+"""Answers `POST /v1/route/explain`: the deployments that a described request would use, and the
+reasons against the others; it sends and meters nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The table of endpoints, each declared once: it feeds the raw dispatcher, FastAPI and the OpenAPI
-description.
+"""Declares the HTTP endpoints (path, method, operation, dialect) for the edge, the connections,
+FastAPI and the OpenAPI description; a policy's routes are not here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The commands. Thin: they open `main`'s toolbox, call services and stores, and print."""
+"""Contains the `tollgate` commands: each reads its arguments, opens stores or reports through the
+toolbox, calls services, and prints the result.
+"""

@@ -1,4 +1,5 @@
-"""The `tollgate` command: it lists its commands, runs one, and reports errors.
+"""Runs the `tollgate` command line: imports only the requested command, and turns its error into a
+message on standard error and an exit code.
 
 Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, internal
 error).

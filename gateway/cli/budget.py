@@ -1,4 +1,6 @@
-"""`tollgate budget`: the state of budgets, one budget in full, and grants for a running period."""
+"""Declares `tollgate budget list`, `show` and `grant`, which print the state of budgets and add
+money to a running period; a policy declares the limits.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`tollgate dashboard`: starts the Streamlit app as a child and ends it together with this
-command.
+"""Runs `tollgate dashboard`: requires sign-in beyond this machine, starts the Streamlit app as a
+child with few variables, and ends it with this command.
 """
 
 from __future__ import annotations

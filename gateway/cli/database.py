@@ -1,4 +1,6 @@
-"""`tollgate db`: the tables, and the secret behind API keys."""
+"""Declares `tollgate db upgrade`, `check` and `url`, which migrate the tables, make partitions,
+logins and the pepper, and print the database's address.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parses the ids that people type as arguments of commands."""
+"""Parses the request, journal and dead-letter ids that people type as arguments of commands; raises
+`BadUsage` for any other text.
+"""
 
 from __future__ import annotations
 

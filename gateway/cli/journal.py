@@ -1,4 +1,6 @@
-"""`tollgate journal`: Postgres's register of the gateways' journals."""
+"""Declares `tollgate journal list` and `lost`, which print Postgres's register of journals and
+declare one lost; no journal's events are read.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is stored.
+"""Declares the `tollgate key` commands, which create, rotate, pause, resume, revoke and list API
+keys; a new key is printed once, and only its digest is stored.
 
-Every change is audited.
+Every change is audited. `duration` also parses the spans of other commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`tollgate month`: the open items of a month. Closing one comes later."""
+"""Declares `tollgate month status`, which prints a month's open items and their remedies; there is
+no command yet that closes a month.
+"""
 
 from __future__ import annotations
 

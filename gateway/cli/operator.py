@@ -1,4 +1,6 @@
-"""The operator and the reason of a command, for the audit record."""
+"""Finds the name of the person who runs a command (the system's user, and the one before sudo), and
+declares `--reason`; both are for the audit log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate reconcile`: enter the cost of attempts with unknown cost, and resolve dead letters."""
+"""Declares the `tollgate reconcile` commands: enter the cost of an attempt of unknown usage, and
+list, retry or dismiss dead letters; it reads no invoice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate report`: finance's questions, as tables, exact JSON or CSV."""
+"""Declares `tollgate report NAME`, `list` and `receipt`, which print finance's reports and one
+request's receipt as tables, JSON or CSV.
+"""
 
 from __future__ import annotations
 

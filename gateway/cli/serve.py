@@ -1,4 +1,6 @@
-"""`tollgate serve`: only the gateway."""
+"""Declares `tollgate serve`, which runs the gateway alone, without dashboard or engine; the
+toolbox's `serve` does the work.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate team`: the teams and their permissions, from the current policy."""
+"""Declares `tollgate team list` and `show`, which print the teams of the current policy with
+routes, budgets, limits and live keys; it changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The dependencies of the commands: settings as plain values, and functions that open stores,
-reports and files.
+"""Declares the dependencies that commands receive (settings as plain values; openers of stores,
+reports and files); `gateway.composition` builds them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""One file per provider: address, translation, usage and error mapping."""
+"""Contains one adapter per provider (address, translation, usage, errors), and the transport,
+credentials, token counting, engine samples and alert webhook.
+"""

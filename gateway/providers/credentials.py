@@ -1,5 +1,5 @@
-"""Secrets of upstreams and receivers: the policy has references, the environment or files have the
-secrets. Nothing is kept.
+"""Reads the secret of a deployment or of the alert webhook, at each use, from the variable or file
+that the policy references; it keeps none.
 """
 
 from __future__ import annotations

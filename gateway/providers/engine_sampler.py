@@ -1,4 +1,5 @@
-"""Samples self-hosted engines: one `GET` of an engine's metrics page for each sample.
+"""Reads a self-hosted engine's metrics page with one GET, and returns its figures as a sample or
+its text; callers decide when, and store it.
 
 No content and no credential leaves here, so no permit is needed. It does not use the HTTP client
 for content, follows no redirect, keeps no cookie and uses no proxy of the environment: a probe goes

@@ -1,5 +1,5 @@
-"""The OpenAI dialect: api.openai.com itself, and the base of every provider with the same
-dialect.
+"""Translates requests for api.openai.com and reads its answers, usage and errors; it is the base of
+every provider with the same dialect, and sends nothing itself.
 """
 
 from __future__ import annotations

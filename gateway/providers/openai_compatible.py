@@ -1,4 +1,6 @@
-"""Providers of the OpenAI dialect, with a few differences known by their host."""
+"""Translates requests for providers of the OpenAI dialect other than OpenAI, and leaves out
+`stream_options` for hosts that are known to refuse it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The providers by their name in a deployment. A new provider is one file and one line here."""
+"""Builds the adapters of all providers, by the provider's name in a deployment; a new provider is
+one file and one line here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A blocking connection whose operations share one deadline.
+"""Opens a blocking connection whose connect, TLS, read and write operations share one deadline; the
+engine sampler uses it.
 
 The timeouts of httpx2 and of a socket restart with every byte, so a peer that sends a byte now and
 then would hold its caller for hours.

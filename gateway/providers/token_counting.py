@@ -1,4 +1,5 @@
-"""Counts tokens locally, for paid upstreams that never reported usage.
+"""Counts the tokens of a request and its answer with the model's own tokenizer, or estimates them
+by size, if the upstream reported no usage.
 
 Offline, off the event loop, bounded.
 

@@ -1,7 +1,8 @@
-"""Sends content upstream: our own HTTP/1.1 client, and a permit for every attempt.
+"""Sends an attempt's content upstream, only with a permit for that address, and turns the HTTP
+client's errors into the gateway's; it never retries.
 
-The only importer of that client, which knows nothing of the gateway: this module gives it a
-deployment's limits as plain seconds, and turns its errors into the gateway's.
+The only importer of our own HTTP/1.1 client, which knows nothing of the gateway: this module gives
+it a deployment's limits as plain seconds.
 
 Redirects are not followed, proxies of the environment are ignored, cookies are not kept, and TLS
 verification has no switch (docs/decisions/0007).
@@ -110,7 +111,9 @@ def open_transport(max_connections: int) -> Http1Transport:
 
 
 def answer_error(failed: AnswerFailed) -> RequestError:
-    """Return the gateway's error for a failed exchange with an upstream."""
+    """Return the gateway's error for an exchange that failed after its request was handed to the
+    socket; `_not_sent` makes the errors before that.
+    """
     if isinstance(failed, AnswerTimeout):
         return UpstreamTimeout(str(failed))
     if isinstance(failed, AnswerTooLarge):
@@ -173,8 +176,8 @@ def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
 
 
 def _odd_header(headers: Mapping[str, str]) -> str:
-    """Return the name of a header that cannot be sent, None if all can; never its value, which may
-    be a credential.
+    """Return the quoted name of the first header that cannot be sent, `?` if it is none of these;
+    never its value, which may be a credential.
     """
     return next((repr(name) for name, value in headers.items() if _is_odd(name + value)), "?")
 

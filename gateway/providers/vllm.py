@@ -1,4 +1,5 @@
-"""vLLM: the OpenAI dialect, with running usage and a prefix cache kept apart per team.
+"""Translates requests for a vLLM engine: the OpenAI dialect, with running usage on streams, a
+prefix cache kept apart per team, and a priority header.
 
 Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned
 stream can still be billed; `cache_salt` isolates the prefix cache; the engine's key guards only

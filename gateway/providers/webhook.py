@@ -1,4 +1,5 @@
-"""Posts budget alerts to the policy's webhook, signed by Standard Webhooks.
+"""Posts one budget alert to the policy's webhook, signed by Standard Webhooks, or raises
+`NotDelivered`; `services/ledger/alerts.py` retries.
 
 No content leaves here, so no permit is needed.
 

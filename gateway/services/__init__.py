@@ -1,3 +1,3 @@
-"""The use cases of the gateway: each service orders the steps, and uses ports
-(`services/ports.py`), never an adapter.
+"""Contains the gateway's use cases: each service orders its steps, and calls adapters only through
+the protocols of `ports.py` and `stores.py`.
 """

@@ -1,4 +1,5 @@
-"""Runs one service's questions to Postgres in threads, with turns and back-off after failures.
+"""Runs one service's calls to Postgres in threads of its own, and tracks turns, failures and the
+back-off after them; the service decides when to ask.
 
 A question runs in a thread, because storage is synchronous (docs/decisions/0022). Each part has an
 exchange of its own, so a slow question delays no other part.

@@ -1,5 +1,5 @@
-"""Generates ninety realistic days of three teams' usage, for reports and the dashboard before the
-first request.
+"""Generates realistic usage events of three invented teams, 90 days by default, for `tollgate
+demo-data`, which writes them to the ledger.
 
 Pure: the moment, the seed and the prices are arguments. A day's events depend only on the seed and
 its date. So generating the data again tomorrow adds one day and changes none. Every event is marked

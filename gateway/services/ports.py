@@ -1,6 +1,7 @@
-"""The protocols that the request path requires from adapters; `stores.py` has those of the stores.
+"""Declares the protocols that services require from adapters: upstreams, providers, token counts,
+journals, event ledger, budget leases and clock.
 
-`providers` and `storage` implement them.
+`providers` and `storage` implement them. `stores.py` has the protocols of the stores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The stores of the gateway as the services and the command line see them, and their bundle.
+"""Declares the protocols of the stores that services and commands use (database, keys, policies,
+prices, budgets, ledger, audit), and their bundle `Stores`.
 
 `gateway.composition` builds it of the adapters in `storage`. Every method raises
 `DatabaseUnavailable` if Postgres does not answer.

@@ -1,4 +1,6 @@
-"""Runs the background loops, and restarts any that ends by itself."""
+"""Runs the background loops of a serving process, restarts any that ends by itself after a growing
+pause, and reports failing ones to readiness.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The parts of a process that admit requests: budget leases, limiter and idempotency claims."""
+"""Builds a serving process's budget leases, limiter, idempotency claims and refusal counts, and the
+admission over them; `process.py` runs their loops.
+"""
 
 from __future__ import annotations
 

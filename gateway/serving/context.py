@@ -1,4 +1,6 @@
-"""The values that every side of a serving process shares."""
+"""Declares the values that all parts of a serving process share (settings, stores, clock, metrics,
+snapshot, drain), and makes the generator of request ids.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The upstream side of a process: the state of deployments, and the path to them."""
+"""Builds the upstream side of a serving process: the state of deployments, and transport,
+providers, token counter and engine probes; it sends nothing.
+"""
 
 from __future__ import annotations
 

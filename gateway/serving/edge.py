@@ -1,4 +1,6 @@
-"""The caller side of a process: the HTTP application, readiness and `/metrics`."""
+"""Builds the caller side of a serving process: the HTTP application, the connection table,
+readiness and gauges; `process.py` serves it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ledger side of a process: the meter, this worker's journal, and the writer to Postgres."""
+"""Opens this worker's journal, and builds the meter, the writer to Postgres and the ledger's watch;
+`process.py` runs their loops.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Starts a serving process, runs its loops and stops it in order."""
+"""Runs a serving process: builds its parts, starts the background loops, serves callers until asked
+to stop, and stops the parts in order.
+"""
 
 from __future__ import annotations
 

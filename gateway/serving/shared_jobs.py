@@ -1,5 +1,7 @@
-"""Periodic jobs on Postgres; every worker has them, and Postgres lets one worker at a time run
-each.
+"""Builds the periodic jobs that one worker does for all (partitions, roll-ups, engine samples,
+budget alerts); `process.py` runs them.
+
+Every worker has them, and Postgres lets one worker at a time run each.
 """
 
 from __future__ import annotations

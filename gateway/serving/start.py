@@ -1,4 +1,6 @@
-"""The start of a serving process: address, secrets, stores, then the process itself."""
+"""Starts a serving process for `tollgate serve`: tunes memory and logs, loads the pepper, binds the
+address, opens the stores, and runs `process.serve`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""All sides of a serving process except its edge, in the order of their construction."""
+"""Builds all parts of a serving process except its HTTP edge, in the order of their dependencies;
+`process.py` starts their loops.
+"""
 
 from __future__ import annotations
 

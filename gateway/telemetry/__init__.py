@@ -1,1 +1,1 @@
-"""Logs and metrics, without prompts, completions or keys."""
+"""Writes the logs and the metrics of a serving process, without prompts, completions or keys."""

@@ -1,4 +1,5 @@
-"""Counters of every request: plain numbers here, converted to metrics when they are read.
+"""Counts requests and attempts as plain numbers, and converts them to metrics when `/metrics` is
+read.
 
 The metrics library takes a lock and checks labels for each number, and a request has a dozen. These
 counters change on the event loop only and are read in the listener's thread. A reading may see a
@@ -150,7 +151,7 @@ class RequestCounts(Collector):
         self._answers[key] = self._answers.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current metrics of all counts. Called in the listener's thread."""
+        """Yield the current metrics of all counts. Called in the listener's thread."""
         yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
         answers = CounterMetricFamily(
             "tollgate_requests_total", "Requests answered.", labels=("endpoint", "status")

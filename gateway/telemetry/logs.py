@@ -1,6 +1,7 @@
-"""Writes the logs: one JSON line each on standard error, one canonical line per request.
+"""Configures the logs of a serving process, and writes one canonical JSON line per request; never
+prompts or keys.
 
-Never prompts or keys.
+Every line goes to standard error.
 """
 
 from __future__ import annotations

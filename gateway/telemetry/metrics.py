@@ -1,4 +1,8 @@
-"""Declares every metric once: base units in the name, bounded labels, no user and no key."""
+"""Declares every metric, changes them when services report, and serves `/metrics` on a listener of
+its own, without a key check.
+
+Names have base units; labels are bounded and contain no user and no key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One request that FastAPI answers, by uvicorn's own cycle: every path except forwarding ones."""
+"""Passes one request that is not forwarded to FastAPI by uvicorn's own cycle, behind the same
+interface to the connection as `CallerExchange`.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ class AppExchange:
 
     @keeps_alive.setter
     def keeps_alive(self, stays: bool) -> None:
-        """Return True if the caller's connection stays open after the answer."""
+        """Decide whether the caller's connection stays open after the answer."""
         self._cycle.keep_alive = stays
 
     @property

@@ -1,4 +1,6 @@
-"""The caller's side of one forwarded request: head and body in, status, headers, answer out."""
+"""Receives the body of one forwarded request from its caller, and writes the answer's status,
+headers and pieces to the caller at its pace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A caller's socket as its exchanges use it: transport, flow control and addresses."""
+"""Declares a caller's socket as its exchanges use it: transport, flow control and the two
+addresses; it reads and writes nothing itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One socket of a caller: requests one after the other, back-pressure and deadlines."""
+"""Handles one socket of a caller: parses its requests, answers them in order with back-pressure,
+and ends those that miss a deadline.
+"""
 
 from __future__ import annotations
 

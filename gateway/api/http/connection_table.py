@@ -1,4 +1,6 @@
-"""The table of a process's open connections: it chooses the one to close for a new one."""
+"""Tracks a process's open connections and, above the cap, closes the oldest one that has not sent a
+complete request head.
+"""
 
 from __future__ import annotations
 

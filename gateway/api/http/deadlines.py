@@ -1,4 +1,5 @@
-"""One timer for the deadlines of all connections.
+"""Checks the deadlines of all connections with one timer, twice a second; the connection itself
+acts on a passed deadline.
 
 Each connection is kept in the slot of its earliest deadline and checked when the slot is due.
 

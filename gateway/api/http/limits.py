@@ -1,4 +1,6 @@
-"""Limits on one connection: bytes, fields and time. Each is a setting."""
+"""Declares the limits on callers' connections (bytes, fields, times), and computes their cap from
+the process's limit on open files, which it raises.
+"""
 
 from __future__ import annotations
 

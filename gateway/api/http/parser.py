@@ -1,6 +1,7 @@
-"""Parses requests from bytes in any pieces. No socket, no clock, no await.
+"""Parses callers' HTTP requests from bytes in any pieces, and refuses ambiguous or too large ones;
+it has no socket, clock or await.
 
-Strict wherever two readers could disagree: an ambiguous request ends the connection. After `Fault`
+An ambiguous request ends the connection, because two readers could disagree about it. After `Fault`
 nothing more is read.
 """
 
@@ -199,6 +200,7 @@ class RequestParser:
     # ---- called by the parser
 
     def on_message_begin(self) -> None:
+        """Note that a request's head has begun."""
         self.has_begun_head = True
 
     def on_url(self, target: bytes) -> None:
@@ -274,6 +276,7 @@ class RequestParser:
             raise ValueError("no more")
 
     def on_body(self, piece: bytes) -> None:
+        """Keep a part of the body until `_pass_body_on`."""
         self._body.append(piece)
 
     def on_message_complete(self) -> None:

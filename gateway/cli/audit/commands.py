@@ -1,4 +1,6 @@
-"""`tollgate audit`: the log of administrative changes, and the proof that it is unchanged."""
+"""Declares `tollgate audit verify`, `head` and `list`, which check and print the log of
+administrative changes, and registers `residency`; it changes nothing.
+"""
 
 from __future__ import annotations
 

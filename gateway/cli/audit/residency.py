@@ -1,5 +1,5 @@
-"""`tollgate audit residency`: the auditor's report, in which each attempt of a team's month is
-decided again.
+"""Runs `tollgate audit residency`: has each attempt of a team's month decided again under its own
+policy version, and writes the report as HTML, CSV or JSON.
 """
 
 from __future__ import annotations

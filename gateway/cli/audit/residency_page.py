@@ -1,5 +1,5 @@
-"""The residency report as one HTML file: no scripts, no external content, black on white when
-printed.
+"""Renders the residency report's tables as one HTML file for printing, without scripts or external
+content; `residency.py` supplies them.
 """
 
 from __future__ import annotations

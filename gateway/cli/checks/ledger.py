@@ -1,5 +1,5 @@
-"""`doctor`'s checks of the ledger: this machine's journals, and Postgres's record of all
-journals.
+"""Yields `doctor`'s checks of the ledger: the journals on this machine; and in Postgres the
+workers, unknown usage, partitions, dead letters and roll-ups.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""`tollgate policy`, one file per command."""
+"""Contains the `tollgate policy` commands, all registered in `commands.py`; those that plan, apply,
+roll back, readmit and test have modules of their own.
+"""

@@ -1,4 +1,6 @@
-"""`tollgate policy apply` and `rollback`: make a document, or an older one, the current policy."""
+"""Runs `tollgate policy apply` and `rollback`: shows the plan, asks, makes a document (or an older
+one) the current policy, and waits until gateways serve it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate policy test`: compare a policy's decisions with expected ones."""
+"""Runs `tollgate policy test`: reads a file of cases, has them decided under a policy, prints
+expected and actual results, and exits 1 on a miss.
+"""
 
 from __future__ import annotations
 

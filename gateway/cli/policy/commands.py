@@ -1,7 +1,5 @@
-"""`tollgate policy`: the document of teams, routes and rules, from its first check to the last
-rollback.
-
-This module has the read-only commands; those that plan, apply and test have modules of their own.
+"""Registers all `tollgate policy` commands, and defines those that only read: validate, schema,
+show, export, history and explain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The policy commands' shared parts: reading a document, finding a version, and notes on either."""
+"""Reads policy files and stored versions for the policy commands, yields notes on missing prices,
+and asks for confirmation; it stores nothing.
+"""
 
 from __future__ import annotations
 

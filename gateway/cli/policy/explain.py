@@ -1,4 +1,6 @@
-"""Prints why a request goes, or went, to its deployment."""
+"""Prints a routing decision with its verdict on each candidate, and reads the recorded decision of
+a past request; it decides nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate policy plan`: the changes of applying a document, their harm, and their past cost."""
+"""Runs `tollgate policy plan`, and makes the plan that `apply` shows: compares a document with the
+current policy, and prints changes, harm and past cost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tollgate policy readmit`: end the ejection of a deployment."""
+"""Runs `tollgate policy readmit`: ends the ejection of a deployment, with a reason for the audit
+log, so that gateways use it again.
+"""
 
 from __future__ import annotations
 

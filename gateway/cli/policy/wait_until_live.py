@@ -1,4 +1,6 @@
-"""Waits until every gateway serves a policy version, and reports those that do not."""
+"""Waits, for 10 s after an apply, until every gateway serves the new policy version, and prints
+those that do not; a lagging gateway is no error.
+"""
 
 from __future__ import annotations
 

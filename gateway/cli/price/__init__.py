@@ -1,1 +1,3 @@
-"""`tollgate price`."""
+"""Contains the `tollgate price` commands: those that print prices in `commands.py`, those that
+write them in `write_commands.py`.
+"""

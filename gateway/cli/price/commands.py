@@ -1,5 +1,5 @@
-"""`tollgate price`: past, present and future costs of deployments, and the source of each
-figure.
+"""Declares `tollgate price list` and `show`, which print past, present and future rates with their
+sources, and registers the commands that write prices.
 """
 
 from __future__ import annotations
@@ -275,7 +275,9 @@ def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
 
 
 def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]:
-    """Return a history row of one dated price, with its origin and source."""
+    """Return the first five cells of a history row: begin, window of the day, origin, source and
+    price id. The caller adds author, reason and time.
+    """
     price = dated.price
     named = source if source is not None or price is None else price.source
     return (

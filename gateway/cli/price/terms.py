@@ -1,4 +1,6 @@
-"""Parses the arguments of `tollgate price`: moments, months and rates."""
+"""Parses the dates, months and rates of price commands, checks the terms of `tollgate price add`,
+and builds its price; `audit residency` parses months here too.
+"""
 
 from __future__ import annotations
 

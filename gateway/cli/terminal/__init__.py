@@ -1,1 +1,3 @@
-"""Output on the terminal while a command runs."""
+"""Contains the commands' output on the terminal (tables, JSON, CSV, progress, heartbeat), and
+`fetch`, their one way to send a GET.
+"""

@@ -1,4 +1,6 @@
-"""Sends a command's single GET, without the environment's proxies."""
+"""Sends one HTTP GET for a command, without the environment's proxies and with the machine's
+trusted certificates, and returns the answer.
+"""
 
 from __future__ import annotations
 

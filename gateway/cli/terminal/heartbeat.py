@@ -1,5 +1,5 @@
-"""A line on standard error while a command is silent: it shows that the command waits, and for
-how long.
+"""Prints a line on standard error after every three silent seconds of a command, so that a person
+sees it working; not for serve, dashboard and up.
 """
 
 from __future__ import annotations

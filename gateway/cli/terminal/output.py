@@ -1,5 +1,5 @@
-"""Output of commands: tables for people, exact JSON and CSV for programs, notes on standard
-error.
+"""Prints the results of commands: tables for people, exact JSON and CSV for programs, and notes on
+standard error.
 """
 
 from __future__ import annotations

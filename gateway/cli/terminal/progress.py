@@ -1,6 +1,7 @@
-"""Shows the progress of long steps: their share, times and state.
+"""Shows a command's long step while it runs: one moving line with share and times on a terminal, or
+a plain line every 10 s elsewhere.
 
-One moving line on a terminal, drawn by rich, and a few plain ones elsewhere.
+The library rich draws the moving line.
 """
 
 from __future__ import annotations

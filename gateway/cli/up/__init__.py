@@ -1,1 +1,3 @@
-"""`tollgate up`: its steps, its children, its tour."""
+"""Contains `tollgate up` (its steps, child processes, demo policy, waits and tour), and `tollgate
+demo-data`.
+"""

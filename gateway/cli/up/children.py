@@ -1,4 +1,6 @@
-"""The processes that `up` starts: each with its own log, all ended together, none left behind."""
+"""Starts the processes of `up`, each with its own log, shows their progress, raises if one ends too
+early, and ends all of them together; it restarts none.
+"""
 
 from __future__ import annotations
 
@@ -101,8 +103,8 @@ class Children:
                 return
 
     def require_alive(self, *, but: str | None = None) -> None:
-        """Raise `ChildFailed` if a process has ended; `but` names one that the caller itself waits
-        for.
+        """Raise `ChildFailed` if a process has ended, except a task that ended well; `but` names
+        one that the caller itself waits for.
         """
         for name, child in self._running.items():
             if name == but:

@@ -1,4 +1,6 @@
-"""`tollgate demo-data`: generated usage, before there is any real one."""
+"""Runs `tollgate demo-data`: writes 90 days of usage events, marked as demo, to the ledger;
+`services/demo_events.py` generates them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The policy that `up` applies: one local engine, one forbidden place, and OpenAI if there is a
-key.
+"""Builds the text of the policy that `up` applies: one local engine, one forbidden place, and
+OpenAI if there is a key; it applies nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Checks that the ports of `up` are free, and that its processes answer."""
+"""Waits until a process that `up` started answers at its address, and checks that the port of
+`tollgate dashboard` is free; the preflight checks the ports of `up`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The tour at the end of `up`: each line is a real request through the whole gateway."""
+"""Sends the three requests of the tour that ends `up` (an answer, a residency refusal, an unknown
+model), and returns their results as text.
+"""
 
 from __future__ import annotations
 

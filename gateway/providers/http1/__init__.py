@@ -1,4 +1,5 @@
-"""Our own HTTP/1.1 client for upstream calls. It imports nothing else of this repository.
+"""Sends POST requests upstream and reads their answers: our own HTTP/1.1 client, which imports
+nothing else of this repository.
 
 Three modules, each on the one before: bytes (`answer`), one exchange (`connection`), reuse
 (`pool`); `errors` has the tree of errors. It does only the things that a gateway needs: POST with

@@ -1,4 +1,6 @@
-"""Parses one HTTP/1.1 answer from bytes in any pieces. No socket, no clock, no await."""
+"""Parses one upstream HTTP/1.1 answer from bytes in any pieces, with limits on head and framing; it
+has no socket, clock or await.
+"""
 
 from __future__ import annotations
 
@@ -156,6 +158,7 @@ class Answer:
             )  # `_parse` makes sure that the connection is not reused
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep one header field, or count and ignore a trailer; refuse more than `MAX_HEADERS`."""
         self._fields.append((name, value))  # after the head it is a trailer: counted and ignored
         if len(self._fields) > MAX_HEADERS:
             self._refuse(f"more than {MAX_HEADERS} headers")
@@ -184,6 +187,7 @@ class Answer:
         self.status, self.headers, self.has_head = status, headers, True
 
     def on_body(self, piece: bytes) -> None:
+        """Keep a piece of the content until `take`."""
         self._pieces.append(piece)
         self.buffered_bytes += len(piece)
 

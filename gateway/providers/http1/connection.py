@@ -1,5 +1,7 @@
-"""One upstream connection and its exchange: back-pressure, deadlines, and reads that survive
-cancellation.
+"""Runs the exchanges of one upstream connection, one at a time: writes the request and reads the
+answer, with deadlines and back-pressure.
+
+A cancelled read loses nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The errors of this package. It raises no others for anything that an upstream or a network does.
+"""Declares every error that this client raises for an upstream or a network: `NotSent` if nothing
+was sent, `AnswerFailed` after the request was handed over.
 
 Http1Error
 ├── NotSent               nothing of the request reached the upstream

@@ -1,4 +1,6 @@
-"""Keeps upstream connections for reuse, bounds their number, and makes new ones."""
+"""Makes upstream connections, keeps idle ones for reuse, and bounds their number in all and per
+address; it sends no request.
+"""
 
 from __future__ import annotations
 
@@ -259,7 +261,7 @@ class Pool:
         )
 
     def _make_room(self) -> None:
-        """Close one idle connection of any origin, because idle connections count too."""
+        """Close one idle connection of any origin if idle and busy ones exceed the maximum."""
         idle = sum(len(origin.idle) for origin in self._origins.values())
         if idle + self.busy > self._max:
             longest = next(

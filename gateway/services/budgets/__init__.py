@@ -1,1 +1,3 @@
-"""The budget leases that one worker holds."""
+"""Holds money for attempts on one worker's budget leases: `lease` keeps one lease's amounts,
+`leases` exchanges all of them with Postgres.
+"""

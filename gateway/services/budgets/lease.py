@@ -1,5 +1,5 @@
-"""One worker's lease on one budget in one period: the free part, the held part and the next ask to
-Postgres.
+"""Keeps the amounts of one worker's lease on one budget period (free, held, overdrawn), and
+computes its next ask to Postgres; it sends nothing.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class BudgetLease:
         return self.is_hard and now_s - self.answered_s <= within_s and self.room_nusd < amount_nusd
 
     def can_hold(self, amount_nusd: int, now_s: float) -> bool:
-        """Return True if the amount is free and the lease has not expired."""
+        """Return True if the amount is free and the lease has not expired; always for a soft
+        budget.
+        """
         return not self.is_hard or (self.free_nusd >= amount_nusd and now_s < self.until_s)
 
     def hold(self, amount_nusd: int, now_s: float) -> Hold:
@@ -189,7 +191,7 @@ class BudgetLease:
 
     @property
     def is_low(self) -> bool:
-        """Return True if a busy lease should ask for more money before it is empty."""
+        """Return True if the free part is below half of its target, so more should be asked for."""
         return self.free_nusd * 2 < self._aim_nusd
 
     def is_done(self, now_s: float) -> bool:

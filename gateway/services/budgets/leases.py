@@ -1,4 +1,5 @@
-"""Holds on budgets, taken from this worker's leases without one query per hold.
+"""Holds each attempt's maximum cost on this worker's budget leases, replaces it by the true cost,
+and exchanges leased money with Postgres in the background.
 
 Everything here runs on the event loop except the exchange with Postgres. One exchange at a time
 runs in a thread and covers all leases. After a lost answer the worker repeats the same numbered

@@ -1,1 +1,3 @@
-"""Each deployment's health, speed and load, as one worker knows them."""
+"""Tracks each deployment in one worker (breaker, slots, load, estimates, ejection), and samples,
+probes and settles self-hosted engines.
+"""

@@ -1,7 +1,7 @@
-"""Ejects a deployment whose upstream reports another place than the policy promises.
+"""Ejects a deployment whose upstream reported another place than the policy promises, in this
+worker at once and through Postgres in all others.
 
-An ejection counts in this worker at once. A background task writes it to Postgres, and the other
-workers read it there. Only `tollgate policy readmit` ends it.
+Only `tollgate policy readmit` ends an ejection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The load of each self-hosted engine, sampled often because a queue fills within a second.
+"""Samples each self-hosted engine's load for ranking, every second while this worker uses it and
+every 10 s when idle, and keeps it in memory only.
 
-Each worker samples for itself and keeps the result in memory, so no request waits for shared data.
-`engine_watch` takes the samples that are stored for accounting.
+A queue fills within a second, so a busy engine is sampled often. Each worker samples for itself, so
+no request waits for shared data. `engine_watch` takes the samples that are stored for accounting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Watches self-hosted engines: passes over hung ones, and probes whether they are back.
+"""Finds self-hosted engines that hang and opens their breakers, and probes each engine with an open
+breaker by one generated token until it answers.
 
 A hung engine answers 200 on `/health`. So the attempts in flight and a probe of one generated token
 decide. No team pays for a probe: its cost is a part of the engine's bill that no team caused. Its

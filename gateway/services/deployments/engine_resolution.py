@@ -1,5 +1,5 @@
-"""Settles unknown attempts of self-hosted engines from the engines' own counters, after the engines
-were idle.
+"""Settles attempts of unknown usage at self-hosted engines, by adjustments from the engine's own
+token counters between two idle moments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Samples every self-hosted engine once a minute: whether it is up, and its token counters.
+"""Samples every self-hosted engine once a minute, and stores whether it is up and its token
+counters, for GPU hours and unknown attempts; routing does not use it.
 
 One worker does this for all. If it ends, another takes over at its next turn.
 """

@@ -1,4 +1,5 @@
-"""Latency and token estimates of each deployment, and the order in which a request tries them.
+"""Learns latency and tokens of each deployment from settled attempts and engine loads, and returns
+the order in which a request tries the eligible ones.
 
 A worker learns them from settled attempts and from engines' reports. It keeps them in memory and
 forgets them within minutes. `domain.routing.objectives` turns them into an order.

@@ -1,1 +1,3 @@
-"""The way from the journal to Postgres, and the jobs that maintain the ledger's tables."""
+"""Moves settled events from the journals to Postgres, and maintains the ledger there: partitions,
+roll-ups, budget alerts, dead letters and its watch.
+"""

@@ -1,4 +1,5 @@
-"""Reports each reached budget threshold once: in the log, in the metrics and by webhook.
+"""Raises an alert once for each budget threshold reached in a period, logs and counts it, and
+delivers it by webhook with retries.
 
 One worker does it for all. If that worker ends, another takes over at its next turn. Postgres
 stores the alert before it is announced, and also the state of its delivery. So a killed worker

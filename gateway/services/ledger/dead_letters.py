@@ -1,4 +1,6 @@
-"""Retries dead letters: records that the tables could not take when they arrived."""
+"""Tries to book dead letters (records that the ledger refused) again, for `tollgate reconcile
+retry`; no background job does this.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Creates the partitions of coming months, so that no event lands in the default partition."""
+"""Creates the ledger's monthly partitions three months ahead, in a background loop, so that no
+event lands in the default partition.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Refreshes the ledger's roll-ups, and ends expired unknown holds and lost journals."""
+"""Runs three upkeep steps about once a minute: sum changed hours, book expired unknown holds, and
+give up silent journals; its caller passes them in.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reads the ledger's state from Postgres periodically, for readiness and metrics."""
+"""Reads the ledger's state from Postgres once a minute, keeps it for the readiness checks and
+passes it to the metrics; it changes nothing.
+"""
 
 from __future__ import annotations
 

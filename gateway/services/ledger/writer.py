@@ -1,5 +1,5 @@
-"""Moves settled events from the journals to Postgres in batches, and releases them only after the
-commit.
+"""Moves settled events from the journals of this worker and of ended processes to Postgres in
+batches, and releases them only after the commit.
 
 Events are read from the journal and not kept in memory. So memory stays flat during an outage of
 Postgres, and a start after a crash is a normal start. If a commit's confirmation is lost, the batch

@@ -1,1 +1,3 @@
-"""Rate and concurrency limits as one worker applies them: its limiter and its held units."""
+"""Applies rate and concurrency limits in one worker: `limiter` admits, `limit_units` counts the
+held units; `own_reads` runs callers' own reads under them.
+"""

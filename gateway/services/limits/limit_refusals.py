@@ -1,5 +1,5 @@
-"""Errors for a request that exceeds a limit: which limit, its figure, when to retry, who can raise
-it.
+"""Builds the errors for a request over a limit: the limit, its figure, the time to retry, and who
+can raise it; `limiter` decides and raises them.
 """
 
 from __future__ import annotations

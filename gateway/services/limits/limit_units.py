@@ -1,7 +1,7 @@
-"""The units of rate and concurrency limits that one worker holds.
+"""Counts the units of rate and concurrency limits that one worker holds, and computes its asks to
+Postgres; `limiter` sends them.
 
-Decides how much to take ahead and when to give it back. `limiter` asks Postgres and manages the
-waiting requests.
+Decides how much to take ahead and when to give it back. `limiter` manages the waiting requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Admits requests under limits shared by all workers: from held units, else by asking Postgres.
+"""Admits or refuses requests by rate and concurrency limits that all workers share: from units held
+here, else by asking Postgres, else from its own share.
 
 All waiting requests share one exchange, and a worker runs one exchange at a time. If Postgres is
 away or slow, the worker continues with its own share of each limit. A slow database is never a

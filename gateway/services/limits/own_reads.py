@@ -1,5 +1,5 @@
-"""Reads of callers' own figures (usage, receipts): few at once, fewer per team, and with a
-deadline.
+"""Runs callers' reads of their own figures (usage, receipts) in threads: counted under the team's
+limits, two at once per team, for 3 s at most.
 """
 
 from __future__ import annotations

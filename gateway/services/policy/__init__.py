@@ -1,1 +1,3 @@
-"""Applies, plans, tests and explains policies."""
+"""Applies, plans, replays, tests and explains policies, finds their deployments' prices, computes
+price changes and verifies past attempts.
+"""

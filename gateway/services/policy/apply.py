@@ -1,4 +1,6 @@
-"""Applies a policy document, reads the current one and prices its deployments."""
+"""Makes a document the current policy and records its prices, parses stored versions, and returns
+each deployment's price by the precedence of its sources.
+"""
 
 from __future__ import annotations
 

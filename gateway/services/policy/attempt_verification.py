@@ -1,5 +1,5 @@
-"""Verifies that a team's attempts were allowed, by deciding each kind again under its own policy
-version.
+"""Verifies that a team's past attempts were allowed, by deciding each kind of them again under its
+own policy version; `audit residency` reports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Runs test cases against a policy and compares each result with its expectation."""
+"""Decides test cases under a policy version and compares each with its expected deployments or
+denial, for `tollgate policy test`; it sends nothing.
+"""
 
 from __future__ import annotations
 

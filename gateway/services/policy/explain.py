@@ -1,5 +1,5 @@
-"""A decision in words: each candidate with its rank or its reason to lose, and the basis of its
-estimates.
+"""Builds the explanation of a routing decision in words: each candidate's rank or reason to lose,
+its cost, and the source of the estimates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The prices of a policy's deployments at past moments, as if the policy had been in force then."""
+"""Looks up the prices of a policy's deployments at past moments, as if the policy had been in force
+then, for a replay.
+"""
 
 from __future__ import annotations
 

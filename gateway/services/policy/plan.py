@@ -1,5 +1,5 @@
-"""A plan: the changes that applying a document makes, the harmful ones among them, and a
-one-sentence summary.
+"""Compares a new policy version with the one in force, and returns the changes, the harmful ones
+and a one-sentence summary; it applies nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A replay in words: the sentence that a plan ends with, and the limits of its figures."""
+"""Phrases a replay's result as the sentence that a plan ends with, and as notes on the limits of
+its figures; `replay.py` computes them.
+"""
 
 from __future__ import annotations
 

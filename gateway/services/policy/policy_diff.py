@@ -1,4 +1,6 @@
-"""Computes the differences between two policies, field by field, in the document's terms."""
+"""Computes the differences between two policies, field by field, in the document's terms; a plan
+shows them.
+"""
 
 from __future__ import annotations
 

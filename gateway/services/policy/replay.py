@@ -1,5 +1,5 @@
-"""Past requests under another policy, summed by team and route: destinations, costs and
-refusals.
+"""Decides past requests again under another policy version, and sums destinations, costs, latency
+and refusals by team and route; it sends nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The life of a request, from admission to settlement."""
+"""Takes a request from its decision and admission through its attempts to their settlement;
+`service.py` has the steps.
+"""

@@ -1,4 +1,5 @@
-"""Settles attempts whose relay cannot: abandoned or cut answers, and answers without usage.
+"""Settles attempts whose caller left, or whose answer was cut or lacks usage, by reading the answer
+on or counting its tokens.
 
 An abandoned answer that is billed anyway is read to its end for its usage. An answer that was cut
 before its usage is counted. Both run as tasks of the application, limited in number and time,

@@ -1,4 +1,6 @@
-"""Admits a request by its limits and its key, and each of its attempts by capacity and budgets."""
+"""Admits a request by its limits and idempotency key, and each attempt by its deployment's limits
+and its budgets; all of it is returned when they end.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Chooses a request's next attempt: another candidate, the best one again, or the error.
+"""Chooses a request's next attempt: another candidate, the best one again after a pause, or the
+error for the caller; it runs no attempt.
 
-All rules of failover are here; the attempts themselves are not.
+All rules of failover are here.
 """
 
 from __future__ import annotations

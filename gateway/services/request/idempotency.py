@@ -1,5 +1,5 @@
-"""Idempotency keys: a team has one request in flight per key, and no further one after a request
-that may be charged.
+"""Claims idempotency keys: a team has one request in flight per key, and no further one after a
+request that may be charged; answers are not kept.
 
 A claim is committed in Postgres before anything is sent. Its end is written in the background,
 repeated until Postgres has it, and kept here until then. Ends that a dying worker did not write are

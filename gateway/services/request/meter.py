@@ -1,5 +1,5 @@
-"""The meter: records each attempt before it is sent and after it is settled, and lists the live
-ones.
+"""Records each attempt in the journal before it is sent, while it runs and when it is settled, and
+keeps the events that Postgres does not have yet.
 """
 
 from __future__ import annotations

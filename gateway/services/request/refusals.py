@@ -1,4 +1,5 @@
-"""Counts refused requests and writes the counts to Postgres a few seconds later.
+"""Counts refused requests by hour, team, route, class, code and rules, and writes the counts to
+Postgres every two seconds; it refuses nothing.
 
 Only decisions are counted, never contents.
 """

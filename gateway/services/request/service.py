@@ -1,5 +1,5 @@
-"""The steps of a request: decide, admit, then for each attempt hold, intend, send, relay and
-settle.
+"""Runs a request: decides, ranks and admits it, and then for each attempt holds money, records the
+intent, sends, relays the answer and settles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Refuses requests early, before they are read, if this replica cannot serve them well.
+"""Refuses requests by their team's priority, before the body is read, if this worker is overloaded:
+event loop late, journal filling or many in flight.
 
 A gateway that accepts everything answers everything late; one that refuses a part answers the rest
 in time.
@@ -56,7 +57,7 @@ class Shedding:
         return min(self._late_s)
 
     def check(self, priority: Priority) -> None:
-        """Raise `Overloaded` if a new request of this priority should be refused now."""
+        """Raise `Overloaded` if this worker's load has reached the limit of this priority."""
         if self.pressure < FROM[priority]:
             return
         self._on_shed(priority.value)

@@ -1,4 +1,6 @@
-"""The sum of one request's attempts, for listeners that need the request's end."""
+"""Sums the used tokens of one request's attempts, notes whether any may be charged, and calls
+listeners once when the request and its attempts have ended.
+"""
 
 from __future__ import annotations
 

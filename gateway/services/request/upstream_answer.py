@@ -1,4 +1,6 @@
-"""One upstream answer under way: read by the request or, after its caller left, by a drain."""
+"""Reads one upstream answer and returns it for the caller with its cost, plain or as a stream,
+recording the usage; a drain reads on later. It settles nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Policy, prices and keys as one value in memory, and the job that refreshes it."""
+"""Holds policy, prices, keys and ejections as one value in memory, and refreshes it from Postgres;
+a copy on disk serves a start without Postgres.
+"""

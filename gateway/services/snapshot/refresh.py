@@ -1,5 +1,5 @@
-"""Refreshes a worker's snapshot of policy and keys, when the database notifies it of a change and
-also periodically.
+"""Replaces this worker's snapshot when Postgres notifies of a change, and every few seconds; keeps
+a copy on disk, and reports the served policy version.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Refresher:
         )
 
     async def keep(self) -> None:
-        """Store the current snapshot on disk if it changed or its last good time advanced."""
+        """Store the current snapshot on disk if it changed, or the copy is `RENEW_AFTER_S` old."""
         shelf, snapshot, good_at = self._shelf, self._holder.current, self._holder.refreshed_at
         if shelf is None or snapshot is None or good_at is None:
             return

@@ -1,6 +1,8 @@
-"""The current policy, its prices and the live keys, as one value that is replaced atomically.
+"""Declares the snapshot that requests read (policy, prices, keys) and its holder, which knows its
+age, and the readiness checks on it; `refresh.py` replaces it.
 
-It serves for a fixed time without Postgres, and then no longer: a key may have been revoked since.
+A snapshot serves for a fixed time without Postgres, and then no longer: a key may have been
+revoked since.
 """
 
 from __future__ import annotations
@@ -237,7 +239,9 @@ def snapshot_checks(holder: SnapshotHolder) -> tuple[Check, ...]:
 
 
 def _freshness(holder: SnapshotHolder) -> Check:
-    """Return the readiness check on the age of policy and keys."""
+    """Return the readiness check on policy and keys: it fails if none is loaded or they are too old
+    to serve from, and warns if the latest look failed or is overdue.
+    """
     name, age_s = "policy and keys", holder.age_s()
     if holder.current is None:
         return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _REMEDY)
