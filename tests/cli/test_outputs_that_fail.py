@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -93,6 +94,8 @@ def test_ctrl_c_at_a_question_ends_with_130(
     environment = {"TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_HOME": str(tmp_path / "home")}
     pid, terminal = pty.fork()
     if pid == 0:
+        # A suite that runs in the background of a shell ignores SIGINT, and a child inherits that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.chdir(REPOSITORY)
         command = [*TOLLGATE, "policy", "apply", str(policy_file)]
         os.execve(sys.executable, command, {**os.environ, **environment})
