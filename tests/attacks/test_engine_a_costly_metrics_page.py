@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
-from gateway.providers.probe import EngineProbe
 
 from gateway.domain.deployments.engine_load import EngineMetrics, read_page
 from gateway.domain.deployments.engine_sample import EngineSample
+from gateway.providers.engine_sampler import EngineSampler
 from tests import factories
 from tests.attacks.odd_engine import http, odd_engine
 from tests.attacks.raw_callers import two_teams
@@ -40,7 +40,7 @@ def sample(page: bytes) -> EngineSample:
     """Return the probe's sample of an engine with this page."""
     with odd_engine(page) as engine:
         deployment = factories.deployment("odd", base_url=engine.url, is_self_hosted=True)
-        return EngineProbe(lambda: NOW, timeout_s=20).sample(deployment)
+        return EngineSampler(lambda: NOW, timeout_s=20).sample(deployment)
 
 
 def load(page: bytes) -> EngineMetrics:
@@ -76,7 +76,7 @@ def test_a_part_of_a_page_is_no_sum() -> None:
     )
     with odd_engine(page) as engine:
         deployment = factories.deployment("odd", base_url=engine.url, is_self_hosted=True)
-        probe = EngineProbe(lambda: NOW, timeout_s=20)
+        probe = EngineSampler(lambda: NOW, timeout_s=20)
         assert probe.sample(deployment).prompt_tokens == 1000
         engine.page = engine.page[: -len(page) // 2]
         cut = probe.sample(deployment)

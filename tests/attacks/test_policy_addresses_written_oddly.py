@@ -6,7 +6,8 @@ A cloud's metadata server, which hands out credentials, is at 169.254.169.254.
 from __future__ import annotations
 
 import pytest
-from gateway.wire.policy.addresses import address_problem
+
+from gateway.domain.places.addresses import address_problem
 
 FORBIDDEN = (
     "http://[::ffff:169.254.169.254]/latest",

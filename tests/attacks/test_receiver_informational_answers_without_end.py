@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from gateway.providers.probe import EngineProbe
 
 from gateway.domain.budgets.alerts import NotDelivered
 from gateway.domain.policy.policy import Alerts
+from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.webhook import Webhook
 from tests import factories
 from tests.providers.scripted import Peer, serving
@@ -57,7 +57,7 @@ async def test_the_loop_goes_on(flood: bytes, tmp_path: Path) -> None:
         began_s = time.monotonic()
         with pytest.raises(NotDelivered, match="did not answer"):
             await webhook.send(ALERT, Alerts(webhook=url, secret=f"file:{secret}"))
-        probe = EngineProbe(lambda: NOW, timeout_s=UNTIL_S)
+        probe = EngineSampler(lambda: NOW, timeout_s=UNTIL_S)
         assert await asyncio.to_thread(probe.metrics_page, engine) is None
         took_s = time.monotonic() - began_s
         watching.cancel()

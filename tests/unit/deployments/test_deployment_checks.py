@@ -8,14 +8,14 @@ import pytest
 
 from gateway.domain.checks import Check, Status
 from gateway.errors import RequestError, UpstreamAuth, UpstreamError
-from gateway.services.deployments.state import Health
+from gateway.services.deployments.state import DeploymentHealth
 from tests import factories
 
 
 @pytest.mark.parametrize("error", [UpstreamAuth("401"), UpstreamError("500")])
 def test_a_passed_over_deployment_is_named_until_it_answers(error: RequestError) -> None:
     """The alert comes after five minutes; the line is there at once."""
-    health = Health()
+    health = DeploymentHealth()
     quiet = (Check("deployments", Status.OK, "none is passed over"),)
     one, two = factories.deployment("one"), factories.deployment("two")
     health.of(two)
