@@ -21,9 +21,9 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest, RequestError, UpstreamError
 from gateway.wire.dialect import (
-    AnswerAssembler,
     AnswerPart,
     EventTooLarge,
+    PlainAnswerAssembler,
     UnpricedPart,
     UnreadableAnswer,
     UpstreamRequest,
@@ -109,7 +109,7 @@ class Telex:
     def stream(self, read: RequestBody, call: UpstreamRequest) -> FrameStream:
         return FrameStream()
 
-    def assembler(self, read: RequestBody, *, limit_bytes: int) -> AnswerAssembler:
+    def assembler(self, read: RequestBody, *, limit_bytes: int) -> PlainAnswerAssembler:
         raise AssertionError("no call of this provider is assembled")
 
     def rewrite(self, read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:

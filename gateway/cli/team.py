@@ -183,4 +183,7 @@ def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
 
 
 def _is_usable(key: KeyRecord, toolbox: Toolbox) -> bool:
+    """Return True if a key is neither paused nor expired now; the given keys are live, so none is
+    revoked.
+    """
     return not key.is_paused and (key.expires_at is None or key.expires_at > toolbox.now())

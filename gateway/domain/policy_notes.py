@@ -39,7 +39,7 @@ def notes_on(policy: Policy) -> Iterator[Note]:
     yield from _on_teams(policy)
     yield from _on_cost_centres(policy)
     yield from _on_budgets(policy)
-    names = [team.name for team in policy.teams.values() if not _has_any(team, policy)]
+    names = [team.name for team in policy.teams.values() if not _has_budget_or_limit(team, policy)]
     if names:
         yield ("teams",), f"unlimited: {few(names)} (no budgets and no limits)"
 
@@ -169,8 +169,8 @@ def _on_routes(policy: Policy) -> Iterator[Note]:
 
 
 def _on_unbounded(route: Route, at: int, teams: list[str], policy: Policy) -> Iterator[Note]:
-    """Yield notes on unbounded answers to teams with a hard budget: it first holds an upper bound
-    of the cost, and there is none.
+    """Yield a note if a route has unbounded answers and teams with a hard budget: their requests
+    without a maximum are refused.
     """
     unbounded = [
         index
@@ -188,7 +188,9 @@ def _on_unbounded(route: Route, at: int, teams: list[str], policy: Policy) -> It
 
 
 def _bounds_answers(deployment: Deployment) -> bool:
-    """Return True if an answer has a largest size, or no output at all."""
+    """Return True if a deployment's answers have a largest size (a declared maximum or context
+    window), or no output at all.
+    """
     return (
         deployment.max_output_tokens is not None
         or deployment.context_window is not None
@@ -197,17 +199,22 @@ def _bounds_answers(deployment: Deployment) -> bool:
 
 
 def _has_hard_budget(team: Team, policy: Policy) -> bool:
+    """Return True if a hard budget can refuse a team's requests: its own, one of its projects or
+    keys, or its cost centre's.
+    """
     return any(rule.is_hard for rule in (*team.budgets, *_shared_budgets(team, policy)))
 
 
 def _shared_budgets(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
-    """Return the budgets that a team shares with others."""
+    """Return the budgets of a team's cost centre, which it shares with the centre's other teams."""
     centre = policy.cost_centres.get(team.cost_centre)
     return centre.budgets if centre is not None else ()
 
 
-def _has_any(team: Team, policy: Policy) -> bool:
-    """Return True if anything bounds the team's spending or its requests."""
+def _has_budget_or_limit(team: Team, policy: Policy) -> bool:
+    """Return True if a budget, also a soft one, or an enforced limit covers a team's requests;
+    without any, its author gets a note.
+    """
     limits = (team.limits, *team.project_limits.values(), *team.key_limits.values())
     is_limited = any(block.is_limited and not block.is_shadow for block in limits)
     return is_limited or bool(team.budgets or _shared_budgets(team, policy))
@@ -233,8 +240,8 @@ def _on_teams(policy: Policy) -> Iterator[Note]:
 def _is_denied_everywhere(
     rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy
 ) -> bool:
-    """Return True if no gateway may send there on any day: the document knows neither its
-    gateway nor its date.
+    """Return True if the rules deny a deployment for a gateway in any region and on any day: a
+    document knows neither of them.
     """
     found = denials(
         rules,
@@ -293,7 +300,9 @@ def _budget_paths(policy: Policy) -> Iterator[tuple[BudgetRule, Path]]:
 
 
 def _smallest_of_teams(policy: Policy) -> dict[tuple[str | None, BudgetPeriod], BudgetRule]:
-    """Return the smallest hard budget of each whole team in each period."""
+    """Return for each team and period the smallest hard budget of the whole team, to find larger
+    budgets of its parts.
+    """
     smallest: dict[tuple[str | None, BudgetPeriod], BudgetRule] = {}
     for rule in policy.budgets:
         if rule.scope is BudgetScope.TEAM and rule.is_hard:

@@ -27,6 +27,7 @@ class Mean:
     __slots__ = ("_at_s", "_total", "_weight")
 
     def __init__(self) -> None:
+        """Start without any sample."""
         self._weight = self._total = self._at_s = 0.0
 
     def add(self, value: float, now_s: float, *, weight: float = 1.0) -> None:
@@ -48,6 +49,9 @@ class Mean:
         return (self._total * left + prior_weight * prior) / (self._weight * left + prior_weight)
 
     def _left(self, now_s: float) -> float:
+        """Return the share of its weight that a sample at the last update still has now; it halves
+        with each half-life.
+        """
         return float(0.5 ** (max(0.0, now_s - self._at_s) / HALF_LIFE_S))
 
 
@@ -57,6 +61,7 @@ class Quantiles:
     __slots__ = ("_buckets", "_since_s")
 
     def __init__(self) -> None:
+        """Start without any sample."""
         self._buckets: dict[int, float] = {}
         self._since_s = 0.0  # the time when a sample weighs 1; later ones weigh more
 
@@ -105,6 +110,7 @@ class Quantiles:
 
 
 def _bucket(seconds: float) -> int:
+    """Return the number of the bucket that counts this many seconds."""
     return floor(log(min(max(seconds, _LEAST), _MOST)) / _WIDTH)
 
 

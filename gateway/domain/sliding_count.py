@@ -17,6 +17,7 @@ class SlidingCount:
     __slots__ = ("_by_second", "_next_s", "total")
 
     def __init__(self, seconds: int) -> None:
+        """Start without events, for a window of this many seconds."""
         self._by_second = [0] * seconds  # the current second last
         self._next_s = float("-inf")  # the end of the current second
         self.total = 0  # as of the last call

@@ -21,7 +21,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.residency.rules import Permit
 from gateway.errors import RequestError
-from gateway.wire.dialect import AnswerAssembler, AnswerPart, AnswerStream, UpstreamRequest
+from gateway.wire.dialect import AnswerPart, AnswerStream, PlainAnswerAssembler, UpstreamRequest
 from gateway.wire.observed import Observed
 
 
@@ -103,7 +103,7 @@ class Provider(Protocol):
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
         """Return the reader of the streamed answer to this call."""
 
-    def assembler(self, read: RequestBody, *, limit_bytes: int) -> AnswerAssembler:
+    def assembler(self, read: RequestBody, *, limit_bytes: int) -> PlainAnswerAssembler:
         """Return the assembler that makes a plain answer of a stream that was requested instead."""
 
     def rewrite(self, read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:

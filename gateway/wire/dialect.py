@@ -65,8 +65,8 @@ AnswerPart = bytes | UnpricedPart
 
 
 def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
-    """Return a part of an answer with a change to its bytes; an unpriced part changes after the
-    cost is put in.
+    """Return a part of an answer with a change to its bytes, made now or, if the part awaits its
+    cost, after the cost is put in.
     """
     if isinstance(part, bytes):
         return change(part)
@@ -76,7 +76,9 @@ def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
 
 
 def written(part: AnswerPart, cost: Callable[[TokenUsage], str | None]) -> bytes:
-    """Return the bytes of a part of an answer; `cost` returns the plain dollars of a usage."""
+    """Return the final bytes of a part of an answer, with its cost put in if it awaits one; `cost`
+    returns the plain dollars of a usage.
+    """
     if isinstance(part, bytes):
         return part
     content, text = part.content, cost(part.usage)
@@ -106,8 +108,10 @@ class AnswerStream(Protocol):
         """Return the last parts of the caller's answer, when the upstream's body has ended."""
 
 
-class AnswerAssembler(Protocol):
-    """A plain answer that is assembled from a stream."""
+class PlainAnswerAssembler(Protocol):
+    """The maker of one plain answer for a caller who asked for no stream, from the stream that the
+    upstream sends instead.
+    """
 
     @property
     def observed(self) -> Observed:
@@ -118,16 +122,19 @@ class AnswerAssembler(Protocol):
         """The number of bytes of the stream received so far."""
 
     def feed(self, data: bytes) -> None:
-        """Add the next bytes of the upstream's stream to the answer.
+        """Take in the next bytes of the upstream's stream. Returns nothing for the caller, who gets
+        the whole answer from `body`.
 
         Raises `EventTooLarge`, or `UpstreamError` if the stream is too large or unreadable.
         """
 
     def end(self) -> None:
-        """Add the end of the upstream's stream to the answer."""
+        """Take in the end of the upstream's stream: its last event may lack the blank line."""
 
     def body(self) -> bytes:
-        """Return the assembled plain answer. Raises `UpstreamError` if the stream has an error."""
+        """Return the whole plain answer for the caller, after the stream's end. Raises
+        `UpstreamError` if the stream has an error.
+        """
 
 
 class Dialect(Protocol):

@@ -40,8 +40,8 @@ def check_large(body: bytes) -> None:
 
 
 def opens_in(body: bytes) -> int:
-    """Return an upper bound of the number of objects and arrays in a body: brackets in its texts
-    count too.
+    """Return an upper bound of the number of objects and arrays in a body: its opening brackets,
+    also those in texts.
     """
     return body.count(b"[") + body.count(b"{")
 
@@ -112,4 +112,5 @@ def _check_depth_outside(outside: bytes) -> None:
 
 
 def _too_many(what: str, most: int) -> InvalidRequest:
+    """Return the error for a body or member with more values than can be read quickly."""
     return InvalidRequest(f"{what} holds more than {most} values. Nothing was sent. Send fewer.")

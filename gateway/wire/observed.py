@@ -119,7 +119,9 @@ class Observed(msgspec.Struct, kw_only=True):
         return self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
 
     def note_final(self, usage: TokenUsage) -> None:
-        """Record a final usage. Of several, the last plausible one counts, once."""
+        """Record a final usage; one that comes later replaces it, unless only the earlier one can
+        be true.
+        """
         if self.final is None or self._is_no_worse(usage, self.final):
             self.final = usage
 
@@ -137,7 +139,9 @@ class Observed(msgspec.Struct, kw_only=True):
         self._choices_per_prompt, self._read_usage = choices_per_prompt, read
 
     def note_text(self, text: str, *, choice: int = 0) -> None:
-        """Record a piece of the answer's text, to be counted if the upstream reports no usage."""
+        """Record a piece of the answer's text, so that the gateway can count its tokens if the
+        upstream reports no usage.
+        """
         self.output_bytes += len(text.encode())
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
@@ -150,10 +154,15 @@ class Observed(msgspec.Struct, kw_only=True):
         self._kept_chars = MAX_TEXT_CHARS + 1  # its text is unknown
 
     def _is_no_worse(self, usage: TokenUsage, than: TokenUsage) -> bool:
+        """Return True if a later final usage may replace an earlier one: it can be true, or neither
+        can.
+        """
         return self._can_be_true(usage) or not self._can_be_true(than)
 
     def _can_be_true(self, usage: TokenUsage) -> bool:
-        """Return True if a usage is plausible, has an input, and is not below the seen output."""
+        """Return True if a usage is plausible, has input tokens, and no fewer output tokens than
+        the answer seen so far must have.
+        """
         output = usage.output_tokens
         return (
             usage.is_plausible

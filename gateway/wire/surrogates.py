@@ -54,7 +54,7 @@ def hidden(text: bytes) -> Hidden | None:
     )
     if stand_in is None:
         return None
-    return Hidden(_without(text, stand_in), stand_in, halves)
+    return Hidden(_with_stand_ins(text, stand_in), stand_in, halves)
 
 
 def without_halves(text: bytes) -> bytes:
@@ -64,8 +64,11 @@ def without_halves(text: bytes) -> bytes:
     """
     if _HALF(text) is None or text.count(b"\\") > MAX_ESCAPES:
         return text
-    return _without(text, _REPLACEMENT)
+    return _with_stand_ins(text, _REPLACEMENT)
 
 
-def _without(text: bytes, stand_in: bytes) -> bytes:
+def _with_stand_ins(text: bytes, stand_in: bytes) -> bytes:
+    """Return a JSON text with a stand-in of equal length for each escaped half of a surrogate
+    pair.
+    """
     return _ESCAPE.sub(lambda match: stand_in if match[1] else match[0], text)

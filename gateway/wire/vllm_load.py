@@ -86,5 +86,6 @@ def _amount(value: object) -> float | None:
 
 
 def _share(value: object) -> float | None:
+    """Return a reported share; None for a value that is no number from 0 to 1."""
     amount = _amount(value)
     return amount if amount is not None and amount <= 1 else None

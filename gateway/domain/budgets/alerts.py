@@ -60,13 +60,13 @@ class BudgetAlert:
 
     @property
     def is_refusing(self) -> bool:
-        """Return True if the budget refuses requests from this alert on: all of a hard budget is
+        """Return True if the alerted budget now refuses requests: it is hard, and all of it is
         spent.
         """
         return self.kind is BudgetKind.HARD and self.threshold >= 1
 
     def is_too_old(self, now: datetime) -> bool:
-        """Return True if the alert is too old to deliver."""
+        """Return True if the alert was raised so long ago that it is not delivered any more."""
         return now - self.raised_at >= GIVE_UP_AFTER
 
 
@@ -87,8 +87,8 @@ class Delivery:
 def crossed(
     rule: BudgetRule, *, starts_at: datetime, spent_nusd: int, granted_nusd: int, now: datetime
 ) -> tuple[Decimal, ...]:
-    """Return the thresholds that an account's period has reached, lowest first; none for a period
-    long over.
+    """Return all alert thresholds that an account's spending has reached in a period, lowest first,
+    those alerted before included; none for a period long over.
 
     Also none for a period that the rule would not begin at that moment. If a name changes from a
     month to a day, the month's sum stays behind, and it does not count against the new limit.
@@ -104,7 +104,9 @@ def crossed(
 
 
 def plain_share(threshold: Decimal) -> str:
-    """Return a threshold as a plain decimal with a single spelling: `0.8`."""
+    """Return an alert threshold, a share of the limit, as a decimal with a single spelling:
+    `0.8`.
+    """
     return f"{threshold.normalize():f}"
 
 
@@ -137,7 +139,9 @@ def text(alert: BudgetAlert) -> str:
     grant more.
     """
     return " ".join(
-        part for part in (_reached(alert), _follows(alert), _resets(alert), _room(alert)) if part
+        part
+        for part in (_reached(alert), _consequence(alert), _resets(alert), _grant_command(alert))
+        if part
     )
 
 
@@ -151,8 +155,8 @@ def retry_pause_s(tries: int, *, draw: float) -> float:
 
 
 def _reached(alert: BudgetAlert) -> str:
-    """Return the sentence with the threshold that a budget has reached, its spending and its
-    limit.
+    """Return the sentence of an alert's text on the threshold that is reached, with the spending
+    and the limit.
     """
     share = plain_share(alert.threshold * 100)
     available = _usd(alert.limit_nusd + alert.granted_nusd)
@@ -163,14 +167,17 @@ def _reached(alert: BudgetAlert) -> str:
     )
 
 
-def _follows(alert: BudgetAlert) -> str:
+def _consequence(alert: BudgetAlert) -> str:
+    """Return the sentence of an alert's text on whether requests are refused now; empty for a hard
+    budget with money left.
+    """
     if alert.kind is BudgetKind.SOFT:
         return "It is soft: nothing is refused."
     return "It is hard: requests that do not fit are refused." if alert.is_refusing else ""
 
 
 def _resets(alert: BudgetAlert) -> str:
-    """Return the sentence that gives the time when a budget's spending resets, or that it never
+    """Return the sentence of an alert's text on the time when the spending resets, or that it never
     does.
     """
     return (
@@ -180,9 +187,9 @@ def _resets(alert: BudgetAlert) -> str:
     )
 
 
-def _room(alert: BudgetAlert) -> str:
-    """Return the command that grants more to a refusing budget, empty while the budget refuses
-    nothing.
+def _grant_command(alert: BudgetAlert) -> str:
+    """Return the sentence of an alert's text with the command that grants more; empty while the
+    budget refuses nothing.
     """
     if not alert.is_refusing:
         return ""
@@ -191,11 +198,12 @@ def _room(alert: BudgetAlert) -> str:
 
 
 def _number(plain: str) -> Raw:
-    """Return an exact JSON number: through a float or an exponent it would differ from the
+    """Return a decimal's text as an exact JSON number: through a float it would differ from the
     ledger's sum.
     """
     return Raw(plain.encode())
 
 
 def _usd(nusd: int) -> str:
+    """Return an amount of nano-dollars as dollars for people: `$1,234.56`."""
     return format_usd(usd_from_nusd(nusd))

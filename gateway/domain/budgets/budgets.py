@@ -78,7 +78,9 @@ class BudgetRule:
         return self.kind is BudgetKind.HARD
 
     def account_id(self, owner: str) -> str:
-        """Return the name of the account that counts one owner's spending under this rule."""
+        """Return the name of the account that counts one owner's spending under this rule: the
+        rule's id, with the owner if the rule is for each.
+        """
         if self.owner != EACH:
             return self.rule_id
         if EACH in self.rule_id:
@@ -131,7 +133,9 @@ class Hold(Struct, frozen=True, array_like=True, gc=False):
 
 
 def rule_id(scope: BudgetScope, *, team: str | None, owner: str, period: BudgetPeriod) -> str:
-    """Return the identity of a budget without a given name."""
+    """Return the identity of a budget that the policy gives no name: its scope, owner and period,
+    for example `payments/month`.
+    """
     match scope:
         case BudgetScope.TEAM:
             return f"{team}/{period}"
@@ -183,7 +187,9 @@ def period_at(period: BudgetPeriod, time_zone: str, moment: datetime) -> PeriodS
 
 
 def slice_nusd(limit_nusd: int, hold_nusd: int) -> int:
-    """Return the most that one worker leases from a budget at once, in nano-dollars."""
+    """Return the most that one worker leases from a budget at once: a fixed share of the limit, or
+    one request's hold if that is larger.
+    """
     return max(limit_nusd // SLICE_SHARE, hold_nusd)
 
 
@@ -200,8 +206,8 @@ _LONGER_THAN = {
 
 
 def _hour_at(moment: datetime, zone: ZoneInfo) -> PeriodSpan:
-    """Return a local hour, split if the clock changes inside it (Lord Howe changes by half an
-    hour).
+    """Return the local clock hour that contains a moment, cut at a clock change inside it (Lord
+    Howe changes by half an hour).
     """
     second = moment.replace(microsecond=0)
     offset = _offset(second, zone)
@@ -242,8 +248,8 @@ def _midnight(day: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _first_second(low: datetime, high: datetime, is_true: Callable[[datetime], bool]) -> datetime:
-    """Return the first whole second from `low` on at which a lasting condition holds; `high` if
-    none earlier.
+    """Return the first second in a range, by binary search, at which a condition holds that then
+    stays true; `high` if it never does.
     """
     if is_true(low):
         return low
@@ -254,6 +260,7 @@ def _first_second(low: datetime, high: datetime, is_true: Callable[[datetime], b
 
 
 def _moment(second: int) -> datetime:
+    """Return the moment of a whole second since 1970, in UTC."""
     return EPOCH + timedelta(seconds=second)
 
 
@@ -263,11 +270,13 @@ def _local(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _offset(moment: datetime, zone: ZoneInfo) -> timedelta:
+    """Return a time zone's offset from UTC at a moment."""
     return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 @lru_cache(maxsize=64)
 def _zone(time_zone: str) -> ZoneInfo:
+    """Return the time zone of an IANA name, from a cache."""
     return ZoneInfo(time_zone)
 
 

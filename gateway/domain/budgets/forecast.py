@@ -22,8 +22,8 @@ LEAST_PART = 20  # of the period, if that is less than an hour
 
 
 def rate_since(span: PeriodSpan, now: datetime) -> datetime | None:
-    """Return the time from which spending counts for a running period's present rate; None without
-    a basis.
+    """Return the moment from which a running period's spending is counted for its present rate;
+    None if a rate cannot be computed yet.
 
     None for a budget without an end, outside of the period, and too early in it: the first request
     of a month is no rate.
@@ -39,8 +39,8 @@ def rate_since(span: PeriodSpan, now: datetime) -> datetime | None:
 def forecast_nusd(
     span: PeriodSpan, now: datetime, *, spent_nusd: int, since: datetime, recent_nusd: int
 ) -> int:
-    """Return the forecast at the period's end: the spending plus the remaining time at the present
-    rate.
+    """Return a budget's forecast spending at the period's end: its spending so far, plus its
+    present rate for the rest of the period.
 
     `recent_nusd` is the spending since `rate_since`, which must not be None. Rounded down, and
     never below the current spending: corrections may make a rate negative, but a negative forecast

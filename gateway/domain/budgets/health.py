@@ -22,8 +22,8 @@ def allowance_checks(
 
 
 def _budgets(away_s: float | None, lease_s: float) -> Check:
-    """Check the budgets: warn, with the time that the leased money lasts, if Postgres does not
-    answer.
+    """Return the check on budgets: OK if Postgres answers, else a warning with the time that the
+    leased money lasts.
     """
     if away_s is None:
         return Check("budgets", Status.OK, "money is leased as it is needed")
@@ -36,8 +36,8 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
 
 
 def _limits(is_alone: bool) -> Check:
-    """Check the limits: warn if this replica keeps its own part of them because Postgres does not
-    answer.
+    """Return the check on limits: a warning if this replica enforces only its own part of them
+    because Postgres does not answer.
     """
     if not is_alone:
         return Check("limits", Status.OK, "kept together with all replicas")

@@ -33,7 +33,7 @@ class Limits:
 
     @property
     def is_limited(self) -> bool:
-        """Return True if the owner has any limit, in shadow mode too."""
+        """Return True if any limit is declared, also one in shadow mode, which refuses nothing."""
         return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (
             None,
             None,
@@ -42,7 +42,9 @@ class Limits:
 
     @property
     def refuses_tokens(self) -> bool:
-        """Return True if a request can be refused by the tokens that it may use."""
+        """Return True if a token limit is enforced, so that a request can be refused for its
+        tokens.
+        """
         return self.tokens_per_minute is not None and not self.is_shadow
 
 
@@ -104,12 +106,16 @@ class LimitAnswer(Struct, frozen=True, kw_only=True):
 
 
 def limits_of_deployment(name: str, limits: Limits) -> tuple[LimitedBy, ...]:
-    """Return the limits of an attempt at one deployment."""
+    """Return the limits for an attempt at one deployment, with the name that they are counted
+    under; empty if it has none.
+    """
     return ((f"deployment:{name}", limits),) if limits.is_limited else ()
 
 
 def limits_of_owner(limits: Mapping[str, Limits], owner: str | None) -> Limits:
-    """Return the limits of a project or key: its own, or those of each unnamed one (`*`)."""
+    """Return the limits of a project or key: its own, or those that `*` declares for each unnamed
+    one; no limits without an owner.
+    """
     if owner is None:
         return NO_LIMITS
     return limits.get(owner, limits.get(EACH, NO_LIMITS))
@@ -126,6 +132,7 @@ class SlidingCounts:
     __slots__ = ("_steps", "used")
 
     def __init__(self) -> None:
+        """Start without any counted unit."""
         self._steps: deque[list[int]] = deque()  # [step, units], oldest first
         self.used = 0
 
@@ -157,8 +164,8 @@ class SlidingCounts:
         return self.used
 
     def ready_s(self, now_s: float, excess: int) -> float:
-        """Return the time when `excess` units will have left the window, or when all have left if
-        there are fewer.
+        """Return the time when `excess` units, by which a waiting request exceeds the limit, have
+        left the window; the time when all have if fewer are in it.
         """
         ready_s = now_s
         for step, units in self._steps:

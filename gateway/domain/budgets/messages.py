@@ -23,8 +23,8 @@ def exhausted(
     held_nusd: int,
     hold_nusd: int,
 ) -> str:
-    """Return the message that a budget is exhausted: the room that the request needs, the reset
-    time, and who can grant more now.
+    """Return the error message that a budget lacks room for a request: its figures, the request's
+    cost, the reset time, and the command that grants more.
 
     `held_nusd` is reserved by attempts in flight and leased to replicas.
     """
@@ -44,13 +44,13 @@ def exhausted(
         f"{held} held or being booked; this request may cost up to {hold}.{smaller} "
         f"{_resets(span.ends_at, account.rule.time_zone)} "
         f"Ask an admin for: tollgate budget grant {account.account_id} "
-        f"{_grant(account.rule.limit_nusd, short_nusd)} --reason …"
+        f"{_suggested_grant_usd(account.rule.limit_nusd, short_nusd)} --reason …"
     )
 
 
 def away(account: Account) -> str:
-    """Return the message that this replica's lease of a budget is used up and Postgres does not
-    answer.
+    """Return the error message for a request refused because this replica's lease is used up while
+    Postgres is away.
     """
     return (
         f"Budget {account.account_id} has nothing left here: this replica's lease is used up, and "
@@ -59,7 +59,9 @@ def away(account: Account) -> str:
 
 
 def slow(account: Account, waited_s: float) -> str:
-    """Return the message that Postgres took too long to answer whether a budget has more money."""
+    """Return the error message for a request refused because Postgres did not answer in time
+    whether the budget has room.
+    """
     return (
         f"Budget {account.account_id} has too little leased here, and Postgres did not answer "
         f"within {round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in "
@@ -67,8 +69,10 @@ def slow(account: Account, waited_s: float) -> str:
     )
 
 
-def refused(account: Account) -> str:
-    """Return the message that Postgres refuses to lease money from a budget."""
+def ask_refused(account: Account) -> str:
+    """Return the error message for a request refused because Postgres rejected the lease's ask with
+    an error; the budget may have room.
+    """
     return (
         f"Postgres refused the question whether budget {account.account_id} has room for this "
         "request. Nothing was sent. Ask for fewer output tokens; an admin finds the reason in the "
@@ -77,8 +81,8 @@ def refused(account: Account) -> str:
 
 
 def unbounded(account: Account, deployment: str) -> str:
-    """Return the message that a hard budget refuses a request because its cost has no upper
-    bound.
+    """Return the error message for a request that a hard budget refuses because its cost at a
+    deployment has no upper bound.
     """
     return (
         f"Budget {account.account_id} is hard, and this request's cost at {deployment} has no "
@@ -95,12 +99,13 @@ def moment_text(moment: datetime, time_zone: str) -> str:
 
 
 def _resets(ends_at: datetime | None, time_zone: str) -> str:
+    """Return the sentence on the time when a budget resets, or that it never does."""
     return "It never resets." if ends_at is None else f"Resets {moment_text(ends_at, time_zone)}."
 
 
-def _grant(limit_nusd: int, short_nusd: int) -> str:
-    """Return the suggested grant in USD: a tenth of the limit, at least the missing amount, rounded
-    up to two digits; from a cent down to one.
+def _suggested_grant_usd(limit_nusd: int, short_nusd: int) -> str:
+    """Return the amount in USD of the grant to ask for: a tenth of the limit, at least the missing
+    amount, rounded up to two digits.
     """
     nusd = max(limit_nusd // GRANT_SHARE, short_nusd, 1)
     digits = 2 if nusd > CENT_NUSD else 1
@@ -109,7 +114,9 @@ def _grant(limit_nusd: int, short_nusd: int) -> str:
 
 
 def _decimals(nusd: int) -> int:
-    """Return the decimals that show four digits of an amount below a cent; two for a larger one."""
+    """Return the number of decimals that shows four digits of an amount below a cent; two for a
+    larger amount.
+    """
     return 2 if nusd >= CENT_NUSD else min(9 - len(str(nusd)) + 4, 9)
 
 

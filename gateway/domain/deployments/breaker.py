@@ -54,13 +54,15 @@ class Breaker:
         return self._probe_s is None or now_s - self._probe_s >= PROBE_LOST_S
 
     def began(self, now_s: float) -> None:
-        """Record that an attempt at the deployment begins; it is the probe, if one is due."""
+        """Record that an attempt at the deployment begins; if a probe is due, this attempt is
+        it.
+        """
         if self.opened_s is not None and self.is_due(now_s):
             self._probe_s = now_s
 
     def succeeded(self, began_s: float, now_s: float) -> bool:
-        """Record that the deployment answered an attempt. Return True if that closed the
-        breaker.
+        """Record an attempt that the deployment answered; it closes an open breaker if it began
+        after the opening. Return True if it did.
         """
         if self.opened_s is None:
             self._in_a_row = 0
@@ -76,7 +78,8 @@ class Breaker:
         return True
 
     def failed(self, began_s: float, now_s: float, *, is_silent: bool) -> bool:
-        """Record a failed attempt at the deployment; `is_silent` if nothing answered at all.
+        """Record a failed attempt, which may open the breaker or, as a failed probe, keep it open
+        longer; `is_silent` if nothing answered at all.
 
         Return True if that opened the breaker.
         """
@@ -85,7 +88,7 @@ class Breaker:
                 self._probe_s is not None and began_s >= self._probe_s
             ):  # the probe, or an attempt as late as it
                 self._open_for_s = min(self._open_for_s * 2, LONGEST_OPEN_S)
-                self._open_until(now_s)
+                self._put_off_probe(now_s)
             return False
         self._failed.add(now_s)
         self._in_a_row = self._in_a_row + 1 if is_silent else 0
@@ -102,16 +105,20 @@ class Breaker:
         if self.opened_s is not None:
             return False
         self.opened_s = now_s
-        self._open_until(now_s)
+        self._put_off_probe(now_s)
         return True
 
     def give_up(self, began_s: float) -> None:
-        """Record an attempt that ended without a result because its caller left.
+        """Record that an attempt ended without a result because its caller left; it counts neither
+        as a success nor as a failure.
 
         If it was the probe, another one may be sent.
         """
         if self._probe_s is not None and began_s >= self._probe_s:
             self._probe_s = None
 
-    def _open_until(self, now_s: float) -> None:
+    def _put_off_probe(self, now_s: float) -> None:
+        """Put the next probe off until the open time from now has passed, and forget the probe
+        under way.
+        """
         self._due_s, self._probe_s = now_s + self._open_for_s, None

@@ -26,6 +26,7 @@ class Tokens:
     generation: int
 
     def __sub__(self, other: Tokens) -> Tokens:
+        """Return the tokens by which these exceed others; a part may be negative."""
         return Tokens(
             prompt=self.prompt - other.prompt, generation=self.generation - other.generation
         )
@@ -92,8 +93,8 @@ class Resolution:
 
 
 def made(readings: Sequence[Reading]) -> Tokens | None:
-    """Return an engine's tokens between its first and last reading, None if it restarted in
-    between.
+    """Return the tokens that an engine processed between its first and last reading; None if it
+    restarted in between or there is one reading only.
 
     A process's tokens after its last reading are lost with it, so a sum over a restart would be too
     small.
@@ -116,7 +117,9 @@ def resolve(window: IdleWindow) -> Resolution:
         return Resolution(problem="a known attempt or a probe lacks its token counts")
     residual = whole - window.metered
     if residual.prompt < 0 or residual.generation < 0:
-        return Resolution(problem=f"the engine counts less than was metered ({_text(residual)})")
+        return Resolution(
+            problem=f"the engine counts less than was metered ({_in_words(residual)})"
+        )
     if residual.generation and not any(attempt.writes_output for attempt in window.unknown):
         return Resolution(
             problem="the engine wrote more than the known attempts, and no unknown one writes"
@@ -127,7 +130,8 @@ def resolve(window: IdleWindow) -> Resolution:
         return Resolution(problem=str(unpriced))
     if sum(one.cost_nusd for one in found) > sum(attempt.held_nusd for attempt in window.unknown):
         return Resolution(
-            problem=f"more is left ({_text(residual)}) than the holds allow: others use this engine"
+            problem=f"more is left ({_in_words(residual)}) than the holds allow: others use this "
+            "engine"
         )
     return Resolution(resolved=tuple(_capped(one) for one in found))
 
@@ -152,7 +156,9 @@ def apportioned(amount: int, weights: Sequence[int]) -> list[int]:
 def _shared(
     residual: Tokens, unknown: Sequence[UnknownAttempt]
 ) -> list[tuple[UnknownAttempt, Tokens]]:
-    """Divide unexplained tokens between unknown attempts, in proportion to their holds."""
+    """Divide an engine's unmetered tokens among the unknown attempts, in proportion to their holds;
+    output only among those that write it.
+    """
     holds = [attempt.held_nusd for attempt in unknown]
     prompts = apportioned(residual.prompt, holds)
     writers = [place for place, attempt in enumerate(unknown) if attempt.writes_output]
@@ -182,5 +188,6 @@ def _capped(one: Resolved) -> Resolved:
     )
 
 
-def _text(tokens: Tokens) -> str:
+def _in_words(tokens: Tokens) -> str:
+    """Return token counts in words, for a problem's text."""
     return f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens"

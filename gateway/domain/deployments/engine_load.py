@@ -65,7 +65,8 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def progress(self) -> tuple[float | None, ...] | None:
-        """Return the figures that change while an engine works; None if it reports none of them.
+        """Return the figures that must change while an engine works, to compare two reads; None if
+        it reports no counter.
 
         During a long prefill only the KV use moves.
         """
@@ -108,12 +109,17 @@ class EngineMetricNames:
     path: str = "/metrics"
 
 
-def _signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
+def _summed_signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
+    """Return for each figure the name of its metric on an engine's page, to be summed over all
+    lines of that name.
+    """
     return tuple(Signal(figure=figure, name=name) for figure, name in names.items())
 
 
 def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
-    """Return the places of the two metric lines from which a histogram's mean is computed."""
+    """Return the two metrics of a histogram, its sum of seconds and its count, from which
+    `load_between` computes the figure's mean.
+    """
     return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(
         figure=f"{figure}_count", name=f"{name}_count"
     )
@@ -125,7 +131,7 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
     "vllm": EngineMetricNames(
         prefix="vllm:",
         signals=(
-            *_signals(
+            *_summed_signals(
                 {
                     "running": "vllm:num_requests_running",
                     "waiting": "vllm:num_requests_waiting",
@@ -152,7 +158,7 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
     "sglang": EngineMetricNames(
         prefix="sglang:",
         signals=(
-            *_signals(
+            *_summed_signals(
                 {
                     "running": "sglang:num_running_reqs",
                     "waiting": "sglang:num_queue_reqs",
@@ -178,7 +184,7 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
         prefix="trtllm_",
         path="/prometheus/metrics",
         signals=(
-            *_signals(
+            *_summed_signals(
                 {
                     "running": "trtllm_num_requests_running",
                     "waiting": "trtllm_num_requests_waiting",
@@ -255,6 +261,9 @@ def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
 
 
 def _detected_engine(text: str) -> EngineMetricNames | None:
+    """Return the metric names of the engine that wrote a page, recognised by their prefix; None for
+    an unknown engine.
+    """
     return next((names for names in SIGNALS.values() if f"\n{names.prefix}" in f"\n{text}"), None)
 
 
@@ -325,7 +334,7 @@ def _number(text: str) -> float | None:
 
 
 def _known(number: float) -> float | None:
-    """Return a metric's number, None for an impossible one: NaN, infinite or negative."""
+    """Return a metric's number; None for one that no engine can mean: NaN, infinite or negative."""
     return number if isfinite(number) and number >= 0 else None
 
 
@@ -343,12 +352,14 @@ def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
 
 
 def _increase(before: float | None, after: float | None) -> float | None:
-    """Return a counter's increase, 0 at least."""
+    """Return a counter's increase between two reads, 0 at least; None if either read lacks it."""
     return None if before is None or after is None else max(after - before, 0.0)
 
 
 def _mean(previous: EngineMetrics, current: EngineMetrics, figure: str) -> float | None:
-    """Return the mean of a histogram's new observations between two reads, None without any."""
+    """Return the mean in seconds of the observations that a histogram gained between two reads;
+    None if it gained none.
+    """
     count = _increase(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
     total = _increase(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
     return None if not count or total is None else total / count

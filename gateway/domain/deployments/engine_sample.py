@@ -44,7 +44,9 @@ class UpSpan:
     end: datetime
 
     def by_hour(self) -> Iterator[tuple[datetime, int]]:
-        """Yield the hours it touches and the milliseconds in each; their sum is the span."""
+        """Yield each clock hour that the span touches, with the span's milliseconds in it; they add
+        up to the span.
+        """
         begin = self.begin
         while begin < self.end:
             hour = begin.replace(minute=0, second=0, microsecond=0)
@@ -53,7 +55,7 @@ class UpSpan:
             begin = end
 
     def within(self, other: UpSpan) -> UpSpan | None:
-        """Return the part that lies in `other`, or None if they do not touch."""
+        """Return the part of the span that lies in `other`; None if they do not overlap."""
         begin, end = max(self.begin, other.begin), min(self.end, other.end)
         return UpSpan(begin=begin, end=end) if begin < end else None
 

@@ -23,6 +23,7 @@ class RetryBudget:
     __slots__ = ("_requests", "_retries")
 
     def __init__(self) -> None:
+        """Start without any counted request or retry."""
         self._requests, self._retries = SlidingCount(HELD_S), SlidingCount(HELD_S + 1)
 
     def note_request(self, now_s: float) -> None:
@@ -30,7 +31,7 @@ class RetryBudget:
         self._requests.add(now_s)
 
     def has_one(self, now_s: float) -> bool:
-        """Return True if the budget covers one more retry."""
+        """Return True if the budget covers one more retry, without taking it."""
         allowed = FLOOR_PER_S * HELD_S + SHARE * self._requests.count(now_s)
         return self._retries.count(now_s) + 1 <= allowed
 

@@ -115,7 +115,9 @@ class ChainWalk:
         self._seq, self._hash = seq, row.hash or ""
 
     def missing_at_end(self) -> Iterator[ChainFinding]:
-        """Yield a problem for each kept head whose row is missing after the log's last row."""
+        """Yield a problem for each head kept elsewhere whose row the log, now fully read, does not
+        reach: its end was cut off.
+        """
         for head in self._heads:
             if head.seq > self._seq:
                 yield ChainFinding(
@@ -156,7 +158,9 @@ def _order(row: AuditRow, expected: int) -> Iterator[str]:
 
 
 def _binding(row: AuditRow, expected: str) -> Iterator[str]:
-    """Yield the problems of a row whose hash does not match its content or the row before it."""
+    """Yield the problems of a row whose hash does not follow from its content and the row before
+    it.
+    """
     if row.previous != expected:
         yield "it does not follow the row before it: `previous` is not that row's hash"
     if row.hash != sha256(f"{row.previous}\n{row.line}".encode()).hexdigest():

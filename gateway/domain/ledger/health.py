@@ -86,7 +86,9 @@ class LedgerState:
 
 
 def health_checks(health: LedgerHealth) -> tuple[Check, ...]:
-    """Return the checks on one worker's journal and writer."""
+    """Return the checks on one worker's journal, its unsettled attempts and its writer to
+    Postgres.
+    """
     return (_journal(health), _unsettled(health), _writer(health))
 
 
@@ -102,7 +104,9 @@ def state_checks(state: LedgerState) -> tuple[Check, ...]:
 
 
 def _journal(health: LedgerHealth) -> Check:
-    """Check the journal: fail if it is full or its folder is gone, warn if it is filling."""
+    """Return the check on the journal: FAIL if it is full or its folder is gone, a warning if half
+    of it is used.
+    """
     finding = (
         f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in "
         f"use ({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
@@ -125,7 +129,9 @@ def _journal(health: LedgerHealth) -> Check:
 
 
 def _unsettled(health: LedgerHealth) -> Check:
-    """Check the age of the oldest unsettled attempt; warn if it runs for too long."""
+    """Return the check on the oldest unsettled attempt: a warning if it is older than any attempt
+    may run.
+    """
     age_s = health.oldest_unsettled_s
     if age_s is None:
         return Check("unsettled attempts", Status.OK, "none is running")
@@ -136,7 +142,9 @@ def _unsettled(health: LedgerHealth) -> Check:
 
 
 def _writer(health: LedgerHealth) -> Check:
-    """Check the writer: warn if events wait for too long or Postgres takes none."""
+    """Return the check on the writer of events to Postgres: a warning if events wait too long or
+    Postgres takes none.
+    """
     lag_s = health.writer_lag_s or 0.0
     finding = f"{health.waiting_events:,} event(s) wait, the oldest for {lag_s:.0f} s"
     if health.failing_since_s is not None:
@@ -149,7 +157,9 @@ def _writer(health: LedgerHealth) -> Check:
 
 
 def _unknown(state: LedgerState) -> Check:
-    """Check the share of the last hour's attempts with unknown usage; warn if it is too large."""
+    """Return the check on attempts of unknown usage: a warning if they are too large a share of the
+    last hour's.
+    """
     finding = (
         f"{state.unknown_last_hour:,} of {state.attempts_last_hour:,} attempts of the "
         "last hour are unknown"
@@ -165,8 +175,8 @@ def _unknown(state: LedgerState) -> Check:
 
 
 def _partitions(state: LedgerState) -> Check:
-    """Check the partitions. A missing month is only late; rows in the default partition prove
-    that it was too late.
+    """Return the check on the ledger's partitions: a warning if a coming month's is missing or
+    events are in the default one.
     """
     wrong = []
     if state.missing_partitions:
@@ -184,7 +194,7 @@ def _partitions(state: LedgerState) -> Check:
 
 
 def _dead_letters(state: LedgerState) -> Check:
-    """Check for dead letters, records that Postgres refused; warn if there are any."""
+    """Return the check on dead letters, records that Postgres refused: a warning if any exist."""
     if state.dead_letters:
         finding = f"{state.dead_letters:,} dead letter(s): records that Postgres refused"
         return Check("dead letters", Status.WARN, finding, _remedy("rejected-events"))
@@ -192,7 +202,7 @@ def _dead_letters(state: LedgerState) -> Check:
 
 
 def _conflicts(state: LedgerState) -> Check:
-    """Check for events that arrived again with other content; warn if there are any."""
+    """Return the check on events that came again with other content: a warning if there are any."""
     if state.conflicting_events:
         finding = f"{state.conflicting_events:,} event(s) came again with other content"
         return Check("conflicting events", Status.WARN, finding, _remedy("rejected-events"))
@@ -200,7 +210,9 @@ def _conflicts(state: LedgerState) -> Check:
 
 
 def _rollup(state: LedgerState) -> Check:
-    """Check that the roll-up agrees with the events; fail if it differs."""
+    """Return the check on the roll-up: FAIL if the given state says that it differs from the
+    events; compares nothing itself.
+    """
     if state.has_wrong_rollup is None:
         return Check("roll-up", Status.OK, "compared with the events by tollgate doctor alone")
     if state.has_wrong_rollup:
@@ -214,8 +226,10 @@ def _rollup(state: LedgerState) -> Check:
 
 
 def _remedy(runbook: str) -> str:
+    """Return the remedy that names a runbook."""
     return f"see {RUNBOOKS}/{runbook}.md"
 
 
 def _mebibytes(size: int) -> str:
+    """Return a number of bytes in MiB, without the unit."""
     return f"{size / 2**20:.1f}"

@@ -114,6 +114,9 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _is_private(host: str, literal: IPv4Address | IPv6Address | None) -> bool:
+    """Return True if an address's host is an IP address or a name that only private networks
+    reach.
+    """
     if literal is not None:
         return not literal.is_global
     return "." not in host or f".{host.lower()}".endswith(_PRIVATE_SUFFIXES)

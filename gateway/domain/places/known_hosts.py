@@ -77,21 +77,24 @@ def _openai_region(region: str) -> KnownPlace:
     )
 
 
-def _placeless(host: str, provider: str, processing: str, source: str) -> KnownPlace:
+def _unplaced_host(host: str, provider: str, processing: str, source: str) -> KnownPlace:
+    """Return the bundled facts about a host whose provider promises no single place: processing is
+    `global` or `unknown`, nothing else is stated.
+    """
     statement = Statement(source=source, as_of=_CHECKED)
     return KnownPlace(host=host, provider=provider, processing=processing, statement=statement)
 
 
 KNOWN_PLACES: tuple[KnownPlace, ...] = (
     *(_openai_region(region) for region in ("us", "eu", "au", "in", "jp")),
-    _placeless("api.openai.com", "openai", GLOBAL, _OPENAI),
+    _unplaced_host("api.openai.com", "openai", GLOBAL, _OPENAI),
     # Without `inference_geo`, which is not sent, inference runs anywhere; there is no value for the
     # EU.
-    _placeless("api.anthropic.com", "anthropic", GLOBAL, _ANTHROPIC),
-    _placeless("aiplatform.googleapis.com", "google", GLOBAL, _VERTEX),
+    _unplaced_host("api.anthropic.com", "anthropic", GLOBAL, _ANTHROPIC),
+    _unplaced_host("aiplatform.googleapis.com", "google", GLOBAL, _VERTEX),
     # "Endpoints don't guarantee residency": a table by model decides.
-    _placeless("*-aiplatform.googleapis.com", "google", UNKNOWN, _VERTEX),
-    _placeless("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),
+    _unplaced_host("*-aiplatform.googleapis.com", "google", UNKNOWN, _VERTEX),
+    _unplaced_host("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),
 )
 KNOWN_PROVIDERS = frozenset(place.provider for place in KNOWN_PLACES)
 

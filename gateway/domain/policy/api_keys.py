@@ -81,6 +81,9 @@ def key_id_of(key: str) -> str | None:
 
 
 def _checksum(head: str) -> str:
+    """Return the checksum at the end of an API key, by which a mistyped key is found without a
+    database.
+    """
     return _base62(crc32(head.encode()), CHECKSUM_LENGTH)
 
 

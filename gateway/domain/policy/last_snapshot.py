@@ -34,7 +34,9 @@ class LastSnapshot:
 
 
 def usable_age_s(good_at: datetime, *, now: datetime, outage_s: float) -> float:
-    """Return the age of a snapshot that may still serve. Raises `NotUsable`."""
+    """Return the age in seconds of the snapshot on disk, if it may still serve while Postgres is
+    away. Raises `NotUsable`.
+    """
     age_s = (now - good_at).total_seconds()
     if age_s < 0:
         raise NotUsable(

@@ -186,6 +186,7 @@ def same_rates(one: Price | None, other: Price | None) -> bool:
 
 
 def _rates(price: Price | None) -> frozenset[Rate] | None:
+    """Return a price's rates without its source, for comparison; None without a price."""
     return None if price is None else frozenset(price.rates)
 
 

@@ -200,6 +200,7 @@ class Price:
 
     @cached_property
     def _by_tier(self) -> Mapping[str | None, Price]:
+        """Return the price of each service tier by the tier's name; None is the standard one."""
         if not self.service_tiers:
             return {None: self}
         return {tier: self._of_tier(tier) for tier in (None, *self.service_tiers)}

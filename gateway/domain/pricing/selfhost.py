@@ -55,6 +55,9 @@ def standard_price(gpu: GpuRate, *, model: str) -> Price:
     usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
 
     def rate(kind: TokenKind, tok_per_s: Decimal) -> Rate:
+        """Return the rate of one kind of tokens, if the GPUs process only these at the given
+        speed.
+        """
         usd_per_tok = EXACT.divide(usd_per_s, tok_per_s * gpu.target_utilisation)
         return Rate(
             kind=kind,

@@ -51,7 +51,9 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def answers(self) -> int:
-        """Return the number of answers, counting one prompt if their number cannot be read."""
+        """Return the number of answers that the request asks for: its choices for each prompt; an
+        unreadable number of prompts counts as one.
+        """
         return self.choices * (self.prompts or 1)
 
 

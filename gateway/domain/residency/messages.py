@@ -66,6 +66,7 @@ class DenialWords:
                 )
 
     def _processing(self) -> str:
+        """Return in words the place that processes the deployment's requests, with its source."""
         return f"is in {self._facts.processing.value}{self._source_of(self._facts.processing)}"
 
     def _at_rest(self) -> str:

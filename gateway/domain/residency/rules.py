@@ -125,6 +125,9 @@ def _broken_fields(
 
 
 def _is_longer(retention_days: int | None, most: int) -> bool:
+    """Return True if data may be kept for more than `most` days; an unknown time counts as
+    longer.
+    """
     return retention_days is None or retention_days > most
 
 

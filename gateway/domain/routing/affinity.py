@@ -52,7 +52,7 @@ def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -
 
 
 def most_in_flight(total: int, members: int) -> int:
-    """Return the most attempts in flight at one replica, when all together have `total` and one
-    more comes; rounded up.
+    """Return the number of attempts in flight from which a replica takes no more sessions' requests
+    first: a quarter over the mean, the new attempt included.
     """
     return -(-5 * (total + 1) // (4 * members))

@@ -1,5 +1,5 @@
-"""Decides which deployments may take a request and why each of the others may not, and makes the
-permits to send; orders none by objective.
+"""Decides which deployments may take a request (able, priced, allowed by residency, not ejected)
+and why each other may not, and makes the permits to send; judges no load or health.
 
 `domain.routing.objectives` puts them in order.
 """
@@ -109,8 +109,8 @@ class Decision:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return True if the request's order may differ from the listed one, or a bound may be
-        missed.
+        """Return True if a request may get an order other than the listed one (by objective or
+        replicas), or the route has a bound to check.
         """
         if self.route.is_bounded:
             return True
@@ -123,8 +123,8 @@ class Decision:
 
     @cached_property
     def least_window(self) -> int | None:
-        """Return the smallest context window among several eligible deployments, None if it changes
-        nothing.
+        """Return the smallest context window of the eligible deployments, to see if a prompt may
+        not fit one; None if there is no choice between several.
         """
         windows = [one.deployment.context_window for one in self.eligible]
         return (
@@ -135,13 +135,17 @@ class Decision:
 
     @cached_property
     def ttft_bound_s(self) -> float | None:
-        """Return the route's latency bound for this team."""
+        """Return the route's bound on the 95th percentile of TTFT, in seconds, made smaller for a
+        team of low priority; None without one.
+        """
         bound_s = self.route.ttft_p95_s
         return None if bound_s is None else bound_s * SHARES_OF_BOUND[self.team.priority]
 
     @cached_property
     def denying_rules(self) -> tuple[str, ...]:
-        """Return the ids of the rules that exclude any deployment."""
+        """Return the ids of the residency rules that exclude at least one of the route's
+        deployments, without rules in shadow mode.
+        """
         return tuple(sorted({denial.rule_id for denial in self._enforced}))
 
     @cached_property
@@ -305,18 +309,21 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
             record["degraded"] = {"kind": self.degraded, "from": self.preferred, "missed": missed}
         others = {choice.decision.route.name: choice.decision for choice in self.choices}
         others.pop(self.decision.route.name, None)
-        for name, other in others.items():
-            record["candidates"] = [*self.decision.recorded_candidates, *self._added(name, other)]
+        for other in others.values():
+            record["candidates"] = [
+                *self.decision.recorded_candidates,
+                *self._candidates_only_in(other),
+            ]
         return record
 
-    def _added(self, route: str, other: Decision) -> Iterator[Mapping[str, object]]:
-        """Yield the records of the degraded-to route's candidates, without those that this route
-        has itself.
+    def _candidates_only_in(self, other: Decision) -> Iterator[Mapping[str, object]]:
+        """Yield the records of candidates that only the degraded-to route has, marked with that
+        route, for this ranking's record.
         """
         own = {one.deployment.name for one in self.decision.candidates}
         for recorded in other.recorded_candidates:
             if recorded["deployment"] not in own:
-                yield {**recorded, "route": route}
+                yield {**recorded, "route": other.route.name}
 
 
 def find_route(policy: Policy, team: Team, model: str) -> Route:
@@ -367,6 +374,7 @@ def decide(
     is_ruled = is_restricted(rules)
 
     def candidate(name: str) -> Candidate:
+        """Return one of the route's deployments with its obstacles and residency denials."""
         deployment = policy.deployments[name]
         found = denials(
             rules,
@@ -387,6 +395,7 @@ def decide(
         return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
 
     def eligible(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """Return the candidates without an obstacle."""
         return tuple(one for one in candidates if not one.obstacles)
 
     candidates = tuple(candidate(name) for name in route.deployments)
@@ -462,7 +471,9 @@ def _unmet_requirements(
 
 
 def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the obstacle of an ejected deployment, none for others."""
+    """Return the obstacle of a deployment that is ejected (its upstream reported another place than
+    promised); none for others.
+    """
     if name not in ejected:
         return ()
     return (

@@ -83,6 +83,7 @@ def _title(rule: ResidencyRule) -> str:
 
 
 def _is_of_tag(rule: ResidencyRule) -> bool:
+    """Return True if a residency rule is that of a data tag."""
     return rule.rule_id.startswith("tag:")
 
 
@@ -135,6 +136,7 @@ def _operation_refused(unplaced: Unplaced) -> RequestError:
 
 
 def _capability_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for a request that needs a capability which the route's deployments lack."""
     return InvalidRequest(
         f"Route {unplaced.route} cannot serve this: {unplaced.details}. Use another route."
     )

@@ -53,7 +53,7 @@ class Candidates:
 
     @property
     def route(self) -> Route:
-        """The requested route."""
+        """Return the requested route, not one that is degraded to."""
         return self.decision.route
 
 
@@ -88,6 +88,7 @@ def candidates_of(decision: Decision, operation: Operation = Operation.CHAT) -> 
 
 
 def _rates(choice: Choice) -> Rates:
+    """Return an eligible deployment's rates in nano-dollars a token, by context tier."""
     assert choice.candidate.price is not None, "an unpriced deployment is never eligible"
     return rates_of(choice.candidate.price)
 
@@ -100,7 +101,8 @@ def rank(
     session: str,
     degrade: Degrade | None = None,
 ) -> Ranking:
-    """Return the order in which one request of a session tries the eligible deployments.
+    """Return the order in which one request of a session tries the eligible deployments; excludes
+    none of them.
 
     Those that meet all bounds come first, in the objective's order. If none does, those of the
     route that `degrade` gives follow. Then come those that miss a bound, and last those whose
@@ -120,8 +122,8 @@ def rank(
 
 
 def assumed(candidates: Candidates) -> Conditions:
-    """Return the candidates' latency figures that the policy declares, the only basis without
-    observations.
+    """Return the latency figures that the policy declares for the candidates, for a ranking without
+    any observation.
     """
     priors = [choice.candidate.deployment.prior or DEFAULT_PRIOR for choice in candidates.choices]
     return Conditions(
@@ -131,7 +133,7 @@ def assumed(candidates: Candidates) -> Conditions:
 
 def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> list[Expected]:
     """Return the predicted tokens, cost and time of a request at each candidate, in the listed
-    order, with the bounds that it would miss.
+    order, with the bounds that the predictions miss.
     """
     decision = candidates.decision
     route = decision.route
@@ -187,7 +189,7 @@ def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> lis
 
 
 def _rates_at(rates: Rates, tokens: float) -> tuple[float, float, float, float]:
-    """Return the rates of the highest context tier that a prompt reaches."""
+    """Return the rates of the highest context tier that a prompt of this many tokens reaches."""
     return next((tier for tier in rates if tokens >= tier[0]), rates[-1])
 
 
@@ -263,7 +265,9 @@ def _rank_by_bounds(
     expected: list[Expected],
     order: list[int],
 ) -> Ranking:
-    """Rank a request with candidates that miss a bound or a window, or missed one recently."""
+    """Return the ranking of a request if a candidate misses a bound or its window, or missed the
+    latency bound recently.
+    """
     tiers = _tiers(order, expected)
     kept, missing, _ = tiers
     fitting = [place for place in order if WINDOW not in expected[place].misses]
@@ -283,7 +287,7 @@ def _rank_by_bounds(
         and degrade is not None
         and (found := degrade()) is not None
     ):
-        others = _others(found, facts, session=session, besides=candidates.names)
+        others = _rank_degraded_route(found, facts, session=session, besides=candidates.names)
         if others.choices:
             degraded = f"route:{candidates.route.degrade_to}"
     return Ranking(
@@ -297,8 +301,8 @@ def _rank_by_bounds(
 
 
 def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]]:
-    """Group the candidates that meet all bounds, that miss one, and whose window is too small: each
-    in the given order.
+    """Return the candidates in three lists, each in the given order: those that meet all bounds,
+    those that miss one, those with too small a window.
     """
     tiers: list[list[int]] = [[], [], []]
     for place in order:
@@ -307,15 +311,15 @@ def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]
     return tiers
 
 
-def _others(
+def _rank_degraded_route(
     found: tuple[Candidates, Conditions],
     facts: RequestFacts,
     *,
     session: str,
     besides: Sequence[str],
 ) -> Ranking:
-    """Return the ranking of the degraded-to route, without the deployments that the requested route
-    has already.
+    """Return the ranking of the degraded-to route's deployments, without those that the requested
+    route has too.
     """
     other, live = found
     ranking = rank(other, facts, live, session=session)
@@ -334,7 +338,9 @@ def _others(
 def _with_replicas(
     candidates: Candidates, order: list[int], session: str, live: Conditions
 ) -> list[int]:
-    """Return the order, but with each group's first place given to the session's own replica."""
+    """Return the order with each group's replicas reordered among their places: the session's own
+    first, unless it is too busy.
+    """
     order = list(order)
     place_of = {name: place for place, name in enumerate(candidates.names)}
     for group in candidates.groups:

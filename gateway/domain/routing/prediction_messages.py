@@ -110,12 +110,15 @@ def _late(expected_s: float | None, allowed_s: float | None) -> str:
 
 
 def _s(seconds: float) -> str:
+    """Return seconds in words: `0.42 s`."""
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
 
 
 def _usd(nusd: int | None) -> str:
+    """Return a cost in USD in words, or that it is unknown."""
     return "its cost is unknown" if nusd is None else f"{plain_usd(nusd)} USD"
 
 
 def _count(tokens: int | None) -> str:
+    """Return a token count in words, `?` if it is unknown."""
     return "?" if tokens is None else f"{tokens:,}"

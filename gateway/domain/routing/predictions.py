@@ -139,17 +139,18 @@ def _rates_from(price: Price, least: int) -> tuple[float, float, float]:
 
 
 def _whole(figure: float) -> int | None:
-    """Return a figure for JSON; None for NaN and infinity."""
+    """Return a figure as a whole number for JSON; None for NaN and infinity."""
     return round(figure) if isfinite(figure) else None
 
 
 def _rounded(figure: float) -> float | None:
+    """Return a figure with five decimals for JSON; None for NaN and infinity."""
     return round(figure, 5) if isfinite(figure) else None
 
 
 def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
-    """Return a new request's wait at an engine: the mean, and the figure that counts against a
-    bound.
+    """Return the seconds that a new request waits at an engine before its prefill: the mean, and
+    the cautious figure that counts against a latency bound.
 
     It waits until the excess over the engine's room, itself included, has ended. That is the time
     until the n-th end of a Poisson process of this rate, with mean n / rate and deviation √n /

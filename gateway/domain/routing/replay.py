@@ -93,8 +93,8 @@ class Alike:
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """Return the deployments before the used one that missed a bound, were tried, or were
-        full.
+        """Return the deployments that the past requests did not use because they missed a bound,
+        had failed, or were full.
         """
         if self.deployment not in self.ranked:
             return self.missed
@@ -234,9 +234,9 @@ class Ordering:
         ranking = rank(
             self.candidates,
             ask,
-            self._live(self.candidates, tokens),
+            self._conditions(self.candidates, tokens),
             session=alike.key_id,
-            degrade=None if other is None else lambda: (other, self._live(other, tokens)),
+            degrade=None if other is None else lambda: (other, self._conditions(other, tokens)),
         )
         choices = ranking.choices
         if other is not None and ranking.degraded is None:
@@ -246,9 +246,9 @@ class Ordering:
         chosen = _chosen(choices, alike.passed_over)
         return _fate(_same_engine(chosen, choices, alike), alike)
 
-    def _live(self, candidates: Candidates, tokens: _Tokens) -> Conditions:
-        """Return the conditions for ordering a past request: each candidate's prediction and the
-        output tokens.
+    def _conditions(self, candidates: Candidates, tokens: _Tokens) -> Conditions:
+        """Return the conditions that rank a past request: the past pace of each candidate, and the
+        request's own output tokens.
         """
         return Conditions(
             predictions=[
@@ -306,8 +306,8 @@ def orderer_of(
 
 
 def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
-    """Return a past request's cost under the other policy, line by line as in a settlement; None if
-    it cannot be known.
+    """Return a past request's cost in nano-dollars at the deployment and price of the other policy;
+    None if it cannot be known.
     """
     if request.cost_nusd is None or fate.tier_price is None:
         return None
@@ -323,7 +323,9 @@ def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
 
 
 def hold_nusd(request: PastRequest, fate: Fate) -> int:
-    """Return the hold in nano-dollars that a past request would have had before it was sent."""
+    """Return the hold in nano-dollars that a past request would get before it is sent to the
+    deployment that the other policy chooses.
+    """
     assert fate.route is not None, "what is refused is not held for"
     assert fate.deployment is not None, "nor has it a destination"
     assert fate.price is not None, "nor a price"
@@ -354,7 +356,9 @@ class BudgetWalk:
     def blocked_by(
         self, accounts: tuple[Account, ...], at_ms: int, *, hold_nusd: int
     ) -> Account | None:
-        """Return the first account without room for a request, None if all have room."""
+        """Return the first hard budget's account without room for a request's hold; None if all
+        have room. Charges nothing.
+        """
         for account in accounts:
             period = self._period(account, at_ms)
             limit_nusd = account.rule.limit_nusd + self.granted_nusd.get(period, 0)
@@ -449,7 +453,9 @@ class _Tokens(NamedTuple):
 
 
 def _tokens(request: PastRequest) -> _Tokens:
-    """Return a past request's tokens, estimated if they are unknown."""
+    """Return a past request's tokens for its ranking, with typical figures in place of unknown
+    ones.
+    """
     read, written, cached = request.input_tokens, request.output_tokens, request.cached_input_tokens
     if read is None:
         read = int(request.input_bound_tokens * TOKENS_PER_BYTE)
@@ -461,7 +467,9 @@ def _tokens(request: PastRequest) -> _Tokens:
 
 
 def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
-    """Return the first choice that was not full or failing in the past; if all were, the first."""
+    """Return the first choice that was not passed over in the past; the first of all if every one
+    was.
+    """
     return next(
         (one for one in choices if one.candidate.deployment.name not in passed_over), choices[0]
     )
@@ -513,9 +521,11 @@ def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
 
 
 def _hard_accounts(policy: Policy, team: Team, alike: Alike) -> tuple[Account, ...]:
+    """Return the accounts of the hard budgets that similar past requests would be charged to."""
     accounts = policy.accounts(team, project=alike.project, key_id=alike.key_id)
     return tuple(account for account in accounts if account.rule.is_hard)
 
 
 def _ms(moment: datetime) -> int:
+    """Return a moment in whole milliseconds since 1970."""
     return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -296,7 +296,7 @@ class BudgetLeases:
         if is_away:
             return messages.away(budget_lease.account)
         if budget_lease.key in self._refused:
-            return messages.refused(budget_lease.account)
+            return messages.ask_refused(budget_lease.account)
         return messages.slow(budget_lease.account, self._wait_s)
 
     def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:

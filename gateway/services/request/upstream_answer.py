@@ -17,9 +17,9 @@ from gateway.errors import RequestError, UpstreamError
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
 from gateway.wire.dialect import (
-    AnswerAssembler,
     AnswerPart,
     AnswerStream,
+    PlainAnswerAssembler,
     UnreadableAnswer,
     UpstreamRequest,
     written,
@@ -61,7 +61,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     _fed_bytes: int = 0  # since the last turn of the event loop
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _stream: AnswerStream | None = None
-    _assembler: AnswerAssembler | None = None
+    _assembler: PlainAnswerAssembler | None = None
     _parts: int = 0  # of a stream, returned so far
 
     @property
@@ -250,7 +250,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             return self._assembled_body(assembler)
         return await _in_own_thread(self._assembled_body, assembler)
 
-    def _assembled_body(self, assembler: AnswerAssembler) -> bytes:
+    def _assembled_body(self, assembler: PlainAnswerAssembler) -> bytes:
         body = assembler.body()
         part = self.provider.rewrite(self.request.body, body, assembler.observed)
         return written(part, self.attempt.cost_text)
@@ -333,7 +333,7 @@ class UpstreamAnswer(Struct, kw_only=True):
                 self.note_chunk(chunk[at : at + MAX_FED_BYTES])
                 await asyncio.sleep(0)
 
-    def _new_assembler(self) -> AnswerAssembler:
+    def _new_assembler(self) -> PlainAnswerAssembler:
         assembler = self.provider.assembler(self.request.body, limit_bytes=MAX_ANSWER_BYTES)
         self.attempt.observed = assembler.observed
         return assembler

@@ -65,7 +65,7 @@ def read_error(body: bytes) -> ErrorBody:
     if not isinstance(error, dict):
         return ErrorBody(str(error)[:MAX_MESSAGE_CHARS], None, None, None)
     message = error.get("message") or "The upstream gave no reason."
-    type_, param, code = (_text(error.get(name)) for name in ("type", "param", "code"))
+    type_, param, code = (_short_text(error.get(name)) for name in ("type", "param", "code"))
     return ErrorBody(
         str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error)
     )
@@ -111,5 +111,6 @@ def _is_moderation(type_: str | None, code: str | None, error: dict[str, Any]) -
     )
 
 
-def _text(value: Any) -> str | None:
+def _short_text(value: Any) -> str | None:
+    """Return a value of an upstream's error as text, cut to a bounded length; None stays None."""
     return None if value is None else str(value)[:MAX_MESSAGE_CHARS]

@@ -176,17 +176,17 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return None
 
 
-def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
-    """Return the queue time of a request in the engine from an answer's `metrics`, None if
-    absent.
+def engine_queue_s(metrics: msgspec.Raw | bytes) -> float | None:
+    """Return the seconds that a request waited in the engine, from the `metrics` member of a vLLM
+    answer; None if absent or implausible.
     """
-    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+    if memoryview(metrics).nbytes > MAX_USAGE_BYTES:
         return None
     try:
-        metrics = _decode_metrics(raw)
+        decoded = _decode_metrics(metrics)
     except _UNREADABLE:
         return None
-    queue_ms: Any = None if metrics is None else metrics.queue_time_ms
+    queue_ms: Any = None if decoded is None else decoded.queue_time_ms
     return (
         queue_ms / 1000
         if type(queue_ms) in (int, float) and 0 <= queue_ms < MOST_QUEUE_MS
@@ -241,11 +241,15 @@ def _written(details: _InputDetails, writes: _Writes) -> int | None:
 
 
 def _first(count: int | None, other: int | None) -> int | None:
+    """Return a count under its usual name, or the same count under its other name if the first is
+    absent.
+    """
     return count if count is not None else other
 
 
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
-    """Return the readable members of a usage with a malformed member: only that member is left out.
+    """Return the readable counts of a usage that cannot be decoded as a whole, without its
+    malformed members.
 
     Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects with their
     details; `true` is not a number.

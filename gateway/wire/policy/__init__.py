@@ -38,10 +38,12 @@ class _Dumper(yaml.SafeDumper):
     """A dumper that writes decimals unchanged and never an alias: `parse` refuses aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Return True: a repeated value is written out each time."""
         return True
 
 
 def _plain_number(dumper: yaml.SafeDumper, number: Decimal) -> yaml.ScalarNode:
+    """Return a YAML number with exactly the digits of a decimal."""
     text = f"{number:f}"
     # The tag that YAML itself would choose: any other is written out as `!!float`.
     return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)

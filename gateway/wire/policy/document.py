@@ -28,6 +28,7 @@ from gateway.wire.yaml_blocks.scalars import integer
 
 
 def _policy(*, version: int, **members: Any) -> Policy:
+    """Return the policy of a document's members, without the version of its format."""
     return Policy(**members)
 
 
@@ -107,6 +108,7 @@ class PolicyDocument(Block):
 
 
 def _by_name(blocks: Iterable[Block]) -> dict[str, Any]:
+    """Return the domain values of blocks by their names."""
     values = [block.value() for block in blocks]
     return {value.name: value for value in values}
 

@@ -52,9 +52,12 @@ _KEY_RULE = (
 
 
 def dollars(*, above: str | None = None, least: str | None = None) -> Scalar:
-    """Return the type of an amount: USD in the document, nano-dollars in the policy."""
+    """Return the field type of an amount of money: USD in the document, nano-dollars in the
+    policy.
+    """
 
     def take(amount: Decimal) -> int:
+        """Return dollars in nano-dollars. Raises `Wrong` for more than nine decimals."""
         amount_nusd = nusd_from_usd(amount)
         if usd_from_nusd(amount_nusd) != amount:
             raise Wrong("has more than nine decimals; money is counted in nano-dollars")
@@ -65,6 +68,7 @@ def dollars(*, above: str | None = None, least: str | None = None) -> Scalar:
 
 
 def _seconds(milliseconds: Decimal) -> float:
+    """Return a document's milliseconds in seconds."""
     return float(milliseconds / 1000)  # as a decimal: written again, it is the same number
 
 
@@ -107,13 +111,16 @@ def _time_zones() -> frozenset[str]:
 
 
 def _read_version(spot: Spot) -> int:
+    """Return 1, the only version of the document's format. Raises `Wrong` for another."""
     if getattr(spot.node, "value", None) != "1":
         raise Wrong("must be 1, the only version this Tollgate reads")
     return 1
 
 
 def _budget_name_problem(name: str) -> str | None:
-    """Return the error in a budget's name, which never equals the id of a budget without one."""
+    """Return the error in a name that the author gives a budget; None unless it is reserved for ids
+    of unnamed budgets.
+    """
     return f"'{name}' is reserved; choose another name" if name == BudgetScope.COST_CENTRE else None
 
 
@@ -160,21 +167,25 @@ IsShadow = Annotated[
 
 
 def check_region(region: str) -> None:
-    """Raise `Wrong` unless a region may be declared under this name."""
+    """Raise `Wrong` unless a policy's author may declare a region of this name: built-in words such
+    as `any` are reserved.
+    """
     if region == ANY or region in UNPLACED:
         raise Wrong(f"'{region}' is reserved and cannot be declared; choose another name")
     check_name(region)
 
 
 def check_name(name: str) -> None:
-    """Raise `Wrong` unless a deployment may have this name."""
+    """Raise `Wrong` unless a name that is a key of a mapping (a deployment, region or data tag) has
+    only allowed characters.
+    """
     if not _NAME.fullmatch(name):
         raise Wrong(f"'{shown(name)}' is not allowed: {_NAME_RULE}")
 
 
 def check_tag(tag: str) -> None:
-    """Raise `Wrong` unless a data tag may have this name: a request names classes and tags in one
-    header.
+    """Raise `Wrong` unless a data tag may have this name: not that of a data class, which requests
+    name in the same header.
     """
     if tag.lower() in LABELS:
         raise Wrong(f"'{tag}' is a data class; choose another name for a tag")

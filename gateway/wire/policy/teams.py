@@ -270,13 +270,14 @@ class Declared:
             team=self.team,
             owner=self.owner,
             # One spelling per share: 0.50 and 0.5 are the same alert in every version.
-            alert_at=tuple(_plain(at) for at in sorted(self.block.alert_at or ())),
+            alert_at=tuple(_one_spelling(at) for at in sorted(self.block.alert_at or ())),
             time_zone=time_zone,
         )
         return rule
 
 
-def _plain(share: Decimal) -> Decimal:
+def _one_spelling(share: Decimal) -> Decimal:
+    """Return a share with one spelling: 0.50 and 0.5 are the same alert threshold."""
     return Decimal(f"{share.normalize():f}")
 
 
@@ -289,6 +290,7 @@ def declared_budgets(document: Block) -> Iterator[Declared]:
 
 
 def _of_centre(centre: CostCentreBlock) -> Iterator[Declared]:
+    """Yield the declared budgets of a cost centre."""
     for budget in centre.blocks_of("budgets"):
         yield Declared(BudgetScope.COST_CENTRE, None, centre.of("name"), budget)
 

@@ -17,6 +17,9 @@ def _lacks_output_price(field: str) -> Callable[[DeploymentBlock], bool]:
     """
 
     def lacks(deployment: DeploymentBlock) -> bool:
+        """Return True if a deployment generates output, and its price or a tier of it has no output
+        rate.
+        """
         price, operations = deployment.of(field), deployment.of("operations")
         if price is None or (operations and set(operations) == {Operation.EMBEDDINGS}):
             return False
@@ -27,6 +30,7 @@ def _lacks_output_price(field: str) -> Callable[[DeploymentBlock], bool]:
 
 
 def _answers_past_window(deployment: DeploymentBlock) -> bool:
+    """Return True if a deployment's maximum of output tokens is larger than its context window."""
     window, answer = deployment.of("context_window"), deployment.of("max_output_tokens")
     return window is not None and answer is not None and answer > window
 
@@ -105,7 +109,9 @@ def check_groups(document: PolicyDocument) -> None:
             continue
         model = first.setdefault(group, deployment)
         different = [
-            field for field in _ALIKE if _plain(deployment.of(field)) != _plain(model.of(field))
+            field
+            for field in _ALIKE
+            if _without_places(deployment.of(field)) != _without_places(model.of(field))
         ]
         if different:
             deployment.error(
@@ -116,8 +122,8 @@ def check_groups(document: PolicyDocument) -> None:
             )
 
 
-def _plain(value: object) -> object:
+def _without_places(value: object) -> object:
     """Return a document's value without the places from which it was read, for comparison."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return _plain(dict(value)) if isinstance(value, Block) else value
+        return {name: _without_places(one) for name, one in value.items()}
+    return _without_places(dict(value)) if isinstance(value, Block) else value

@@ -25,6 +25,9 @@ def check_unique(block: Block, listed: str, kind: str, *, field: str = "name") -
 
 
 def names_of(document: PolicyDocument, listed: str) -> Iterator[str]:
+    """Yield the readable names of the blocks in one list of the document, repeated ones
+    included.
+    """
     return (block.of("name") for block in document.blocks_of(listed) if block.of("name"))
 
 

@@ -168,6 +168,9 @@ def _check_fact(entry: Block, field: str, regions: Regions) -> None:
 
 
 def _check_named(spot: Spot, region: str, regions: Regions, *, besides: Iterable[str] = ()) -> None:
+    """Report an error if a named region is neither built in nor declared; `besides` are other words
+    that may stand there, for the hint.
+    """
     if not regions.has(region):
         hint = regions.hint(region, besides)
         spot.error(f"'{region}' is neither built in nor declared under regions{hint}")
@@ -200,6 +203,7 @@ def _check_against_known(
 
 
 def _stated(host: str, known: KnownPlace) -> str:
+    """Return in words the place that a provider promises for a host, or that it promises none."""
     if known.processing in UNPLACED:
         return f"no place is promised for {host}"
     return f"{host} processes in {known.processing}"

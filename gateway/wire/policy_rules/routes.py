@@ -106,8 +106,8 @@ def _check_weights(route: RouteBlock) -> None:
 def _check_degrading(
     route: RouteBlock, known: frozenset[str] | None, cycles: Mapping[str, Sequence[str]]
 ) -> None:
-    """Report an error if a route's `degrade_to` is unknown, leads back to the route, or can never
-    apply.
+    """Report an error if a route's `degrade_to` names an unknown route, comes back to this one, or
+    never applies because the route has no latency or cost bound.
     """
     wanted, own = route.of("degrade_to"), route.of("name")
     if wanted is None or known is None:

@@ -62,6 +62,7 @@ class Scalar:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
+        """Return this scalar's JSON Schema to pydantic."""
         return dict(self.schema)
 
     def _validate(self, spot: Spot | Invalid) -> Any:
@@ -81,6 +82,7 @@ def _guarded(read: Callable[[Spot, Inner], Any], parts: CoreSchema) -> CoreSchem
     """
 
     def validate(spot: Spot | Invalid, inner: Inner) -> Any:
+        """Read a list or mapping; pass on the stand-in for a value with an error."""
         return spot if isinstance(spot, Invalid) else read(spot, inner)
 
     return core_schema.no_info_wrap_validator_function(validate, parts)
@@ -95,6 +97,7 @@ class Items:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        """Return the pydantic schema that reads this list from a document."""
         return _guarded(self.read, handler(source))
 
     def read(self, spot: Spot, inner: Inner) -> Any:
@@ -120,6 +123,7 @@ class Entries:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        """Return the pydantic schema that reads this mapping from a document."""
         return _guarded(self.read, handler(source))
 
     def read(self, spot: Spot, inner: Inner) -> Any:
@@ -139,14 +143,18 @@ class Entries:
 
 
 def required(meaning: str, example: str, *, alias: str | None = None) -> Any:
-    """Return a field that each block must have. `example` is YAML."""
+    """Return the declaration of a field that each block must have; `meaning` and `example` (YAML)
+    are for the reference.
+    """
     return Field(description=meaning, examples=[example], alias=alias)
 
 
 def optional(
     meaning: str, example: str, default: Any = None, *, shown: str = "", alias: str | None = None
 ) -> Any:
-    """Return a field that may be absent; `shown` describes its default in the reference."""
+    """Return the declaration of a field that may be absent; `shown` describes its default in the
+    reference.
+    """
     plain = "none" if default is None else f"`{default}`"
     extra: dict[str, Any] = {"x-default": shown or plain}
     return Field(

@@ -41,6 +41,7 @@ class Findings:
     """All findings in one document so far."""
 
     def __init__(self) -> None:
+        """Start without any finding."""
         self.errors: list[Finding] = []
         self.notes: list[Finding] = []
 

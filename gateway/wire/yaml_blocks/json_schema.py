@@ -32,12 +32,15 @@ class _Schema(GenerateJsonSchema):
     """pydantic's schema without null: an absent field is left out of a document, never empty."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        """Return a nullable field's schema without null."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Return a field's schema without pydantic's own default."""
         return self.generate_inner(schema["schema"])
 
     def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return False: fields get no generated titles."""
         return False
 
 
@@ -54,5 +57,6 @@ def _complete(field: dict[str, Any]) -> None:
 
 
 def _value(text: str) -> Any:
+    """Return the value that a text means in YAML; a day stays text, because JSON has no days."""
     value = yaml.safe_load(text)
     return text if isinstance(value, date) else value

@@ -118,4 +118,5 @@ def _syntax_error(broken: yaml.YAMLError, text: str) -> PolicyRejected:
 
 
 def _rejected(line: int, message: str) -> PolicyRejected:
+    """Return the exception that rejects a whole document for one error in a line."""
     return PolicyRejected((Finding(line, "document", message),))

@@ -36,6 +36,9 @@ def plain_text(spot: Spot) -> str:
 
 
 def _scalar(spot: Spot, wanted: str) -> str:
+    """Return the text of a scalar node, quoted or not. Raises `Wrong`, with the `wanted` type in
+    words, for null, a list or a mapping.
+    """
     if not isinstance(spot.node, yaml.ScalarNode) or spot.node.tag == TAG + "null":
         raise Wrong(f"must be {wanted}, not {kind_of(spot.node)}")
     return str(spot.node.value)
@@ -48,6 +51,7 @@ def text(pattern: str, rule: str) -> Scalar:
     compiled = re.compile(pattern)
 
     def read(spot: Spot) -> str:
+        """Return a text that matches the pattern. Raises `Wrong`."""
         value = plain_text(spot)
         if not compiled.fullmatch(value):
             raise Wrong(f"'{shown(value)}' is not allowed: {rule}")
@@ -63,6 +67,7 @@ def text_without(problem_of: Callable[[str], str | None], base: Scalar | None = 
     source = base or Scalar(plain_text, {"type": "string"})
 
     def read(spot: Spot) -> str:
+        """Return a text without a problem. Raises `Wrong` with the problem."""
         value: str = source.read(spot)
         problem = problem_of(value)
         if problem:
@@ -76,6 +81,7 @@ def one_of(names: Collection[str]) -> Scalar:
     """Return the type of a name out of a known set."""
 
     def read(spot: Spot) -> str:
+        """Return a known name. Raises `Wrong` with the name that was probably meant."""
         value = plain_text(spot)
         if value not in names:
             raise Wrong(f"'{shown(value)}' is not known{suggestion(value, names)}")
@@ -93,6 +99,7 @@ def integer(least: int, most: int) -> Scalar:
     """Return the type of a whole number within bounds."""
 
     def read(spot: Spot) -> int:
+        """Return a whole number within the bounds. Raises `Wrong`."""
         value = _scalar(spot, "a whole number")
         if not _INTEGER.fullmatch(value) or not least <= int(value) <= most:
             raise Wrong(f"must be a whole number from {least} to {most}, written in digits")
@@ -111,6 +118,7 @@ def decimal(
     wanted = f"must be {unit}, {named} to {most}, as a plain decimal such as 0.80"
 
     def read(spot: Spot) -> Decimal:
+        """Return an exact decimal within the bounds. Raises `Wrong`."""
         value = _scalar(spot, "a number")
         if not _DECIMAL.fullmatch(value):
             raise Wrong(wanted)

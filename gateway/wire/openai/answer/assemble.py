@@ -144,8 +144,8 @@ _METRICS = (
 
 
 def is_convertible(read: RequestBody) -> bool:
-    """Return True if a plain request may be sent as a stream: its operation's list has all its
-    fields.
+    """Return True if a request for a plain answer may be sent as a stream: the conversion is known
+    for each of its fields.
     """
     known = CONVERTIBLE.get(read.facts.operation)
     return known is not None and not read.facts.is_stream and known.issuperset(read.members)
@@ -240,7 +240,8 @@ class Assembler:
     _error: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Add the events in the next bytes of the upstream's stream to the answer.
+        """Add the events in the next bytes of the upstream's stream to the plain answer. Returns
+        nothing for the caller yet.
 
         Raises `UpstreamError` if the stream is too large or unreadable, and `sse.EventTooLarge`.
         """
@@ -259,7 +260,7 @@ class Assembler:
                 self._add_event(payload)
 
     def body(self) -> bytes:
-        """Return the body that a plain call would have returned.
+        """Return the whole body that a plain call would have returned, after the stream's end.
 
         Raises `UpstreamError` if the stream contained an error.
         """
@@ -332,6 +333,7 @@ def _final_error(message: str) -> UpstreamError:
 
 
 def _has_token(choice: _Choice) -> bool:
+    """Return True if a chunk's choice contains generated text, reasoning or a tool call."""
     delta = choice.delta or _Delta()
     return bool(choice.text or delta.content or delta.reasoning or delta.tool_calls)
 
@@ -409,7 +411,9 @@ def _last_members(last: _Chunk) -> dict[str, Any]:
 
 
 def _usage(raw: msgspec.Raw) -> Any:
-    """Return a stream's usage with the members that a stream omits when they are null."""
+    """Return a stream's usage as a plain answer has it: with the null members that a stream leaves
+    out.
+    """
     usage = _with_nulls(raw, _USAGE)
     if isinstance(usage, dict):
         usage["prompt_tokens_details"] = _with_nulls(usage["prompt_tokens_details"], _INPUT_DETAILS)
@@ -417,7 +421,9 @@ def _usage(raw: msgspec.Raw) -> Any:
 
 
 def _with_nulls(raw: msgspec.Raw, names: Iterable[str]) -> Any:
-    """Return an object with the members that a stream omits when they are null; null stays null."""
+    """Return an object with those of `names` that it lacks set to null, as a plain answer has them;
+    null stays null.
+    """
     if bytes(raw) == b"null":
         return raw
     return {**dict.fromkeys(names, _NULL), **_decode_members(raw)}

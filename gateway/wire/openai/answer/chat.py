@@ -61,6 +61,7 @@ def rewrite_chat(
     """
 
     def rewritten(text: bytes) -> AnswerPart:
+        """Return a readable text of the answer for the caller."""
         return _rewritten_chat(text, observed, model=model, is_empty=is_empty)
 
     try:
@@ -153,7 +154,7 @@ class ChatStream:
         """Return a stream event for the caller, with the caller's model name; note its usage."""
         repetition = self._repeated.match(event)
         if repetition is not None:
-            return self._repeat(repetition)
+            return self._note_repetition(repetition)
         self._repeated.forget()
         payload = data_of(event)
         if payload is None or self.observed.is_done:
@@ -179,8 +180,10 @@ class ChatStream:
             self._learn(event, rewritten, chunk)
         return rewritten
 
-    def _repeat(self, new: Repetition) -> bytes:
-        """Record a repeating event's values, as `_note_chunk` and `_note_usage` would."""
+    def _note_repetition(self, new: Repetition) -> bytes:
+        """Record the values of an event that was rewritten by comparison, without decoding; return
+        the rewritten event.
+        """
         self.observed.pieces += 1
         if new.usage:
             self.observed.note_running(
@@ -210,8 +213,8 @@ class ChatStream:
         self._repeated.learn(event, rewritten, delta=bytes(choice.delta), usage=usage)
 
     def _end(self, event: bytes) -> bytes:
-        """Handle `[DONE]`; after an error it means nothing, because vLLM sends one after it
-        died.
+        """Record the end of the stream at `[DONE]` and return the event; after an error drop it,
+        because vLLM sends one after it died.
         """
         observed = self.observed
         observed.is_done = not observed.is_error
@@ -257,7 +260,9 @@ class ChatStream:
         )
 
     def _spliced_chunk(self, event: bytes, payload: bytes, chunk: Chunk) -> AnswerPart:
-        """Splice the caller's model name and the cost into a chunk, and note its usage."""
+        """Return a chunk for the caller, with the caller's model name and room for the cost; record
+        its usage, and cut one not asked for.
+        """
         usage = bytes(chunk.usage)
         has_usage = is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)
@@ -299,6 +304,9 @@ class ChatStream:
         return self._new_head + payload[len(self._head) :]
 
     def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
+        """Return True if the caller gets the usage in an event: only the one that the caller asked
+        for, not one that the gateway added.
+        """
         if self.wants_running_usage:
             return True
         return self.wants_usage and (is_final or not has_usage or not self.asked_running_usage)
@@ -351,7 +359,9 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
 
 
 def _has_token(choice: AnswerChoice) -> bool:
-    """Return True if a chunk contains a token: the first one has only the role."""
+    """Return True if a chunk's choice contains generated content: the first chunk has only the
+    role.
+    """
     return (is_there(choice.text) and bytes(choice.text) != b'""') or _holds_text(choice.delta)
 
 

@@ -91,7 +91,7 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
             continue
         parts = [
             item,
-            *(part for name in ("content", "summary") for part in _objects(item.get(name))),
+            *(part for name in ("content", "summary") for part in _objects_in(item.get(name))),
         ]
         for part in parts:
             for name in ("text", "refusal", "name", "arguments", "input"):
@@ -99,7 +99,8 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
                     observed.note_text(part[name], choice=place)
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list, without other items; empty for any other value."""
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
@@ -166,7 +167,9 @@ class ResponseStream:
             )
 
     def _spliced_response(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
-        """Splice the caller's model name and the cost into an event with a response object."""
+        """Return an event with a response object for the caller, with the caller's model name and
+        room for the cost; record its usage.
+        """
         body = bytes(decoded.response)
         response = response_of(body)
         is_last = decoded.type in _FINAL_RESPONSE_EVENTS

@@ -151,6 +151,9 @@ def is_there(raw: msgspec.Raw) -> bool:
 
 
 def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
+    """Return the usage in a decoded answer or chunk; None if it reports none or one that cannot be
+    read.
+    """
     return usage_from_wire(answer.usage) if is_there(answer.usage) else None
 
 

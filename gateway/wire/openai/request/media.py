@@ -188,6 +188,9 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
 
 
 def _is_wordy(kind: str) -> bool:
+    """Return True if the type of a message's item or part is known to contain only text, so that
+    its bytes bound its tokens.
+    """
     return kind.endswith(_WORDY_ENDS) or kind in _WORDY_TYPES
 
 

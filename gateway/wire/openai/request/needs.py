@@ -15,10 +15,13 @@ class Needs:
     """
 
     def __init__(self) -> None:
+        """Start without any need."""
         self.capabilities: set[str] = set()
         self.features: dict[str, str] = {}
         self.is_sized = True
 
     def leave(self, feature: str, where: str) -> None:
-        """Record a feature that a deployment must allow, and its place in the request."""
+        """Record that the request needs a deployment's permission for a feature, with the place in
+        the request that needs it.
+        """
         self.features.setdefault(feature, where)

@@ -135,10 +135,12 @@ def _listed(value: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def _too_many() -> InvalidRequest:
+    """Return the error for a request with more tools than are read."""
     return InvalidRequest(
         f"'tools' has more than {MAX_TOOLS:,} tools. Nothing was sent. Send fewer.", param="tools"
     )
 
 
 def _wrong_type(what: str) -> InvalidRequest:
+    """Return the error for `tools` of the wrong type."""
     return InvalidRequest(f"'tools' has the wrong type: {what}. Nothing was sent.", param="tools")
