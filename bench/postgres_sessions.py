@@ -132,7 +132,7 @@ class Asker:
         documents = []
         for _ in range(BATCH_EVENTS):
             self.event += 1
-            documents.append(ledger_module._copied(encode_event(_event(self.event))))
+            documents.append(ledger_module._copy_line(encode_event(_event(self.event))))
         return b"".join(documents)
 
     async def exchange(self, kind: str) -> None:

@@ -119,7 +119,7 @@ class Reports:
         self._reader = reader
 
     def run(self, name: str, question: Question) -> Report:
-        """Return the answer to the report of this name.
+        """Return the answer of the report with this name to a question.
 
         Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
         """
@@ -190,7 +190,9 @@ class Reports:
             return (all_budgets if has_past else running_budgets)(snapshot, now)
 
     def budget_names(self) -> list[NamedBudget]:
-        """Return every budget's possible names. Raises `DatabaseUnavailable`."""
+        """Return the names of every budget, by which users may call it. Raises
+        `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return budget_names(snapshot)
 
@@ -204,8 +206,8 @@ class Reports:
             return budget_detail(snapshot, account_id, now)
 
     def month_status(self, month: date) -> MonthStatus:
-        """Return the open items of a month, given by its first day. Raises
-        `DatabaseUnavailable`.
+        """Return the items of a month that are open before it is closed; the month is given by its
+        first day. Raises `DatabaseUnavailable`.
         """
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
@@ -213,8 +215,8 @@ class Reports:
     def residency_month(
         self, *, team: str, first: datetime, next_first: datetime
     ) -> ResidencyMonth:
-        """Return the destinations of a team's data between two moments. Raises
-        `DatabaseUnavailable`.
+        """Return the destinations of a team's data between two moments, and the refused requests.
+        Raises `DatabaseUnavailable`.
         """
         with self._reader.snapshot() as snapshot:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
@@ -259,6 +261,7 @@ class Reports:
         self._reader.close()
 
     def __enter__(self) -> Reports:
+        """Return these reports; the block's end closes all connections."""
         return self
 
     def __exit__(
@@ -272,8 +275,8 @@ class Reports:
 
 
 def _kind_of(name: str, question: Question) -> ReportKind:
-    """Return the report of a name. Raises `NothingFound` if there is none, `BadUsage` if it cannot
-    be split.
+    """Return the definition of the report with a name. Raises `NothingFound` if there is none,
+    `BadUsage` if the question splits one that cannot be split.
     """
     kind = REPORTS.get(name)
     if kind is None:

@@ -72,8 +72,8 @@ class Dimension(StrEnum):
         return f"by_{self.value}"
 
     def of(self, row: Columns) -> ColumnElement[Any]:
-        """Return the dimension's value in a row. A tag has none, because an event may have
-        several.
+        """Return the SQL of the dimension's value in a row. A tag has none, because an event may
+        have several.
         """
         expression = _EXPRESSIONS.get(self)
         return row[self.value] if expression is None else expression(row)
@@ -84,7 +84,7 @@ UTC_ZONE = literal_column("'UTC'", Text)
 
 
 def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the UTC day of a moment."""
+    """Return the SQL of a moment's UTC day."""
     return cast(func.timezone(UTC_ZONE, moment), Date)
 
 
@@ -98,6 +98,7 @@ def in_utc_month(moment: ColumnElement[Any], month: date) -> tuple[ColumnElement
 
 
 def _in_utc(clock: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the SQL of the moment at which UTC has this date and time."""
     return func.timezone(UTC_ZONE, clock, type_=TIMESTAMP(timezone=True))
 
 
@@ -110,20 +111,20 @@ _EXPRESSIONS: Mapping[Dimension, Callable[[Columns], ColumnElement[Any]]] = {
 
 
 def each_tag(row: Columns) -> TableValuedAlias:
-    """Return the tags of a row as a relation with the columns `key` and `value`."""
+    """Return the tags of a row as an SQL relation with the columns `key` and `value`."""
     members = column("key", Text), column("value", Text)
     return func.jsonb_each_text(row.tags).table_valued(*members, name="tag")
 
 
 def tag_label(tag: TableValuedAlias) -> ColumnElement[str]:
-    """Return a tag as users type it: `key=value`."""
+    """Return the SQL of a tag as users type it: `key=value`."""
     label: ColumnElement[str] = tag.c.key + "=" + tag.c.value
     return label
 
 
 def has_tag(row: Columns, wanted: str | None) -> ColumnElement[bool]:
-    """Return the condition that a row has a tag; for None, `unallocated` or `(untagged)`, that it
-    has none.
+    """Return the SQL condition that a row has a tag; for None, `unallocated` or `(untagged)`, that
+    it has none.
     """
     if wanted in (None, UNALLOCATED, UNTAGGED):
         return func.coalesce(row.tags, literal_column("'{}'")) == literal_column("'{}'")
@@ -131,19 +132,20 @@ def has_tag(row: Columns, wanted: str | None) -> ColumnElement[bool]:
     return exists().select_from(tag).where(tag_label(tag) == wanted)
 
 
-def tag_rows(row: Columns, *, adds_up: bool) -> FromClause:
-    """Return the rows of a split by tag that one event makes, with the columns `label` and `times`.
+def tag_rows(row: Columns, *, rows_add_up: bool) -> FromClause:
+    """Return the SQL relation of an event's rows in a split by tag, with the columns `label` and
+    `times`.
 
     An event with three tags is in three rows, each time in full. It counts -2 times in the row
     `unallocated`; an event without a tag counts there once. So the rows always add up to the total.
-    Percentiles cannot be subtracted: unless `adds_up`, `unallocated` has only the events without a
-    tag, and the rows overlap.
+    Percentiles cannot be subtracted: unless `rows_add_up`, `unallocated` has only the events
+    without a tag, and the rows overlap.
     """
     tag = each_tag(row)
     tagged = select(
         tag_label(tag).label("label"), literal(1, BigInteger).label("times")
     ).select_from(tag)
     tags = func.count()
-    rest = select(literal(UNALLOCATED), 1 - tags if adds_up else literal(1, BigInteger))
-    is_left = tags != 1 if adds_up else tags == 0
+    rest = select(literal(UNALLOCATED), 1 - tags if rows_add_up else literal(1, BigInteger))
+    is_left = tags != 1 if rows_add_up else tags == 0
     return union_all(tagged, rest.select_from(each_tag(row)).having(is_left)).lateral("pair")

@@ -86,13 +86,14 @@ def csv_lines(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield _csv_line(
             [
-                _neutral(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
+                _without_formula(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
                 for column, cell in zip(columns, row, strict=True)
             ]
         )
 
 
 def _csv_line(cells: Sequence[str]) -> str:
+    """Return cells as one line of CSV, with its line end."""
     out = StringIO()
     csv.writer(out).writerow(cells)
     return out.getvalue()
@@ -119,12 +120,14 @@ def _csv_cell(cell: Cell) -> str:
             return str(cell)
 
 
-def _neutral(cell: Cell) -> str:
+def _without_formula(cell: Cell) -> str:
+    """Return a text cell, with an apostrophe before one that a spreadsheet would calculate."""
     text = "" if cell is None else str(cell)
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def _json_text(value: object) -> str:
+    """Return a report's value as JSON text, with every digit of money."""
     return msgspec.json.encode(_as_json(value)).decode()
 
 

@@ -82,11 +82,11 @@ class Report:
         return replace(self, rows=rows, notes=(listed, *self.notes))
 
 
-def listed_note(what: str, *, count: int, first: int, rows: int) -> str:
-    """Return the note that names the rows of a page."""
+def listed_note(noun: str, *, count: int, first: int, rows: int) -> str:
+    """Return the note that tells which of all `count` rows a page lists; `noun` names the rows."""
     if not rows:
-        return f"No {what.lower()} here; there are {count:,}."
-    return f"{what} {first:,} to {first + rows - 1:,} of {count:,}."
+        return f"No {noun.lower()} here; there are {count:,}."
+    return f"{noun} {first:,} to {first + rows - 1:,} of {count:,}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,19 +36,20 @@ def summary(
     question: str,
     by: tuple[Dimension, ...],
     measures: Sequence[Measure],
-    falling: Measure = COST,
+    sorted_by: Measure = COST,
     notes: tuple[str, ...] = (),
 ) -> ReportKind:
-    """Declare a report that sums facts in groups: its measures, split by `by` or by the reader.
+    """Return the definition of a report that sums facts in groups: its measures, split by `by` or
+    by the reader.
 
-    Its rows are in the order of their days, then by the `falling` measure. `notes` follow the
+    Its rows are in the order of their days, then by `sorted_by`, largest first. `notes` follow the
     general ones if there are events.
     """
 
     def run(snapshot: ReadSnapshot, asked: Question) -> Report:
         split = by if asked.by is None else asked.by
         found = aggregate(
-            snapshot, asked, measures, name=name, title=title, by=split, falling=falling
+            snapshot, asked, measures, name=name, title=title, by=split, sorted_by=sorted_by
         )
         return replace(found, notes=(*found.notes, *notes)) if found.total["attempts"] else found
 

@@ -33,13 +33,14 @@ class Administration:
     """
 
     def __init__(self, database: Database, *, url: str, home: Path) -> None:
+        """Take the database, its owner's URL, and the home that keeps the passwords of logins."""
         self._database = database
         self._url = url
         self._home = home
 
     @property
     def name(self) -> str:
-        """The database's address without the password."""
+        """Return the database's address without the password."""
         return self._database.name
 
     def upgrade(self, *, on_step: Callable[[str], None] | None = None) -> list[str]:
@@ -51,7 +52,7 @@ class Administration:
         return migrations.pending(self._database)
 
     def ensure_months(self, *, first: date, last: date) -> list[str]:
-        """Create the missing monthly partitions; return their names."""
+        """Create the missing monthly partitions from `first` to `last`; return their names."""
         return partitions.ensure_months(self._database, first=first, last=last)
 
     def ensure_logins(
@@ -71,11 +72,13 @@ class Administration:
         pepper.check(self._database, peppers)
 
     def refresh_rollups(self) -> int:
-        """Bring the hourly sums up to date; return the number of hours."""
+        """Bring the hourly and daily sums up to date; return the number of hours."""
         return rollups.refresh(self._database)
 
     def sum_wrong_hours_again(self, *, since: datetime) -> int:
-        """Have the hours summed again whose sums differ from their events; return their number."""
+        """Mark the hours whose sums differ from their events, for the next refresh to sum again;
+        return their number.
+        """
         return rollups.sum_wrong_hours_again(self._database, since=since)
 
     def ledger_state(

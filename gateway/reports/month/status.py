@@ -78,15 +78,15 @@ def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
         state=states[0]["state"] if states else "open",
         attempts=events["attempts"],
         checks=(
-            *_events(events),
-            *_adjustments(snapshot.row(_ADJUSTMENTS, month=month)),
-            _gpu_hours(snapshot.row(_GPU_HOURS, **values)),
-            *_ledger(snapshot.row(_LEDGER, **values, **_WARNS)),
+            *_event_checks(events),
+            *_adjustment_checks(snapshot.row(_ADJUSTMENTS, month=month)),
+            _gpu_hours_check(snapshot.row(_GPU_HOURS, **values)),
+            *_ledger_checks(snapshot.row(_LEDGER, **values, **_WARNS)),
         ),
     )
 
 
-def _events(row: Row) -> Iterator[Check]:
+def _event_checks(row: Row) -> Iterator[Check]:
     """Yield the checks on a month's events: unsettled, unpriced, at a stand-in price, or with
     suspect usage.
     """
@@ -131,7 +131,7 @@ def _events(row: Row) -> Iterator[Check]:
     )
 
 
-def _adjustments(row: Row) -> Iterator[Check]:
+def _adjustment_checks(row: Row) -> Iterator[Check]:
     """Yield the checks on a month's adjustments: expected costs and conflicting events."""
     expected, conflicts = row["expected"], row["conflicts"]
     yield _check(
@@ -151,7 +151,7 @@ def _adjustments(row: Row) -> Iterator[Check]:
     )
 
 
-def _gpu_hours(row: Row) -> Check:
+def _gpu_hours_check(row: Row) -> Check:
     """Return the check that the bill of all of a month's hours of self-hosted GPUs is known."""
     return _check(
         "GPU hours",
@@ -164,7 +164,7 @@ def _gpu_hours(row: Row) -> Check:
     )
 
 
-def _ledger(row: Row) -> Iterator[Check]:
+def _ledger_checks(row: Row) -> Iterator[Check]:
     """Yield the checks on the whole ledger: dead letters, journals, roll-ups and partitions."""
     yield _check(
         "dead letters",

@@ -283,7 +283,9 @@ def _with_forecast(
     if since is None:
         return one
     recent_usd = (
-        one.spent_usd if since == one.starts_at else recent.get((since, _owner(one)), Decimal(0))
+        one.spent_usd
+        if since == one.starts_at
+        else recent.get((since, _owner_key(one)), Decimal(0))
     )
     nusd = forecast_nusd(
         one.span,
@@ -296,11 +298,13 @@ def _with_forecast(
 
 
 def _rate_begin(one: BudgetStanding, now: datetime) -> datetime | None:
-    """Return the moment since which a running budget's spending rate is measured."""
+    """Return the moment since which a running budget's spending rate is measured; None without a
+    rate.
+    """
     return rate_since(one.span, now) if one.is_running else None
 
 
-def _owner(one: BudgetStanding) -> _Owner:
+def _owner_key(one: BudgetStanding) -> _Owner:
     """Return the key that joins a budget with its owner's spending."""
     return (
         (one.scope, one.team, one.owner)
@@ -312,8 +316,8 @@ def _owner(one: BudgetStanding) -> _Owner:
 def _recent(
     snapshot: ReadSnapshot, standings: Iterable[BudgetStanding], now: datetime
 ) -> dict[tuple[datetime, _Owner], Decimal]:
-    """Return the owners' spending since a midnight: one statement per scope and midnight, not
-    per budget.
+    """Return each owner's spending since the midnight from which its rate is measured: one
+    statement per scope and midnight, not per budget.
     """
     asked = {
         (one.scope, since)

@@ -63,6 +63,7 @@ _BATCH = 5_000
 
 
 def _tags(row: Columns) -> Label[Any]:
+    """Return the SQL of an event's tags as one text, `key=value` separated by commas."""
     tag = each_tag(row)
     listed = func.string_agg(tag_label(tag), ", ").aggregate_order_by(tag.c.key)
     return select(listed).select_from(tag).scalar_subquery().label("tags")

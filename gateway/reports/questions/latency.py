@@ -95,7 +95,7 @@ REPORT = summary(
     "go wrong?",
     by=(Dimension.ROUTE, Dimension.DEPLOYMENT),
     measures=MEASURES,
-    falling=ATTEMPTS,
+    sorted_by=ATTEMPTS,
     notes=(
         "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and "
         "gap (the longest silence in an answer) exist only for streams; attempts without a "

@@ -49,6 +49,7 @@ FROM finance.budget_grants GROUP BY 1, 2
 
 
 def _in_period(row: Columns, *, since: datetime, until: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition that an event occurred from `since` on and before `until`."""
     return and_(row.occurred_at >= since, row.occurred_at < until)
 
 
@@ -118,8 +119,8 @@ def _speeds(row: Columns) -> Select[Any]:
 
 
 def _spent(row: Columns) -> Select[*tuple[Any, ...]]:
-    """Return the SELECT of each key's spending by quarter of an hour, the members of
-    `PastSpend`.
+    """Return the SELECT of each key's spending by quarter of an hour, unknown costs at their hold:
+    the members of `PastSpend`.
     """
     second = extract("epoch", row.occurred_at)
     slot_s = cast(func.floor(second / _SLOT) * _SLOT, BigInteger)
@@ -145,13 +146,13 @@ class Past:
     dataset: Dataset
 
     def requests(self) -> Iterator[Sequence[PastRequest]]:
-        """Yield every attempt in time order, a few thousand at once."""
+        """Yield every attempt of this past in time order, a few thousand at once."""
         alike: dict[str, Alike] = {}
         found = _requests(self._events).where(
             _in_period(self._events, since=self.since, until=self.until)
         )
         for rows in self.snapshot.stream(found, batch=BATCH):
-            yield [PastRequest(_known(alike, row[0]), *row[1:]) for row in rows]
+            yield [PastRequest(_decoded_once(alike, row[0]), *row[1:]) for row in rows]
 
     def speeds(self) -> Mapping[str, PastSpeed]:
         """Return each deployment's median TTFT and TPOT."""
@@ -163,8 +164,8 @@ class Past:
         return {row["deployment"]: PastSpeed(row["ttft_s"], row["tpot_s"]) for row in rows}
 
     def spent_before(self, first: datetime) -> Iterator[PastSpend]:
-        """Yield the spending from `first` until this past begins, for budgets whose period had
-        begun by then.
+        """Yield each key's spending by quarter of an hour from `first` until this past begins, for
+        budgets whose period had begun by then.
         """
         found = _spent(self._events).where(_in_period(self._events, since=first, until=self.since))
         for rows in self.snapshot.stream(found, batch=BATCH):
@@ -179,6 +180,7 @@ class Past:
 
     @property
     def _events(self) -> Columns:
+        """Return the columns of the dataset's view of events."""
         return EVENTS[self.dataset].c
 
 
@@ -196,18 +198,18 @@ def recent_traffic(snapshot: ReadSnapshot, since: datetime) -> Mapping[tuple[str
     }
 
 
-def _known(alike: dict[str, Alike], text: str) -> Alike:
+def _decoded_once(alike: dict[str, Alike], text: str) -> Alike:
     """Return the decoded fields that a row shares with similar requests; equal texts share one
     object.
     """
     found = alike.get(text)
     if found is None:
-        found = alike[text] = _alike(text)
+        found = alike[text] = _decode_shared(text)
     return found
 
 
-def _alike(text: str) -> Alike:
-    """Decode the fields that many past requests share from a row's JSON text."""
+def _decode_shared(text: str) -> Alike:
+    """Return the fields that many past requests share, decoded from a row's JSON text."""
     row: list[Any] = msgspec.json.decode(text)
     return Alike(
         team=row[0],

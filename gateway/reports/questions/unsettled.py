@@ -117,10 +117,12 @@ def _page(question: Question) -> Select[Any]:
 
 
 def _conditions(question: Question, row: Columns) -> list[ColumnElement[bool]]:
+    """Return the SQL conditions of the question, and that the attempt is unsettled."""
     return [*question.conditions(row), row.is_unsettled]
 
 
 def _cells(row: Row) -> tuple[Cell, ...]:
+    """Return an attempt's cells in the report, with the reason in words."""
     why = SUSPECT if row["is_suspect"] else WHY[Outcome(row["outcome"])]
     return tuple(why if column.name == "why" else row[column.name] for column in COLUMNS)
 
@@ -135,6 +137,7 @@ def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
 
 
 def _remedy(attempts: int) -> tuple[str, ...]:
+    """Return the note with the command that enters a cost, or that every attempt is settled."""
     if not attempts:
         return ("Every attempt is settled.",)
     return ("Enter a cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)

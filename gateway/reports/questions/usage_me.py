@@ -172,7 +172,7 @@ FROM finance.budgets WHERE account = ANY(:accounts) AND (starts_at IS NULL OR st
 def _budgets(
     snapshot: ReadSnapshot, accounts: Sequence[Account], now: datetime
 ) -> tuple[OwnBudget, ...]:
-    """Return the state of a caller's budgets in their running periods."""
+    """Return the state of a caller's budgets in their running periods, also of unused ones."""
     if not accounts:
         return ()
     starts = {account.account_id: account.rule.period_at(now).starts_at for account in accounts}

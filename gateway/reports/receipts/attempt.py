@@ -127,7 +127,9 @@ class AttemptReceipt:
 
     @property
     def held_usd(self) -> Decimal | None:
-        """Return the upper bound of the attempt's unknown cost."""
+        """Return the upper bound of the attempt's cost if that was unknown when it ended; a later
+        settlement does not change it.
+        """
         return None if self.event.held_nusd is None else usd_from_nusd(self.event.held_nusd)
 
     @property
@@ -149,6 +151,7 @@ class AttemptReceipt:
 
     @property
     def _is_settled(self) -> bool:
+        """Return True if an adjustment has settled the attempt's unknown cost."""
         return any(one.settles for one in self.adjustments)
 
     def members(self) -> dict[str, object]:
@@ -182,7 +185,9 @@ class AttemptReceipt:
 
 
 def _counts(usage: TokenUsage, *, besides: Container[str] = ()) -> dict[str, int]:
-    """Return the reported token counts of a usage by name; an unreported one is left out."""
+    """Return the reported token counts of a usage by name, without those in `besides`; an
+    unreported one is left out.
+    """
     names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
     found = ((name, getattr(usage, name)) for name in names)
     return {name: count for name, count in found if count is not None}

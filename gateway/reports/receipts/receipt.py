@@ -199,6 +199,7 @@ def _adjustment(row: Row) -> BookedAdjustment:
 
 
 def _month(first_day: date) -> str:
+    """Return the month of a day as text, `YYYY-MM`."""
     return f"{first_day:%Y-%m}"
 
 

@@ -82,7 +82,7 @@ def money(name: str, condition: ColumnElement[bool] | None = None) -> Measure:
 
 
 def any_of(condition: ColumnElement[bool]) -> Function[bool]:
-    """Return whether the condition holds in any row; NULL without rows."""
+    """Return the SQL of whether the condition holds in any row; NULL without rows."""
     return func.bool_or(condition, type_=Boolean)
 
 
@@ -127,13 +127,13 @@ def aggregate(
     name: str,
     title: str,
     by: tuple[Dimension, ...],
-    falling: Measure = COST,
+    sorted_by: Measure = COST,
 ) -> Report:
     """Return a report with one row per group and a total over the facts themselves, from one
     snapshot.
 
     The total is the same statement without groups: an event in two rows cannot inflate it. Rows are
-    in the order of their days, then by the falling measure.
+    in the order of their days, then by `sorted_by`, largest first.
     """
     source = source_of(question, measures, by=by)
     has_adjustments = ADJUSTMENTS in measures
@@ -141,16 +141,20 @@ def aggregate(
     total = total_row(snapshot, measures, chosen)
     rows: Sequence[Row] = []
     if by:
-        adds_up = not any(measure.needs_events for measure in measures)
+        tag_rows_add_up = not any(measure.needs_events for measure in measures)
         split = facts(
-            source, question.conditions, by=by, has_adjustments=has_adjustments, adds_up=adds_up
+            source,
+            question.conditions,
+            by=by,
+            has_adjustments=has_adjustments,
+            tag_rows_add_up=tag_rows_add_up,
         )
         groups = [split.c[dimension.label] for dimension in by]
         days = [split.c[Dimension.DAY.label]] if Dimension.DAY in by else []
         rows = snapshot.rows(
             select(*groups, *figures_of(measures))
             .group_by(*groups)
-            .order_by(*days, desc(falling.name).nulls_last(), *groups)
+            .order_by(*days, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
     names = [dimension.label for dimension in by]
@@ -219,6 +223,7 @@ def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
 
 
 def _cell(value: Any, kind: ColumnKind) -> Cell:
+    """Return a figure as a report's cell: a count as an integer, any other unchanged."""
     return int(value) if kind is ColumnKind.COUNT and value is not None else cast(Cell, value)
 
 

@@ -40,7 +40,7 @@ class ReadSnapshot:
         return cast(Row, result.mappings().one())
 
     def take_time(self) -> None:
-        """Let statements of this snapshot run for minutes: no page waits for them."""
+        """Let statements of this snapshot run for up to ten minutes: no page waits for them."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
 
     def stream(
@@ -62,6 +62,7 @@ class ReadSnapshot:
 
 
 def _executable(statement: Statement) -> Executable:
+    """Return a statement that SQLAlchemy can run, made from a fixed text if it is one."""
     return text(statement) if isinstance(statement, str) else statement
 
 

@@ -108,7 +108,8 @@ def _events(dataset: Dataset) -> Source:
 
 
 def _by_hour(dataset: Dataset, table: Table) -> Source:
-    return Source(dataset=dataset, table=table, rows=_at(table, table.c.hour), splits=_HOUR)
+    """Return the source of an hourly roll-up, which cannot be split by key, end user or tag."""
+    return Source(dataset=dataset, table=table, rows=_rows_at(table, table.c.hour), splits=_HOUR)
 
 
 def _by_day(table: Table, owner: Dimension) -> Source:
@@ -119,12 +120,12 @@ def _by_day(table: Table, owner: Dimension) -> Source:
     return Source(
         dataset=Dataset.REAL,
         table=table,
-        rows=_at(table, midnight),
+        rows=_rows_at(table, midnight),
         splits=_EVERYWHERE | {owner},
     )
 
 
-def _at(table: Table, moment: ColumnElement[Any]) -> Subquery:
+def _rows_at(table: Table, moment: ColumnElement[Any]) -> Subquery:
     """Return the rows of a roll-up; its hour or day is named `occurred_at` here too."""
     return select(*table.c, moment.label("occurred_at")).subquery("event")
 
@@ -173,6 +174,7 @@ class _Figure:
 
 
 def _count_if(is_counted: Callable[[Columns], ColumnElement[bool]]) -> _Expression:
+    """Return the expression that is 1 for a row if a condition holds, else 0."""
     return lambda row: case((is_counted(row), _ONE), else_=_ZERO)
 
 
@@ -272,34 +274,44 @@ def facts(
     *,
     by: tuple[Dimension, ...] = (),
     has_adjustments: bool = True,
-    adds_up: bool = True,
+    tag_rows_add_up: bool = True,
 ) -> Subquery:
-    """Return the relation of the facts: columns `by_…`, posted_period, team, is_self_hosted, the
-    figures.
+    """Return the SQL relation whose figures the reports sum, not grouped yet: a row per event or
+    roll-up row, and per adjustment, with the dimensions in `by`.
 
-    Only real events have adjustments. Split by tag, the rows add up to the whole, unless `adds_up`
-    is False.
+    Its other columns are posted_period, team and is_self_hosted. Only real events have adjustments.
+    Split by tag, the rows add up to the whole, unless `tag_rows_add_up` is False.
     """
     parts = [
-        _grouped_part(source.rows, _figures_of(source), by, adds_up=adds_up, conditions=conditions)
+        _facts_of_rows(
+            source.rows,
+            _figures_of(source),
+            by,
+            tag_rows_add_up=tag_rows_add_up,
+            conditions=conditions,
+        )
     ]
     if has_adjustments and source.dataset is Dataset.REAL:
         figures = _of_adjustments()
         parts.append(
-            _grouped_part(_ADJUSTMENTS, figures, by, adds_up=adds_up, conditions=conditions)
+            _facts_of_rows(
+                _ADJUSTMENTS, figures, by, tag_rows_add_up=tag_rows_add_up, conditions=conditions
+            )
         )
     return union_all(*parts).subquery("fact")
 
 
-def _grouped_part(
+def _facts_of_rows(
     rows: FromClause,
     figures: Mapping[str, ColumnElement[Any]],
     by: tuple[Dimension, ...],
     *,
-    adds_up: bool,
+    tag_rows_add_up: bool,
     conditions: Conditions,
 ) -> Select[Any]:
-    """Return the SELECT of one source's figures, grouped by the dimensions."""
+    """Return the SELECT of the facts of one source's rows, not grouped: the values of the
+    dimensions, and the figures.
+    """
     groups: list[Label[Any]] = [
         dimension.of(rows.c).label(dimension.label)
         for dimension in by
@@ -308,10 +320,10 @@ def _grouped_part(
     plain = [rows.c[name] for name in _PLAIN]
     found: FromClause = rows
     if Dimension.TAG in by:
-        pair = tag_rows(rows.c, adds_up=adds_up)
+        pair = tag_rows(rows.c, rows_add_up=tag_rows_add_up)
         groups.append(pair.c.label.label(Dimension.TAG.label))
         found = rows.join(pair, true())
-        if adds_up:
+        if tag_rows_add_up:
             figures = {
                 name: figure * pair.c.times if name in _SUMS else figure
                 for name, figure in figures.items()
@@ -338,8 +350,9 @@ def _figures_of(source: Source) -> Mapping[str, ColumnElement[Any]]:
 
 @cache
 def _of_adjustments() -> Mapping[str, ColumnElement[Any]]:
-    """Return an adjustment's figures. Every part casts them: Postgres sees through a union only if
-    its parts have equal types.
+    """Return the SQL expression of every figure for an adjustment; NULL for those it lacks.
+
+    Every part casts them: Postgres sees through a union only if its parts have equal types.
     """
     row = _ADJUSTMENTS.c
     return {name: cast(figure.of_adjustment(row), figure.kind) for name, figure in _ALL.items()}

@@ -91,7 +91,8 @@ class BudgetAlertStore:
         self._database = database
 
     def raise_crossed(self, *, now: datetime) -> None:
-        """Raise each threshold that is reached and was not raised in its period.
+        """Store an alert for each threshold that a budget's spending has reached and that has none
+        in its period; deliver none.
 
         Raises `DatabaseUnavailable`.
         """
@@ -101,7 +102,7 @@ class BudgetAlertStore:
                 connection.execute(text(_RAISE), reached)
 
     def unannounced(self) -> tuple[BudgetAlert, ...]:
-        """Return the alerts that are not in the log yet, oldest first. Raises
+        """Return the stored alerts that no worker has written to its log yet, oldest first. Raises
         `DatabaseUnavailable`.
         """
         with self._database.begin() as connection:
@@ -109,12 +110,15 @@ class BudgetAlertStore:
             return tuple(_from_row(row) for row in rows)
 
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
-        """Record that these alerts are in the log. Raises `DatabaseUnavailable`."""
+        """Record that a worker wrote these alerts to its log; their delivery is separate. Raises
+        `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             connection.execute(text(_ANNOUNCED), {"alert_ids": list(alert_ids), "now": now})
 
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """Return the next alert to deliver, or None. No other worker gets it before `until`.
+        """Claim and return the next alert to deliver, or None if none is due. No other worker gets
+        it before `until`.
 
         Raises `DatabaseUnavailable`.
         """
@@ -138,8 +142,8 @@ class BudgetAlertStore:
 
 
 def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """Return a row for each threshold that a budget has reached, in key order: concurrent inserts
-    do not deadlock.
+    """Return an alert's row for each threshold that a budget has reached, in key order: concurrent
+    inserts do not deadlock.
     """
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):

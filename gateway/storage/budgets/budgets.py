@@ -117,7 +117,7 @@ class BudgetLeaseTable:
                 ) from refused
             self._losses[journal_id] = int(refused.diag.message_detail or 0)
             raise LeasesLost(refused.diag.message_primary) from None
-        return tuple(_granted(row) for row in found)
+        return tuple(_granted_from_row(row) for row in found)
 
     def close(self) -> None:
         """Close the connection. A later exchange opens it again."""
@@ -131,7 +131,7 @@ class BudgetStore:
         self._database = database
 
     def leases(self, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:
-        """Return the leases of one account's period, the largest first."""
+        """Return the workers' leases of one account's period, the largest first."""
         return leases_of(self._database, account_id, starts_at)
 
     def grant(
@@ -153,7 +153,7 @@ class BudgetStore:
         with self._database.begin(reason=reason) as connection:
             rule = _declared_rule(connection, account_id)
             span = rule.period_at(now)
-            until = _until(expires_at, span, now)
+            until = _grant_ends_at(expires_at, span, now)
             values = {
                 "account_id": account_id,
                 "starts_at": span.starts_at,
@@ -186,8 +186,8 @@ class BudgetMistake:
 
 
 def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
-    """Recompute the spent and leased sums of every period from events, adjustments and leases, and
-    return the differences.
+    """Recompute the spent and leased sums of every period from events, adjustments and leases;
+    return the differences, and correct none.
 
     Reads every event that was charged to a budget. Raises `DatabaseUnavailable`.
     """
@@ -201,7 +201,8 @@ def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
 def write_rules(
     connection: Connection, rules: Sequence[BudgetRule], *, policy_version: int
 ) -> None:
-    """Store these budget rules as the declared ones, inside the policy's transaction.
+    """Store these budget rules as the declared ones, inside the policy's transaction; retire all
+    others.
 
     A removed rule keeps its last limit.
     """
@@ -262,7 +263,7 @@ def _to_row(ask: SliceAsk) -> dict[str, Any]:
     }
 
 
-def _granted(row: tuple[Any, ...]) -> SliceGranted:
+def _granted_from_row(row: tuple[Any, ...]) -> SliceGranted:
     """Return the granted budget lease that a row states."""
     account_id, starts_s, granted, limit, spent, leased, outstanding = row
     return SliceGranted(
@@ -299,7 +300,7 @@ def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
     return rule_from_row(row)
 
 
-def _until(expires_at: datetime | None, span: PeriodSpan, now: datetime) -> datetime | None:
+def _grant_ends_at(expires_at: datetime | None, span: PeriodSpan, now: datetime) -> datetime | None:
     """Return the moment when a grant ends, the period's end by default. Raises `BadUsage` if it is
     over or after the period.
     """

@@ -72,18 +72,18 @@ _OF_ONE = (
 _OF_JOURNAL = "claim.journal_id = %(journal_id)s"
 
 
-def _finish_sql(which: str) -> str:
-    """Return the UPDATE that marks the chosen claims as finished."""
+def _finish_sql(condition: str) -> str:
+    """Return the UPDATE that marks the running claims under an SQL condition as finished."""
     return f"""
 UPDATE tollgate.idempotency_claims AS claim SET state = 'finished', finished_at = now()
-WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
+WHERE {condition} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
 
 
-def _release_sql(which: str) -> str:
-    """Return the DELETE that frees the chosen claims' keys."""
+def _release_sql(condition: str) -> str:
+    """Return the DELETE that frees the keys of the running claims under an SQL condition."""
     return f"""
 DELETE FROM tollgate.idempotency_claims AS claim
-WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
+WHERE {condition} AND claim.state = 'running'"""  # noqa: S608 - constants; a request waits for it
 
 
 # A claim whose answer was lost may not be committed yet, and a DELETE would not see it. An INSERT
@@ -133,10 +133,11 @@ class ClaimTable:
             "kept": KEPT,
         }
         with within(CLAIM_LIMIT_S):
-            return self._sessions.transact(lambda connection: _claimed(connection, values))
+            return self._sessions.transact(lambda connection: _claim_or_find(connection, values))
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each idempotency claim that is paired with True, and release the others.
+        """Finish each idempotency claim that is paired with True or whose charge is in the ledger,
+        and release the others.
 
         A repetition changes nothing.
 
@@ -185,7 +186,9 @@ def close_orphans(connection: Connection, journal_id: UUID, *, is_lost: bool = F
     connection.exec_driver_sql(_release_sql(_OF_JOURNAL), values)
 
 
-def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> Earlier | None:
+def _claim_or_find(
+    connection: psycopg.Connection[Any], values: Mapping[str, Any]
+) -> Earlier | None:
     """Claim an idempotency key and return None, or return the earlier claim of the key; a released
     claim is replaced.
     """

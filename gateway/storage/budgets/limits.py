@@ -33,8 +33,8 @@ class LimitWindows:
         self._sessions = Sessions(database, prepare=_PREPARE, limit_s=LIMIT_S)
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
-        """Take from the shared limits all that a worker asks for at once; the same number again
-        gives the same answer and takes nothing.
+        """Take from the shared limits, as far as they allow, all that a worker asks for at once;
+        the same number again gives the same answer and takes nothing.
 
         Only one call may run at a time. Raises `DatabaseUnavailable` if the outcome is unknown.
         """

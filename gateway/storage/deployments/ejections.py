@@ -67,7 +67,8 @@ class EjectionStore:
         return {one.deployment: one.stated for one in self.current()}
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Take a deployment out of use; change nothing if it is already ejected.
+        """Take a deployment out of use, because its upstream stated another place than the policy;
+        change nothing if it is already ejected.
 
         Raises `DatabaseUnavailable`.
         """

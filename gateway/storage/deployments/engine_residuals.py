@@ -155,7 +155,7 @@ class EngineResiduals:
             rows = _rows(connection, _UNKNOWN, values)
             spans: dict[tuple[str, datetime, datetime], list[Row]] = {}
             for name, unknown in groupby(rows, key=lambda row: str(row["deployment"])):
-                idle = _idle_looks(connection, name, since=now - 2 * LOOK_BACK)
+                idle = _idle_times(connection, name, since=now - 2 * LOOK_BACK)
                 for row in unknown:
                     around = _idle_around(idle, row)
                     if around is not None:
@@ -193,12 +193,15 @@ class EngineResiduals:
 
 
 def _rows(connection: Connection, sql: str, values: Mapping[str, object]) -> Sequence[Row]:
+    """Run a SELECT and return its rows, by column name."""
     # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows columns.
     return cast(Sequence[Row], connection.execute(text(sql), values).mappings().all())
 
 
-def _idle_looks(connection: Connection, deployment: str, *, since: datetime) -> list[datetime]:
-    """Return the times of samples at which a deployment's engine was idle, oldest first."""
+def _idle_times(connection: Connection, deployment: str, *, since: datetime) -> list[datetime]:
+    """Return the times of samples at which a deployment's engine was idle, with no attempt or probe
+    near them, oldest first.
+    """
     values = {
         "deployment": deployment,
         "since": since,
@@ -218,6 +221,9 @@ def _idle_around(idle: Sequence[datetime], row: Row) -> tuple[datetime, datetime
 
 
 def _is_written(connection: Connection, begin: datetime, end: datetime) -> bool:
+    """Return True if Postgres has all events of a span: each live journal had a heartbeat since,
+    and none was lost near it.
+    """
     values = {"begin": begin, "end": end, "within": WRITTEN_WITHIN, "near": LOST_NEAR}
     return bool(connection.execute(text(_IS_WRITTEN), values).scalar_one())
 
@@ -242,16 +248,17 @@ def _window(
         deployment=deployment,
         readings=tuple(_reading(row) for row in _rows(connection, _READINGS, span)),
         metered=metered if is_complete else None,
-        unknown=tuple(_unknown(row) for row in unknown),
+        unknown=tuple(_unknown_attempt(row) for row in unknown),
     )
 
 
 def _reading(row: Row) -> Reading:
+    """Return the engine's token counters that a sample's row states."""
     tokens = Tokens(prompt=row["prompt_tokens"], generation=row["generation_tokens"])
     return Reading(at=row["at"], started_at=row["started_at"], tokens=tokens)
 
 
-def _unknown(row: Row) -> UnknownAttempt:
+def _unknown_attempt(row: Row) -> UnknownAttempt:
     """Return the unknown attempt of a row; without a price in the book it gets no rates, so its
     tokens cannot be charged.
     """

@@ -166,7 +166,8 @@ def _add_span(
 def _span_since(
     connection: Connection, previous: EngineSample | None, sample: EngineSample
 ) -> UpSpan | None:
-    """Return the time between two samples of an engine, however long it is.
+    """Return the time from the previous sample, or else the first apply, to this sample, however
+    long; None if this one is not watched.
 
     A reserved machine is invoiced even if no gateway watches it. A deployment without any sample is
     billed from the first apply, if a policy version declares it `hours: always`.
@@ -209,6 +210,7 @@ def _add_to_hour(
 
 
 def _is_always_billed(gpu: GpuRate | None) -> bool:
+    """Return True if a deployment's GPUs are billed even while no gateway sees the engine up."""
     return gpu is not None and gpu.hours is BilledHours.ALWAYS
 
 

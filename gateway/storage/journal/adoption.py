@@ -42,11 +42,13 @@ class AdoptedJournal:
         self._lock = lock
         for spare in directory.glob(layout.SPARE_PATTERN):  # spares hold no records
             spare.unlink()
-        self.recovered = _recover(directory)
+        self.recovered = _read_contents(directory)
         self.settlements = SettlementReader(Segments(directory))
 
     def finish(self) -> None:
-        """Remove the journal: Postgres has its settlements and the outcome of its open intents."""
+        """Remove the journal, once Postgres has its settlements and the outcome of its open
+        intents; its damaged bytes are kept.
+        """
         damage = (self.recovered.damage, self.settlements.damage)
         layout.remove(self.directory, is_copied=all(found.is_copied for found in damage))
         self.release()
@@ -57,7 +59,7 @@ class AdoptedJournal:
 
 
 def _ignore_odd_entry(journal_id: UUID, odd: OSError) -> None:
-    pass
+    """Ignore a journal's folder that cannot be opened or read; the default of `on_odd`."""
 
 
 def adopt_free(
@@ -66,8 +68,8 @@ def adopt_free(
     without: Collection[UUID] = (),
     on_odd: Callable[[UUID, OSError], None] = _ignore_odd_entry,
 ) -> list[AdoptedJournal]:
-    """Take every journal below `root` that no worker holds, and finish the removals that a crash
-    interrupted.
+    """Lock and read every journal below `root` that no worker holds, and finish the removals that a
+    crash interrupted; write none to Postgres.
 
     A journal of another version's format stays in place, and so do those in `without`. `on_odd` is
     called with an entry that cannot be opened or read. That entry stays too, and the others are
@@ -147,9 +149,9 @@ def _listing(journal_id: UUID, directory: Path) -> LocalJournal:
     )
 
 
-def _recover(directory: Path) -> Recovered:
+def _read_contents(directory: Path) -> Recovered:
     """Return a dead worker's open intents, number of settlements, running usage and damaged bytes,
-    from its whole journal.
+    from its whole journal; copy the damaged bytes aside.
     """
     segments = Segments(directory)
     intents: dict[Key, bytes] = {}

@@ -158,7 +158,9 @@ def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
 
 
 def _next_frame(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
-    """Return the first record that begins after a byte of `data`."""
+    """Return the first intact record after a byte of `data`, to go on behind damaged bytes; None if
+    there is none.
+    """
     candidate = data.find(FRAME_MAGIC, at + 1)
     while candidate >= 0:
         frame = _frame_at(data, candidate, seed, offset)

@@ -56,8 +56,8 @@ class GroupCommit:
         self._thread.start()
 
     def wait(self) -> asyncio.Future[None]:
-        """Return a future of the running loop that resolves after a commit that begins from now
-        on.
+        """Return a future of the running loop that resolves after a commit that begins from now on;
+        never, if a commit fails.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -158,11 +158,12 @@ class GroupCommit:
         return item
 
     def _hand_over(self) -> None:
+        """Give the callers that wait now to the commit thread."""
         waiting, self._waiting = self._waiting, []
         self._queue.put(waiting)
 
     def _end(self) -> None:
-        """Mark the end of the commit thread's queue: this is the last job."""
+        """Do nothing: this job in the queue tells the commit thread to end after it."""
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:
@@ -173,6 +174,7 @@ def _resolve(waiting: list[asyncio.Future[None]]) -> None:
 
 
 def _set_results(waiting: list[asyncio.Future[None]]) -> None:
+    """Resolve the futures, in their loop's thread, except those of cancelled callers."""
     for future in waiting:
         if not future.done():  # its caller may have been cancelled
             future.set_result(None)

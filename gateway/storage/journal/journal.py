@@ -199,7 +199,8 @@ class Journal:
         )
 
     def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
-        """Append an intent; the future resolves when it is durable.
+        """Append an attempt's intent and reserve space for its settlement; the future resolves when
+        the intent is durable.
 
         From now on space for its settlement is reserved.
 
@@ -249,7 +250,9 @@ class Journal:
             self._commits.request_commit()
 
     def note_progress(self, payload: bytes) -> None:
-        """Replace the last running usage of all live streams. Survives a kill, not a power cut."""
+        """Replace the last running usage of all live streams in the progress files. Survives a
+        kill, not a power cut.
+        """
         self._progress.replace(payload)
 
     def flush(self) -> asyncio.Future[None]:
@@ -262,8 +265,8 @@ class Journal:
 
     @property
     def end(self) -> Position:
-        """The position up to which a reader may read: the end of the durable records. For any
-        thread.
+        """Return the position up to which a reader may read: the end of the durable records. For
+        any thread.
 
         A settlement must be durable here before it is in Postgres. Otherwise a power cut could
         leave only its intent, and the attempt would be booked again as unknown.
@@ -272,7 +275,7 @@ class Journal:
 
     @property
     def tail(self) -> Position:
-        """The position of the next record, unless it begins a segment. For any thread."""
+        """Return the position of the next record, unless it begins a segment. For any thread."""
         last = self._segments[
             -1
         ]  # one object, so the number and the tail belong to the same segment
@@ -280,7 +283,7 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """True if a request of the largest size would be refused now."""
+        """Return True if a request of the largest size would be refused now."""
         needed_bytes = 3 * self._sizes.max_frame_bytes  # intent, its copy, settlement
         return (
             self._commits.has_failed
@@ -290,7 +293,7 @@ class Journal:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of the segments in use: whole segments, and the written part of the last
+        """Return the bytes of the segments in use: whole segments, and the written part of the last
         one.
         """
         return (len(self._live_segments()) - 1) * self._sizes.segment_bytes + self._segments[
@@ -299,17 +302,18 @@ class Journal:
 
     @property
     def max_bytes(self) -> int:
+        """Return the limit of the journal's segments and spares together, in bytes."""
         return self._sizes.max_bytes
 
     @property
     def max_payload_bytes(self) -> int:
-        """The longest payload of one record."""
+        """Return the longest payload of one record, in bytes."""
         return self._sizes.max_payload_bytes
 
     @property
     def is_gone(self) -> bool:
-        """True if its folder was removed or moved away: an intent would not outlive this
-        process.
+        """Return True if the journal's folder was removed or moved away: an intent would not
+        outlive this process.
         """
         if self._is_gone and time.monotonic() >= self._look_again_s:
             self._look_for_folder()
@@ -358,7 +362,8 @@ class Journal:
         )
 
     def delete_before(self, upto: Position) -> None:
-        """Delete the segments before a position: all their settlements are in Postgres.
+        """Delete the segments before a position, once Postgres has all their settlements; their
+        open intents are kept.
 
         Their open intents are first written again at the end and made durable. The thread deletes
         the files one by one. If there is no room for the open intents yet, a later call deletes the
@@ -395,7 +400,8 @@ class Journal:
         self.is_closed = True
 
     def _carry_forward(self, segment: Segment) -> bool:
-        """Write the open intents of a segment again at the end.
+        """Copy a segment's open intents to the end of the journal, so that the segment can be
+        deleted.
 
         Returns False, and writes none, if there is no room.
         """
@@ -462,7 +468,9 @@ class Journal:
         return free_bytes - needed_bytes
 
     def _grow_ahead(self) -> None:
-        """Let the thread make the next spare before it is needed."""
+        """Have the commit thread make the next spare segment before it is needed, if the limit
+        allows one.
+        """
         if not self._is_growing and self._may_add_spare():
             self._is_growing = True
             self._commits.after_commit(self._add_spare_in_thread)

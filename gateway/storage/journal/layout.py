@@ -140,7 +140,9 @@ def remove(directory: Path, *, is_copied: bool = True) -> None:
 
 
 def delete_done(root: Path) -> None:
-    """Delete the removed journals below a root; two processes may delete the same one at once."""
+    """Delete the journals below a root that `remove` has renamed, also those left by a crash; two
+    processes may delete the same one at once.
+    """
     for path in root.glob("*.done"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -77,12 +77,14 @@ class Segments:
         self._unreadable: set[int] = set()
 
     def numbers(self) -> list[int]:
+        """Return the numbers of the journal's segments, oldest first."""
         return layout.segment_numbers(self.directory)
 
     def records(
         self, number: int, *, start: int = 0, end: int | None = None
     ) -> Iterator[Frame | Gap]:
-        """Yield the records and gaps of a segment between two offsets.
+        """Yield the records and gaps of a segment between two offsets; copy the bytes of each gap
+        aside.
 
         Raises `UnknownFormat`, and `OSError` if another try may succeed.
 
@@ -113,7 +115,9 @@ class Segments:
             yield item
 
     def load(self, number: int, start: int, end: int | None) -> bytes:
-        """Return the bytes of a segment between two offsets."""
+        """Return the bytes of a segment between two offsets; try again if the disk reports an I/O
+        error.
+        """
         for _ in range(READ_TRIES - 1):
             try:
                 return self._load(number, start, end)
@@ -131,7 +135,9 @@ class Segments:
             os.close(handle)
 
     def _set_aside(self, number: int, gap: Gap, found: bytes) -> None:
-        """Copy the bytes of a gap into the quarantine, durably."""
+        """Copy the bytes of a gap into the quarantine, durably; a failure is only recorded in
+        `is_copied`.
+        """
         folder = self.directory / layout.QUARANTINE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -158,13 +164,14 @@ class SettlementReader:
     """
 
     def __init__(self, segments: Segments) -> None:
+        """Take a journal's segments, to be read from their first record."""
         self.segments = segments
         self.position = Position(0, 0)
         self._gaps: dict[Position, int] = {}
 
     @property
     def damage(self) -> Damage:
-        """The damage found so far."""
+        """Return the damage that `read` has found so far."""
         return Damage(
             quarantined_records=len(self._gaps),
             quarantined_bytes=sum(self._gaps.values()),
@@ -172,8 +179,8 @@ class SettlementReader:
         )
 
     def read(self, *, upto: Position | None, max_records: int, max_bytes: int) -> Batch:
-        """Return the next settlements, at least one if there is one before `upto` (None: the
-        journal's end).
+        """Return the next settlements after `position`, which stays: at least one if there is one
+        before `upto` (None: the journal's end).
 
         Returns at most `max_records`, and stops once `max_bytes` of payload are reached.
         """

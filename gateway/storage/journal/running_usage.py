@@ -38,7 +38,9 @@ class RunningUsageFile:
         ]
 
     def replace(self, payload: bytes) -> None:
-        """Replace the stored running usage of all live streams."""
+        """Replace the stored running usage of all live streams; on a full disk the old one stays,
+        and a miss is counted.
+        """
         self._sequence += 1
         checksum = crc32(payload, crc32(_CHECKED.pack(self._sequence, len(payload)), self._seed))
         record = _HEADER.pack(self._sequence, len(payload), checksum) + payload
@@ -53,6 +55,7 @@ class RunningUsageFile:
             )
 
     def close(self) -> None:
+        """Close the two progress files; they stay on disk."""
         for file in self._files:
             os.close(file)
 

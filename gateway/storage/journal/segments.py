@@ -60,6 +60,7 @@ class Spare:
             raise
 
     def delete(self) -> None:
+        """Close and delete the spare's file, which may be missing already."""
         os.close(self.file)
         with suppress(FileNotFoundError):
             os.unlink(self.name, dir_fd=self.folder)

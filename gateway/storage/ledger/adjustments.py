@@ -153,8 +153,8 @@ SELECT count(*) FROM booked
 
 
 def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
-    """Book the staged events that are in the ledger already with other content; return the number
-    of new bookings.
+    """Book an adjustment for each staged event that the ledger has with other content, over the
+    difference in cost; return the number of new ones.
     """
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
@@ -179,7 +179,7 @@ class ResolutionStore:
     def resolve(
         self, request_id: UUID, *, attempt: int | None, cost: StatedCost | int, reason: str
     ) -> BookedResolution:
-        """Book the cost of an unknown attempt. See the function `resolve`."""
+        """Book the cost that a person states for an unknown attempt. See the function `resolve`."""
         return resolve(self._database, request_id, attempt=attempt, cost=cost, reason=reason)
 
 
@@ -191,7 +191,8 @@ def resolve(
     cost: StatedCost | int,
     reason: str,
 ) -> BookedResolution:
-    """Book the cost of an unknown attempt: nothing, its hold, or an amount in nano-dollars.
+    """Book the cost that a person states for an unknown attempt: nothing, its hold, or an amount in
+    nano-dollars.
 
     An attempt is resolved only once, and the resolution is final.
 
@@ -254,7 +255,7 @@ def _unresolved(
     chosen = [row for row in rows if attempt in (None, row.attempt)]
     if not chosen:
         raise NothingFound(
-            f"Request {request_id} has no attempt {attempt}; it has {_numbers(rows)}."
+            f"Request {request_id} has no attempt {attempt}; it has {_attempt_numbers(rows)}."
         )
     if any(row.is_demo for row in chosen):
         raise BadUsage(f"Request {request_id} is demo data: there is nothing to resolve.")
@@ -265,7 +266,8 @@ def _unresolved(
         )
     if len(unknown) > 1:
         raise BadUsage(
-            f"Attempts {_numbers(unknown)} of {request_id} are unknown. Choose one: --attempt N"
+            f"Attempts {_attempt_numbers(unknown)} of {request_id} are unknown. "
+            "Choose one: --attempt N"
         )
     (row,) = unknown
     if (not row.is_unsettled and "expired_hold" not in row.kinds) or "resolution" in row.kinds:
@@ -292,5 +294,6 @@ def _cost_nusd(cost: StatedCost | int, held_nusd: int | None) -> int:
             return cost
 
 
-def _numbers(rows: Any) -> str:
+def _attempt_numbers(rows: Any) -> str:
+    """Return the attempt numbers of rows as text, separated by commas."""
     return ", ".join(str(row.attempt) for row in rows)

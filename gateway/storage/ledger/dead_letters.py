@@ -41,8 +41,8 @@ class _Holds(msgspec.Struct):
 def record(
     connection: psycopg.Connection[Any], document: bytes, *, error: str, journal_id: UUID | None
 ) -> None:
-    """Set aside one document and the money leased for it; repeating the same document changes
-    nothing.
+    """Set aside one document that the ledger's tables refuse, and the money leased for it;
+    repeating the same document changes nothing.
 
     The worker has settled the attempt and will not return that money. Call this after the journal's
     row was changed, like everything that moves leases.
@@ -96,8 +96,8 @@ class DeadLetters:
             return [DeadLetter(**row) for row in connection.execute(text(_WAITING)).mappings()]
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Record the resolution of a letter, also in the audit log; return False if it was closed
-        before.
+        """Record the resolution of a letter, also in the audit log, and end its lease; return False
+        if it was closed before. Books no event.
 
         Raises `DatabaseUnavailable`.
         """

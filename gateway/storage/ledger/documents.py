@@ -120,8 +120,8 @@ def _storable(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that the encoder does not know: a mapping becomes an object, anything else
-    its text.
+    """Convert a value of a type that the encoder does not know: a mapping becomes an object,
+    anything else its text.
     """
     return dict(value) if isinstance(value, Mapping) else str(value)
 

@@ -65,6 +65,7 @@ class _OpenSegments(Segments):
     is_open = True
 
     def __init__(self, journal: Journal) -> None:
+        """Take the journal that this worker writes to."""
         super().__init__(journal.directory)
         self._journal = journal
 
@@ -88,7 +89,8 @@ class OwnJournal:
         self.journal_id = journal.journal_id
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        """Append an intent now; the result resolves when it is durable.
+        """Append an attempt's intent to the journal now; the returned awaitable resolves when it is
+        durable.
 
         Raises `JournalFull` if there is no room, and `InvalidRequest` if the request's labels are
         too long.
@@ -160,7 +162,9 @@ class OwnJournal:
         return _read(self._reader, upto, max_events)
 
     def acknowledge(self, batch: JournalBatch) -> None:
-        """Record that a batch is in Postgres: its segments may be deleted."""
+        """Record that a batch is in Postgres: delete the segments before its end, and read on from
+        there.
+        """
         self.journal.delete_before(batch.position)
         self._reader.position = batch.position
 
@@ -183,6 +187,9 @@ class LeftJournal:
     """The journal of a dead process: its settlements, then its unfinished attempts."""
 
     def __init__(self, adopted: AdoptedJournal) -> None:
+        """Take a dead process's journal and compute the events of its interrupted attempts. Raises
+        `ValueError` if another version wrote it.
+        """
         self._adopted = adopted
         self.begun = _interrupted_events(adopted)
         self.journal_id = adopted.journal_id
@@ -246,6 +253,7 @@ class LeftJournals:
     """The journals of a volume whose processes are dead."""
 
     def __init__(self, root: Path) -> None:
+        """Take the folder that holds the journals of all workers on this volume."""
         self._root = root
         self._unreadable: set[UUID] = set()  # logged once; reading them again would only cost time
         self._odd: set[str] = set()  # paths that could not be opened, logged once each
@@ -264,9 +272,11 @@ class LeftJournals:
             return []
 
     def _log_odd(self, journal_id: UUID, odd: OSError) -> None:
+        """Log once that the folder of a journal cannot be opened or read."""
         self._log_once(str(self._root / str(journal_id)), odd)
 
     def _log_once(self, path: str, problem: OSError) -> None:
+        """Log the first problem of a path that cannot be adopted, and no later one."""
         if path not in self._odd:
             self._odd.add(path)
             log.error("journal_not_adopted", path=path, problem=str(problem))
@@ -311,7 +321,9 @@ def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> J
 
 
 def _interrupted_events(adopted: AdoptedJournal) -> list[UsageEvent]:
-    """Return the events of intents that were never settled."""
+    """Return the events to book for a dead process's unsettled intents, each with the running usage
+    noted last.
+    """
     found = adopted.recovered
     try:
         running = decode_progress(found.progress) if found.progress else {}

@@ -118,7 +118,7 @@ class JournalTable:
         Raises `DatabaseUnavailable`.
         """
         with self._database.begin() as connection:
-            connection.exec_driver_sql(_BEAT, _beat_of(journal_id, inserted=0))
+            connection.exec_driver_sql(_BEAT, _heartbeat_values(journal_id, inserted=0))
 
     def drained(self, journal_id: UUID) -> None:
         """Record that all of a journal is in the ledger and no worker holds it; its leases return.
@@ -178,7 +178,9 @@ class JournalTable:
             return bool(connection.execute(text(_LAGGING)).scalar_one())
 
     def serving(self) -> Sequence[ServingWorker]:
-        """Return the workers with a heartbeat within a minute."""
+        """Return the workers with a heartbeat within a minute, and the policy version that each
+        serves.
+        """
         return serving_workers(self._database)
 
     def all(self) -> Sequence[StoredJournal]:
@@ -193,6 +195,7 @@ class JournalTable:
             return [StoredJournal(**row) for row in rows]
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
+        """Run one statement in a transaction of its own."""
         with self._database.begin() as connection:
             connection.execute(text(statement), values)
 
@@ -203,17 +206,20 @@ def record_heartbeat(
     """Record, inside the ledger's transaction, a journal's heartbeat and the number of its new
     events.
     """
-    connection.execute(_BEAT.encode(), _beat_of(journal_id, inserted=inserted))
+    connection.execute(_BEAT.encode(), _heartbeat_values(journal_id, inserted=inserted))
 
 
-def _beat_of(journal_id: UUID, *, inserted: int) -> dict[str, object]:
+def _heartbeat_values(journal_id: UUID, *, inserted: int) -> dict[str, object]:
+    """Return the SQL parameters of a journal's heartbeat and the number of its new events."""
     return {"id": journal_id, "unnamed": UNNAMED, "inserted": inserted}
 
 
 def _declare_lost(
     connection: Connection, journal_id: UUID, *, note: str, silent: timedelta | None = None
 ) -> bool:
-    """Declare a journal lost if it is live and silent for that long; return False if it is not."""
+    """Declare a live journal lost, and book its leases as spent; return False if it is not live, or
+    not silent for `silent`.
+    """
     posted = connection.execute(text(_POSTED)).scalar_one()
     values = {"id": journal_id, "note": note, "silent": silent, "posted": posted}
     if connection.execute(text(_LOST), values).first() is None:

@@ -237,10 +237,12 @@ def _insert_events(
     *,
     is_alive: bool = True,
 ) -> Written:
-    """Insert a batch of events; if `is_alive`, record its journal's heartbeat."""
+    """Insert a batch of events, each once, and charge their budgets from the leases of
+    `journal_id`; if `is_alive`, record its heartbeat.
+    """
     cursor = connection.cursor()
     with cursor.copy(_COPY) as copy:
-        copy.write(b"".join([_copied(document) for document in documents]))
+        copy.write(b"".join([_copy_line(document) for document in documents]))
     cursor.execute(_TAKE_APART.encode())
     cursor.execute(_INSERT.encode())
     inserted, charges = cast("tuple[int, str | None]", cursor.fetchone())
@@ -253,8 +255,8 @@ def _insert_events(
     return Written(inserted=inserted, known=known - conflicts, conflicts=conflicts)
 
 
-def _copied(document: bytes) -> bytes:
-    """Return a document as a line of COPY's text format, with these four bytes escaped."""
+def _copy_line(document: bytes) -> bytes:
+    """Return a document as a line of COPY's text format, with its special bytes escaped."""
     escaped = (
         document.replace(b"\\", b"\\\\")
         .replace(b"\n", b"\\n")

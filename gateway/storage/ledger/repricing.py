@@ -83,8 +83,8 @@ class RepriceStore:
     def events(
         self, month: date, *, route: str | None, deployment: str | None
     ) -> Iterator[PricedEvent]:
-        """Yield a month's charged events without demo data; memory stays flat however many there
-        are.
+        """Yield the events posted to a month with the parts that matter to their price, without
+        demo data; memory stays flat however many there are.
         """
         wanted = {"month": month, "route": route, "deployment": deployment, "kind": KIND}
         with self._database.begin() as connection:
@@ -95,8 +95,8 @@ class RepriceStore:
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = ""
     ) -> int:
-        """Write the adjustments to a month in one transaction, each once; return the number of new
-        ones.
+        """Write repricing adjustments to an open month in one transaction, each once; return the
+        number of new ones.
 
         If an event got another kind of correction since it was read, nothing is posted for it.
         Raises `OperatorError` if the month is not open any more; then nothing was written.

@@ -38,14 +38,14 @@ ORDER BY hour
 
 
 def refresh(database: Database) -> int:
-    """Sum the events of each changed hour again and return the number of hours.
+    """Sum the events of each changed hour and day again, and return the number of hours.
 
     Returns 0 also if another process is refreshing.
 
     Raises `DatabaseUnavailable`; hours finished before stay finished.
     """
-    total = _all(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
-    _all(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
+    total = _run_until_done(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
+    _run_until_done(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
     return total
 
 
@@ -70,7 +70,7 @@ def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
         ).rowcount
 
 
-def _all(database: Database, statement: str, most: int) -> int:
+def _run_until_done(database: Database, statement: str, most: int) -> int:
     """Run a statement that handles at most `most` hours or days in a transaction, until none are
     left; return their number.
     """

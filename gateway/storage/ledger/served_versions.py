@@ -41,6 +41,8 @@ def note_version(database: Database, journal_id: UUID, version: int) -> None:
 
 
 def serving_workers(database: Database) -> Sequence[ServingWorker]:
-    """Return the workers with a heartbeat within a minute. Raises `DatabaseUnavailable`."""
+    """Return the workers with a heartbeat within a minute, and the policy version that each serves.
+    Raises `DatabaseUnavailable`.
+    """
     with database.begin() as connection:
         return [ServingWorker(**row) for row in connection.execute(text(_SERVING)).mappings()]

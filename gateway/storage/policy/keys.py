@@ -102,7 +102,7 @@ class KeyStore:
             return [stored_from_row(row) for row in connection.execute(listed)]
 
     def live(self) -> list[KeyRecord]:
-        """Return the keys that are not revoked, including paused ones.
+        """Return the keys that are not revoked, including paused and expired ones.
 
         The caller checks the expiry against its own clock.
         """
@@ -111,7 +111,7 @@ class KeyStore:
             return [record_from_row(row) for row in connection.execute(live)]
 
     def find(self, key_id: str) -> StoredKey | None:
-        """Return one key, revoked or not."""
+        """Return one key, revoked or not; None if there is none."""
         with self._database.begin() as connection:
             row = connection.execute(_of_id(key_id)).one_or_none()
             return stored_from_row(row) if row is not None else None
@@ -127,6 +127,7 @@ class KeyStore:
 
 
 def _of_id(key_id: str) -> Select[Any]:
+    """Return the SELECT of the key with an id, revoked or not."""
     return _STORED.where(api_keys.c.key_id == key_id)
 
 
@@ -140,7 +141,7 @@ def _require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
 
 
 def record_from_row(row: Row[*tuple[object, ...]]) -> KeyRecord:
-    """Return the key record of a row."""
+    """Return the record by which gateways check a caller's key, from the key's row."""
     return KeyRecord(
         key_id=row.key_id,
         team=row.team,
@@ -154,7 +155,7 @@ def record_from_row(row: Row[*tuple[object, ...]]) -> KeyRecord:
 
 
 def stored_from_row(row: Row[*tuple[object, ...]]) -> StoredKey:
-    """Return the stored key of a row."""
+    """Return a key's record with its history, from the key's row."""
     return StoredKey(
         record=record_from_row(row),
         created_at=row.created_at,

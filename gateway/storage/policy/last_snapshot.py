@@ -63,7 +63,8 @@ class SnapshotFile:
         self._ciphers = [AESGCM(_key(pepper)) for pepper in peppers]
 
     def write(self, last: LastSnapshot) -> bool:
-        """Replace the snapshot; return False if another worker is writing: try again soon.
+        """Replace the snapshot unless the file has a newer one; return False if another worker is
+        writing: try again soon.
 
         Raises `OSError`. Then there is no file at all, because an old one might hold a key revoked
         since.
@@ -184,12 +185,15 @@ def _locked(folder: Path) -> Iterator[int | None]:
 
 
 def _key(pepper: Pepper) -> bytes:
+    """Return the encryption key that is derived from a pepper."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=_PURPOSE).derive(pepper.secret)
 
 
 def _microseconds(moment: datetime) -> int:
+    """Return a moment in microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _time_in(head: bytes) -> int:
+    """Return the time in a snapshot file's header, in microseconds since 1970."""
     return int.from_bytes(head[len(MAGIC) :], "big")

@@ -70,7 +70,7 @@ def create(path: Path) -> None:
 
 
 def register(database: Database, peppers: Sequence[Pepper]) -> None:
-    """Record the peppers in use, so that a wrong file is noticed.
+    """Record the fingerprints of the peppers in use, so that a wrong file is noticed.
 
     Raises the errors of `check`.
     """

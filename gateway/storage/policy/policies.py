@@ -1,5 +1,5 @@
 """Stores applied policy documents in Postgres as immutable, numbered versions, of which the newest
-is current; parses none.
+is current, and the budget rules that they declare; parses none.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PolicyStore:
         expected_version: int | None,
         budgets: Sequence[BudgetRule] = (),
     ) -> int:
-        """Make a document the current one; return its version, or the present version if it is
-        already current.
+        """Make a document the current one, and store the budget rules that it declares; return its
+        version, or the present version if it is already current.
 
         `budgets` are all rules that it declares; they bind the next worker that takes a slice. They
         are written even if the document is already current. `expected_version` is the version that
@@ -77,7 +77,7 @@ class PolicyStore:
         return login if login == operator else f"{login} ({operator})"
 
     def current(self) -> StoredPolicy | None:
-        """The newest version, or None before the first apply."""
+        """Return the newest version, or None before the first apply."""
         with self._database.begin() as connection:
             return _current(connection)
 
@@ -108,6 +108,7 @@ def policy_from_row(row: Row[*tuple[object, ...]]) -> StoredPolicy:
 
 
 def _current(connection: Connection) -> StoredPolicy | None:
+    """Return the newest version, or None before the first apply."""
     newest = _STORED.order_by(policies.c.version.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     return policy_from_row(row) if row is not None else None

@@ -86,7 +86,9 @@ def key_of(deployment: Deployment) -> ModelKey | None:
 
 
 def listed_price(key: ModelKey, at: datetime) -> Price | None:
-    """Return the bundled list price at a moment, for a model of the list."""
+    """Return the bundled list price at a moment, for a model of the list; None if the list does not
+    know its full cost.
+    """
     provider, model = _listed_model(key)
     return _price_of(provider, model, model=model.id, at=at)
 
@@ -154,7 +156,9 @@ def _listed_model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
 def _price_of(
     provider: genai.Provider, listed: genai.ModelInfo, *, model: str, at: datetime
 ) -> Price | None:
-    """Return a listed model's price at a moment, None if the list's rates are incomplete."""
+    """Return a listed model's price at a moment, None if the list's rates are incomplete or all
+    zero.
+    """
     standard = listed.get_prices(at)
     rates = _rates_of_tier(provider, standard, None)
     if not _is_whole(provider, standard) or not any(rate.usd_per_mtok for rate in rates):
@@ -165,7 +169,9 @@ def _price_of(
 
 
 def _is_whole(provider: genai.Provider, listed: genai.ModelPrice) -> bool:
-    """Return True if a request costs nothing beyond its tokens and calls."""
+    """Return True if a listed price is complete: a request costs nothing beyond its tokens and
+    calls.
+    """
     units = {name for name, value in vars(listed).items() if value is not None}
     if "input_mtok" not in units or not units <= _KNOWN:
         return False
@@ -236,10 +242,12 @@ def _rates_of_one_kind(
 
 @lru_cache(maxsize=1)
 def _source() -> str:
+    """Return the name and version of the bundled list, which prices state as their source."""
     return f"genai-prices {version('genai-prices')}"
 
 
 def _start_dates(model: genai.ModelInfo) -> Iterator[date]:
+    """Yield the days on which listed prices of a model begin; a day may repeat."""
     for constraint in _constraints(model):
         if isinstance(constraint, genai.StartDateConstraint):
             yield constraint.start_date
@@ -252,6 +260,9 @@ def _window_edges(model: genai.ModelInfo) -> set[time]:
 
 
 def _constraints(model: genai.ModelInfo) -> Iterator[object]:
+    """Yield the times to which a model's listed prices and variants are limited; None for one
+    without a limit.
+    """
     if not isinstance(model.prices, genai.ModelPrice):
         yield from (price.constraint for price in model.prices)
     yield from (variant.constraint for variant in model.price_variants or ())

@@ -88,16 +88,20 @@ class StoredBook:
     book: PriceBook
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the price that `price add` set for a deployment at a moment."""
+        """Return the price that `price add` set for a deployment at a moment; None if there is
+        none.
+        """
         return self.book.override(deployment, at)
 
     def has_listed(self, deployment: Deployment) -> bool:
-        """Return True if the list's price of its model was imported."""
+        """Return True if the book has an imported list price of a deployment's model."""
         key = key_of(deployment)
         return key is not None and self.book.has_listed(key)
 
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """Return the imported list price of its model at a moment."""
+        """Return the imported list price of a deployment's model at a moment; None if there is
+        none.
+        """
         key = key_of(deployment)
         return None if key is None else self.book.listed(key, at)
 
@@ -207,7 +211,9 @@ def price_to_row(price: Price) -> dict[str, str]:
 def _date_price(
     connection: Connection, deployment: str, price: Price, *, policy_version: int, at: datetime
 ) -> None:
-    """Record the price by which a deployment is charged from a moment on."""
+    """Record the price by which a deployment is charged from a moment on, unless its latest record
+    has it or a newer policy.
+    """
     entry = {
         "deployment": deployment,
         "price_id": price.price_id,
@@ -270,7 +276,9 @@ def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
 
 
 def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
-    """Insert entries into the price book, in order; return their number."""
+    """Insert entries into the price book, in the caller's transaction and in order; return their
+    number.
+    """
     count = 0
     for entry in entries:
         price, daily = entry.dated.price, entry.dated.daily

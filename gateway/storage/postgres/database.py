@@ -139,8 +139,8 @@ class Session(psycopg.Connection[Any]):
     def wait(
         self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None
     ) -> T:
-        """Wait like the driver, in short steps, so that an `end_by` set in between takes effect
-        at once.
+        """Wait like the driver, in short steps, but only until the thread's deadline, an `end_by`
+        set in between, or the server's silence.
         """
         asked_until_s = inf if timeout is None else monotonic() + timeout
         look_at_s = monotonic() + LOOK_AFTER_S
@@ -176,7 +176,8 @@ class Database:
         statement_limit_s: float = inf,
         renew: Callable[[], str] | None = None,
     ) -> None:
-        """Act as `role`, or as `role_if_member` if the login may.
+        """Take a database's address, opening no connection yet. Act as `role`, or as
+        `role_if_member` if the login may.
 
         `operator` is the person's name for the audit log.
 
@@ -261,7 +262,9 @@ class Database:
         self._end_s = end_s
 
     def connect(self) -> Session:
-        """Open a connection outside the pool. The caller closes it."""
+        """Open a connection, also for the pool, with a renewed address if the first is refused. The
+        caller closes it.
+        """
         try:
             return self._connected()
         except psycopg.OperationalError:
@@ -338,7 +341,8 @@ class Database:
         self.engine.dispose()
 
     def _ping(self, session: Session, record: ConnectionPoolEntry, proxy: object) -> None:
-        """Replace the pool's connections if this one does not answer.
+        """Check that a pooled connection answers before its use; replace the pool's connections if
+        it does not.
 
         Not the pool's own `pre_ping`: that has no limit, or could use up the query's whole time.
         """
@@ -470,8 +474,10 @@ def _clear_tracebacks(error: BaseException) -> None:
 
 
 def _first_line(error: BaseException | None) -> str:
+    """Return the first line of an error's text, without a period at its end."""
     return (str(error).strip().splitlines() or ["no details"])[0].rstrip(".")
 
 
 def _quoted(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -90,6 +90,7 @@ class EmbeddedPostgres:
         self._pid = 0
 
     def __enter__(self) -> EmbeddedPostgres:
+        """Start the server or join the running one."""
         self.start()
         return self
 
@@ -173,6 +174,7 @@ class EmbeddedPostgres:
         fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def _release_users(self) -> None:
+        """Unregister this process as a user of the server; the server itself runs on."""
         if self._users is not None:
             os.close(self._users)
             self._users = None
@@ -210,7 +212,9 @@ class EmbeddedPostgres:
             return socket_dir
 
     def _join(self, server_lock: int) -> Path | None:
-        """Wait until the running server is ready; return None if it was stopping and is gone."""
+        """Wait until the running server is ready and return its socket's folder; None if it was
+        stopping and is gone.
+        """
 
         def is_settled() -> bool:
             return _read_pidfile(self.data).is_ready or _try_lock(server_lock)
@@ -228,7 +232,7 @@ class EmbeddedPostgres:
         _wait_for(
             lambda: _try_lock(server_lock),
             STOP_LIMIT_S,
-            f"Postgres in {self.data} neither takes connections nor ends. {self._hanging()}",
+            f"Postgres in {self.data} neither takes connections nor ends. {self._hang_remedies()}",
         )
         return None
 
@@ -396,11 +400,13 @@ class EmbeddedPostgres:
                 connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
 
     def _password(self) -> str:
+        """Return the password of the product's role from its file, which the first call creates."""
         path = self.folder / "password"
         private_files.create(path, secrets.token_hex(24))
         return path.read_text().strip()
 
     def _url(self, socket_dir: Path) -> str:
+        """Return the URL of the product's own role and database at a socket."""
         host = quote(str(socket_dir), safe="")
         return f"postgresql://{ROLE}:{self._password()}@/{DATABASE}?host={host}&port={PORT}"
 
@@ -434,6 +440,7 @@ class EmbeddedPostgres:
         )
 
     def _log_tail(self) -> str:
+        """Return the last five lines of the server's log, and the log's path."""
         log = self.folder / "server.log"
         lines = log.read_text(errors="replace").splitlines()[-5:] if log.exists() else []
         return f"{' | '.join(lines)} (all of it: {log})"
@@ -454,9 +461,11 @@ class EmbeddedPostgres:
                 with suppress(DatabaseUnavailable):
                     _wait_for(lambda: _try_lock(server_lock), limit_s, "")
             if not _try_lock(server_lock):
-                raise DatabaseUnavailable(f"The embedded Postgres does not stop. {self._hanging()}")
+                raise DatabaseUnavailable(
+                    f"The embedded Postgres does not stop. {self._hang_remedies()}"
+                )
 
-    def _hanging(self) -> str:
+    def _hang_remedies(self) -> str:
         """Return the remedies for a server that answers nothing."""
         pid = _read_pidfile(self.data).pid
         return (
@@ -504,12 +513,14 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def _wait_for(is_done: Callable[[], bool], limit_s: float, what: str) -> None:
-    """Wait until a condition holds. Raises `DatabaseUnavailable` after `limit_s` seconds."""
+def _wait_for(is_done: Callable[[], bool], limit_s: float, problem: str) -> None:
+    """Wait until a condition holds. Raises `DatabaseUnavailable` with the problem after `limit_s`
+    seconds.
+    """
     end = time.monotonic() + limit_s
     while not is_done():
         if time.monotonic() > end:
-            raise DatabaseUnavailable(f"Gave up after {limit_s:.0f} s: {what}.")
+            raise DatabaseUnavailable(f"Gave up after {limit_s:.0f} s: {problem}.")
         time.sleep(POLL_S)
 
 

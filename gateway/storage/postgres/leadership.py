@@ -63,6 +63,7 @@ class Leadership:
         return False
 
     def _close(self) -> None:
+        """Close the connection, which gives up the job."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

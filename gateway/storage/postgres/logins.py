@@ -102,7 +102,7 @@ def ensure_logins(
         ):  # an administrator may have created it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
         with database.explained(), database.connect() as connection:
-            missing = _missing(connection, purpose, wanted, sets_password=is_ours)
+            missing = _missing_statements(connection, purpose, wanted, sets_password=is_ours)
             if missing is None:
                 notes.append(
                     f"The login {wanted.user} is there already, and its password is not in "
@@ -152,11 +152,11 @@ def _wanted(
         return Login(user=str(named["user"]), password=str(named["password"])), True
     if purpose in kept.logins and not renews:
         return kept.logins[purpose], True
-    user = _name(str(owner.get("dbname", "tollgate")), purpose)
+    user = _login_name(str(owner.get("dbname", "tollgate")), purpose)
     return Login(user=user, password=secrets.token_urlsafe(32)), renews
 
 
-def _name(database: str, purpose: LoginPurpose) -> str:
+def _login_name(database: str, purpose: LoginPurpose) -> str:
     """Return the login's name. Logins belong to a server and not to a database, so the name
     includes the database.
     """
@@ -166,7 +166,7 @@ def _name(database: str, purpose: LoginPurpose) -> str:
     return f"tollgate_{sha256(database.encode()).hexdigest()[:16]}_{purpose}_login"
 
 
-def _missing(
+def _missing_statements(
     connection: psycopg.Connection[Any], purpose: LoginPurpose, login: Login, *, sets_password: bool
 ) -> list[sql.Composed] | None:
     """Return the statements that complete a login; None if it exists and we do not set its

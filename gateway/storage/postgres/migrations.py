@@ -157,7 +157,9 @@ def _check_server(connection: Connection) -> None:
 
 
 def _lacks_a_role(connection: Connection) -> bool:
-    """Return True if a role is missing that a later version added."""
+    """Return True if the server lacks one of Tollgate's roles, for example one that a later version
+    added.
+    """
     found = connection.execute(
         text("SELECT count(*) FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)}
     )
@@ -165,8 +167,8 @@ def _lacks_a_role(connection: Connection) -> bool:
 
 
 def _check_login(connection: Connection, *, is_new: bool) -> None:
-    """Check before any change that this login may create the roles and, in a new database, the
-    schemas.
+    """Raise `BadUsage`, before any change, unless this login may create the roles and, in a new
+    database, the schemas.
     """
     login, may_create_roles, name, may_create_schemas = connection.execute(
         text(

@@ -33,6 +33,7 @@ class ServerAccount:
     """
 
     def __init__(self, uid: int, gid: int) -> None:
+        """Take the ids of the user and its group."""
         self.uid = uid
         self.gid = gid
         self.is_other = uid != os.geteuid()
@@ -72,6 +73,7 @@ class ServerAccount:
         )
 
     def make_dir(self, path: Path) -> None:
+        """Create a directory that belongs to this account, mode 0700."""
         path.mkdir(mode=0o700)
         if self.is_other:
             os.chown(path, self.uid, self.gid)
@@ -92,8 +94,8 @@ class ServerAccount:
         ]
 
     def reachable(self, binaries: Path, system_dir: Path) -> Path:
-        """Return the binaries, or a copy if this account cannot use them (a virtualenv below
-        /root).
+        """Return the folder of the binaries, or of a copy if this account cannot use them (a
+        virtualenv below /root).
 
         Raises `DatabaseUnavailable` if this account cannot run the copy either.
         """
@@ -210,6 +212,7 @@ def server_version(binaries: Path) -> str:
 
 
 def major_version(binaries: Path) -> int:
+    """Return the major version that the Postgres binaries in a folder report."""
     return int(server_version(binaries).split(".")[0])
 
 
@@ -252,4 +255,5 @@ def others_may_use(binaries: Path) -> bool:
 
 
 def others_may_enter(path: Path) -> bool:
+    """Return True if every user may enter a folder and all folders above it."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))

@@ -157,5 +157,6 @@ def _pop_or_none(sessions: list[Session]) -> Session | None:
 
 
 def _close_all(sessions: list[Session]) -> None:
+    """Close all sessions of a list that other threads use too, and empty it."""
     while (session := _pop_or_none(sessions)) is not None:
         session.close()
