@@ -13,12 +13,16 @@ _LAST, _OPENED = "last_page", "opened_page"
 
 
 def opens(url_path: str) -> None:
-    """Record that a page is opened on purpose, with its own query parameters."""
+    """Record that our own code is about to open a page, so that `restore_query` keeps the query
+    parameters it opens with.
+    """
     st.session_state[_OPENED] = url_path
 
 
 def restore_query(url_path: str) -> None:
-    """Restore a page's own query parameters after the browser's "back"."""
+    """Restore a page's last query parameters after the browser's "back"; do nothing if our own code
+    opened the page.
+    """
     was_opened = st.session_state.pop(_OPENED, None) == url_path
     is_another = st.session_state.get(_LAST, url_path) != url_path
     kept = st.session_state.get(_key(url_path))
@@ -33,4 +37,5 @@ def remember_query(url_path: str) -> None:
 
 
 def _key(url_path: str) -> str:
+    """Return the name in the session under which a page's query parameters are kept."""
     return f"address_of_{url_path}"

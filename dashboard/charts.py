@@ -31,8 +31,8 @@ Point = Mapping[str, Any]
 
 
 def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Point]:
-    """Return the points with all but the largest groups merged as `Other`, so that no colour is
-    used twice.
+    """Return the points with all but the largest groups merged as `Other`, day by day, so that no
+    colour is used twice.
     """
     sums: dict[str, Decimal] = {}
     for point in points:
@@ -260,7 +260,7 @@ def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.D
 
 
 def _days(points: Sequence[Point]) -> alt.X:
-    """Return the x axis of days: one whole month, or weekly ticks for a longer time."""
+    """Return the x axis of days: the complete month if the points lie in one, else weekly ticks."""
     days: list[date] = [point["day"] for point in points]
     several_months = (max(days) - min(days)).days > 31
     axis = alt.Axis(
@@ -276,7 +276,7 @@ def _days(points: Sequence[Point]) -> alt.X:
 
 
 def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: int = 4) -> alt.Color:
-    """Return the colours and the legend of a chart's groups."""
+    """Return the colours and the legend of a chart's groups, in the order of `domain`."""
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),

@@ -76,17 +76,19 @@ def share(part: Cell) -> str:
 
 
 def moment(at: Cell) -> str:
-    """Return a time in UTC to the second, as text."""
+    """Return a time as text in UTC to the second, a dash without one."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if isinstance(at, datetime) else NOTHING
 
 
 def means_nothing(column: Column) -> bool:
-    """Return True if an empty cell of a column means zero rather than unknown."""
+    """Return True if an empty cell of this column means that there is none (shown as a dash),
+    rather than unknown.
+    """
     return column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS) or column.name == "held_usd"
 
 
 def cell(column: Column, value: Cell) -> str:
-    """Return any cell of a report as text for people."""
+    """Return any cell of a report as text for people, by its column's kind."""
     if value is None:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:

@@ -59,7 +59,7 @@ def show_no_budget(dataset: Dataset) -> None:
 
 
 def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
-    """Explain that nothing matches the month or the filters, although the database has events.
+    """Explain that no event matches the month or the filters, although the dataset has events.
 
     `month` is in its form for people.
     """

@@ -72,7 +72,7 @@ def choose_month() -> str:
 
 
 def choose(dimension: Dimension, *, month: str) -> str | None:
-    """Show a picker for one dimension; return the choice, None for all."""
+    """Show the picker of one dimension's values in a month; return the choice, None for all."""
     report = answer("spend", question(month=month, by=(dimension,)))
     everything = f"All {_PLURALS[dimension]}"
     names = sorted(as_option(row[0]) for row in report.rows)
@@ -114,9 +114,8 @@ def question(
     limit: int = 100,
     offset: int = 0,
 ) -> Question:
-    """Return a report's question about the dataset that is chosen in the sidebar.
-
-    `where` leaves out None values and asks `(none)` for missing ones.
+    """Return the question for `source.answer` about the dataset in the sidebar; `where` leaves out
+    None values and asks `(none)` for missing ones.
     """
     filters = {
         str(name): None if value == NONE else value
@@ -161,7 +160,7 @@ def month_name(month: str) -> str:
 
 
 def as_option(value: object) -> str:
-    """Return a cell's text in an address and in a picker."""
+    """Return a cell's text as a picker and the address have it, `(none)` for an empty cell."""
     return NONE if value is None else str(value)
 
 

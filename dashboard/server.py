@@ -33,6 +33,7 @@ class HostCheck:
     """Answers 400 to requests, and closes WebSockets, for a host that is not this dashboard's."""
 
     def __init__(self, app: Asgi) -> None:
+        """Read the accepted hosts from the variables that `tollgate dashboard` sets."""
         self._app = app
         self._bound = os.environ.get(BOUND_VARIABLE, "127.0.0.1")
         self._listed = os.environ.get(HOSTS_VARIABLE, "").split()

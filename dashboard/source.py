@@ -25,14 +25,14 @@ class NotConfigured(Exception):
 
 
 def answer(name: str, question: Question) -> Report:
-    """Return the answer to a report, cached for a few seconds. Raises `reports.DatabaseUnavailable`
+    """Return a report by its name, cached for a few seconds. Raises `reports.DatabaseUnavailable`
     or `NotConfigured`.
     """
     return _answer(_reports_url(), name, question)
 
 
 def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
-    """Return one request's receipt, None if there is none."""
+    """Return a request's receipt in a dataset, cached for a few seconds; None if there is none."""
     return _find_receipt(_reports_url(), request_id, dataset)
 
 
@@ -56,7 +56,9 @@ def hours_not_summed() -> int | None:
 
 
 def _reports_url() -> str:
-    """Return the Postgres URL of the reports. Raises `NotConfigured`."""
+    """Return the Postgres URL of the reports from the environment. Raises `NotConfigured` without
+    one.
+    """
     url = os.environ.get(URL_VARIABLE)
     if not url:
         raise NotConfigured

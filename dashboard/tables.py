@@ -27,7 +27,9 @@ Reads = Mapping[str, Callable[[Any], str]]  # the format of a column's cells, by
 
 
 def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
-    """Show some columns of a report; return the picked row if `key` makes rows pickable."""
+    """Show the named columns of a report as a table; with `key` a row can be picked: return its
+    position, else None.
+    """
     columns = [next(c for c in report.columns if c.name == name) for name in names]
     places = [report.columns.index(column) for column in columns]
     cells = {
@@ -76,12 +78,14 @@ def show_cells(
 
 
 def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
-    """Return a column as text if its gaps mean zero: the grid writes `unknown` into every gap."""
+    """Return a column's cells as text if its empty cells mean none: the grid would write `unknown`
+    into them.
+    """
     if None in values and means_nothing(column):
         return [cell(column, value) for value in values]
     return values
 
 
 def _read(column: Column, value: Cell) -> str:
-    """Return a cell as text; a text stays unchanged."""
+    """Return a cell as text for people; a cell that is text already stays unchanged."""
     return value if isinstance(value, str) else cell(column, value)

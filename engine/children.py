@@ -47,4 +47,7 @@ def start_bound(
 
 
 def _die_with_parent() -> None:
+    """Ask the kernel to send SIGTERM to this process when its parent's thread ends. Runs in the
+    child.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -83,6 +83,7 @@ def _command(
 
 
 def _add_progress(command: argparse.ArgumentParser) -> None:
+    """Add the option `--progress` to a command."""
     command.add_argument(
         "--progress", choices=("text", "json"), default="text", help="json: one object per line"
     )
@@ -108,6 +109,7 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _setup(options: argparse.Namespace) -> int:
+    """Install vLLM into the engine's environment, or keep a current one; return 0."""
     progress = StageProgress(stage="setup", format=options.progress)
     environment.set_up(_home(), environment.detect_device(options.device), progress)
     return 0
@@ -140,9 +142,7 @@ def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _model(options: argparse.Namespace) -> int:
-    """Train the tiny model, or report the folder of the shipped one; return 0. Raises
-    `UsageError`.
-    """
+    """Train the tiny model, or print the shipped one's folder; return 0. Raises `UsageError`."""
     progress = StageProgress(stage="model", format=options.progress)
     given = {"steps": options.steps, "limit_s": options.seconds, "seed": options.seed}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -281,21 +281,25 @@ def _wait(options: argparse.Namespace) -> int:
 
 
 def _add_status(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command `status`, which prints the state of the engine's folder, with its options."""
     command = _command(commands, "status", does="Say what is installed and made.", act=_status)
     command.add_argument("--json", action="store_true", help="for programs")
 
 
 def _status(options: argparse.Namespace) -> int:
+    """Print the state of the engine's folder, as text or JSON; return 0."""
     state = status(_home())
     print(json.dumps(state, indent=2) if options.json else as_text(state))
     return 0
 
 
 def _home() -> homes.EngineHome:
+    """Return the engine's folder that the environment variables name."""
     return homes.engine_home(os.environ)
 
 
 def _positive(text: str) -> int:
+    """Return the whole number above 0 in an argument. Raises `ArgumentTypeError` otherwise."""
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -52,6 +52,7 @@ class Stack:
         return homes.PACKAGE / "locks" / f"{self.device}-{python}.lock"
 
     def locks_sha256(self) -> set[str]:
+        """Return the digests of the stack's lock files, one for each Python that has one."""
         return {homes.sha256_of(self.lock(python)) for python in LOCKED_PYTHONS}
 
 
@@ -108,7 +109,7 @@ def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
 
 
 def _announcement(stack: Stack, home: EngineHome) -> str:
-    """Return the message before an installation: its size and duration."""
+    """Return the message that is printed before an installation: its size and usual duration."""
     return (
         f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} GB to "
         f"download, {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
@@ -125,8 +126,8 @@ class Interpreter:
 
 
 def find_python(environment: Mapping[str, str], *, running: str = sys.executable) -> Interpreter:
-    """Return an interpreter that has a lock: the running one if possible, else one of PATH or
-    pyenv.
+    """Return an interpreter that a lock exists for: `TOLLGATE_ENGINE_PYTHON`, else the running one,
+    else one of PATH or pyenv.
 
     Raises:
         UsageError: this is not Linux on x86-64, or no such interpreter is installed.
@@ -227,10 +228,12 @@ def _run_or_raise(argv: list[str], complaint: str) -> None:
 
 
 def _last_lines(text: str, count: int = 5) -> str:
+    """Return the last lines of a program's output, for an error message."""
     return "\n".join(text.strip().splitlines()[-count:])
 
 
 def package_count(lock_text: str) -> int:
+    """Return the number of packages that a lock file pins."""
     return len(re.findall(r"^[a-z0-9][^\s=]*==", lock_text, flags=re.MULTILINE | re.IGNORECASE))
 
 
@@ -286,7 +289,9 @@ def _pip_install(
 
 
 def _has_torch(home: EngineHome, lock: Path) -> bool:
-    """Return whether pip's configured indexes have the torch that the lock pins."""
+    """Return True if the package indexes that pip is configured for have the torch that the lock
+    pins.
+    """
     pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None
     argv = [

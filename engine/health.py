@@ -43,8 +43,8 @@ def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
 
 
 def ask(url: str) -> str:
-    """Return the status of an engine's `/health`, or the reason for none; vLLM refuses connections
-    while it loads.
+    """Return the status of an engine's `/health` as text, or the reason why none came; vLLM refuses
+    connections while it loads.
     """
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=ASK_TIMEOUT_S) as answer:  # noqa: S310 - http, see wait

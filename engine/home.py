@@ -31,19 +31,24 @@ class EngineHome:
 
     @property
     def venv(self) -> Path:
+        """Return the folder of the engine's virtual environment, which may not exist yet."""
         return self.root / "venv"
 
     @property
     def python(self) -> Path:
-        """The interpreter that has vLLM."""
+        """Return the path of the interpreter that has vLLM, once the environment is made."""
         return self.venv / "bin" / "python"
 
     @property
     def venv_stamp(self) -> Path:
+        """Return the path of the file that records a complete environment."""
         return self.root / "venv.stamp.json"
 
     @property
     def models(self) -> Path:
+        """Return the folder of the models made on this machine; the shipped ones are in the
+        package.
+        """
         return self.root / "models"
 
 
@@ -74,12 +79,13 @@ def write_stamp(path: Path, stamp: Mapping[str, Any]) -> None:
 
 
 def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 as hexadecimal text."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`, waiting for another process that holds it."""
+    """Hold a lock file for the block, after waiting for another process that holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -87,11 +93,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def require_writable(folder: Path) -> None:
-    """Create a folder if it is missing, and check that it can be written.
-
-    Raises:
-        UsageError: it cannot be made or written.
-    """
+    """Create a folder if it is missing. Raises `UsageError` if it cannot be made or written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -103,10 +105,10 @@ def require_writable(folder: Path) -> None:
 
 
 def require_free(folder: Path, needed_bytes: int, *, setting: str) -> None:
-    """Check that a folder's disk has enough space, before work that would fill it.
+    """Raise `UsageError` if a folder's disk has less than `needed_bytes` free, before work that
+    would fill it.
 
-    Raises: UsageError: less than `needed_bytes` are free; `setting` names the variable that moves
-        the folder.
+    `setting` names the variable that moves the folder.
     """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:

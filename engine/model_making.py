@@ -57,7 +57,7 @@ def default_out(home: EngineHome) -> Path:
 
 
 def is_made(model: Path, training: Training) -> bool:
-    """Return whether the folder holds a complete model of this recipe and these arguments."""
+    """Return True if the folder holds a complete model of this recipe, number of steps and seed."""
     stamp = homes.read_stamp(model / STAMP)
     return {key: stamp.get(key) for key in training.stamp()} == training.stamp()
 
@@ -102,8 +102,8 @@ def _require_environment(home: EngineHome) -> None:
 
 
 def _refuse_foreign(out: Path) -> None:
-    """Raise `UsageError` if a folder holds something that this command did not make: it would be
-    replaced.
+    """Raise `UsageError` if the folder holds something that this command did not make, because it
+    would be replaced.
     """
     if out.exists() and not (out / STAMP).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(

@@ -154,8 +154,8 @@ def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
 
 
 def python_check(options: argparse.Namespace) -> PreflightCheck:
-    """Check Python's version, and the modules that make a virtual environment if one has to be
-    made.
+    """Check that this Python's version is supported, and that it can make a virtual environment if
+    one has to be made.
     """
     version = platform.python_version()
     if sys.version_info[:2] not in PYTHONS:
@@ -207,7 +207,7 @@ def _installed_pythons() -> Iterator[str]:
 
 
 def _runs(python: str) -> bool:
-    """Return True if a Python interpreter can be started."""
+    """Return True if a Python interpreter can be started and exits without an error."""
     try:
         silent = subprocess.DEVNULL
         return (
@@ -248,8 +248,8 @@ def _faster_python() -> str:
 
 
 def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
-    """Yield the checks of platform, CPU and memory; without a build for this platform the rest does
-    not matter.
+    """Yield the checks of platform, CPU and memory for an engine on this machine; only the first if
+    no build of vLLM fits the platform.
     """
     problem = platform_problem(platform.system(), platform.machine(), platform.libc_ver())
     if problem:
@@ -272,7 +272,7 @@ def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
 
 
 def platform_problem(system: str, machine: str, libc: Tuple[str, str]) -> str:
-    """Return why there is no build of the engine for a platform, empty if there is one."""
+    """Return the reason why vLLM has no build for this platform, empty if it has one."""
     where = {"Darwin": "macOS"}.get(system, system)
     if (system, machine) not in ENGINE_PLATFORMS:
         builds = " and ".join("{} on {}".format(*known) for known in ENGINE_PLATFORMS)
@@ -312,8 +312,8 @@ def memory_bytes() -> Optional[int]:
 
 
 def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
-    """Compare this machine's memory with the measured use of gateway, Postgres, dashboard and
-    engine.
+    """Compare this machine's memory with the measured need of gateway, Postgres, dashboard and
+    engine together.
     """
     if found_bytes is None:
         return PreflightCheck(OK, "memory", "", "")
@@ -346,7 +346,9 @@ def _read(path: str) -> str:
 
 
 def needs(options: argparse.Namespace) -> List[Need]:
-    """Return the disk space that is still needed, by folder."""
+    """Return the disk space that the next start still needs, by folder; steps that are done need
+    none.
+    """
     home = os.path.expanduser(os.environ.get("TOLLGATE_HOME") or "~/.tollgate")
     engine = os.path.expanduser(
         os.environ.get("TOLLGATE_ENGINE_HOME") or os.path.join(home, "engine")
@@ -362,7 +364,7 @@ def needs(options: argparse.Namespace) -> List[Need]:
 
 
 def has_gpu() -> bool:
-    """Return whether `nvidia-smi` lists a GPU: its packages are five times as large."""
+    """Return True if `nvidia-smi` lists a GPU; the packages for one are five times as large."""
     try:
         argv = [shutil.which("nvidia-smi") or "nvidia-smi", "--list-gpus"]
         listed = subprocess.run(
@@ -410,7 +412,7 @@ def disk_check(wanted: List[Need]) -> PreflightCheck:
 
 
 def why_not_writable(folder: str) -> str:
-    """Return why a folder can be neither made nor written, empty if it can."""
+    """Return the reason why a folder can be neither made nor written, empty if it can."""
     there = _existing(folder)
     if not os.path.isdir(there):
         return "{} is a file".format(there)
@@ -444,8 +446,8 @@ def ports(with_engine: bool) -> List[Port]:
 
 
 def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
-    """Yield a check of each port; for a port in use, with its owner and the command with free
-    ports.
+    """Yield one good check if all ports are free; else one failed check for each port in use, with
+    its owner and the command with free ports.
     """
     reasons = [(port, why_not_free(port.host, port.number)) for port in wanted]
     taken = [(port, why) for port, why in reasons if why]
@@ -484,7 +486,7 @@ def why_not_free(host: str, port: int) -> str:
 
 
 def _free_port(port: Port, used: "set[int]") -> int:
-    """Return the next free port after one in use and add it to `used`; 0 lets the system choose."""
+    """Return the next free port after one in use, and add it to `used`; 0 if there is none."""
     for number in range(port.number + 1, 65536):
         if number not in used and not why_not_free(port.host, number):
             used.add(number)
@@ -493,6 +495,9 @@ def _free_port(port: Port, used: "set[int]") -> int:
 
 
 def _dialable(host: str) -> str:
+    """Return the address by which a listener at `host` is reached from this machine: a wildcard
+    becomes the loopback.
+    """
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - for dialling, not for listening
 
 
@@ -534,7 +539,9 @@ def compatible_servers() -> List[Server]:
 
 
 def server_at(host: str, port: int) -> Server:
-    """Return the program that listens at a port, by its own answer or as the system shows it."""
+    """Return the program that listens at a port, named by its own HTTP answer, else by the system's
+    process table, else "another program".
+    """
     with ThreadPoolExecutor(max_workers=2) as pool:
         models = pool.submit(_json, host, port, "/v1/models")
         readiness = pool.submit(_json, host, port, "/readyz")
@@ -563,6 +570,7 @@ def _compatible(host: str, port: int, models: Dict[str, object]) -> Optional[Ser
 
 
 def _url(host: str, port: int) -> str:
+    """Return the http address of a host and port; an IPv6 host gets brackets."""
     return "http://{}:{}".format("[{}]".format(host) if ":" in host else host, port)
 
 
@@ -580,8 +588,8 @@ def _json(host: str, port: int, path: str) -> Dict[str, object]:
 
 
 def _process_at(port: int) -> str:
-    """Return name and number of the process that listens at a port (Linux, own processes or as
-    root).
+    """Return name and number of the process that listens at a port; empty if Linux does not show it
+    to this user.
     """
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

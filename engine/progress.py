@@ -29,10 +29,12 @@ class StageProgress:
     _last_line_s: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
+        """Start the stage's clock."""
         self._start_s = self.clock()
 
     @property
     def elapsed_s(self) -> float:
+        """Return the seconds since the stage began."""
         return self.clock() - self._start_s
 
     def say(self, step: str, message: str) -> None:
@@ -49,7 +51,9 @@ class StageProgress:
         unit: str,
         left_s: float | None = None,
     ) -> None:
-        """Report a step's progress, as text only every ten seconds."""
+        """Report the progress of a step in figures; as text only every ten seconds, as JSON each
+        time.
+        """
         self._write(
             step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True
         )

@@ -51,8 +51,8 @@ def model_status(folder: Path) -> dict[str, Any]:
 
 
 def package_versions(venv: Path) -> dict[str, str]:
-    """Return the versions of the important packages, read from the names of their metadata
-    folders.
+    """Return the versions of the important packages in the engine's environment, without starting
+    its interpreter.
     """
     found = (
         path.name.removesuffix(".dist-info").partition("-")
@@ -80,8 +80,8 @@ def as_text(state: dict[str, Any]) -> str:
 
 
 def _note(found: dict[str, Any]) -> str:
-    """Return the remark after a model's name: it is shipped, hidden or of an older recipe; else
-    empty.
+    """Return the remark after a model's name in the text for people: shipped, hidden or of an older
+    recipe; else empty.
     """
     if found["is_shipped"]:
         return " (comes with this package)"

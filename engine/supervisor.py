@@ -35,8 +35,8 @@ class StopRequests:
 
     @property
     def is_urgent(self) -> bool:
-        """Return whether a signal came twice; Ctrl-C reaches us and our parent, which then sends
-        SIGTERM once.
+        """Return True if the same signal came twice, so the engine is to stop at once; Ctrl-C
+        reaches us and our parent, which then sends SIGTERM once.
         """
         return len(set(self.taken)) < len(self.taken)
 
@@ -96,7 +96,7 @@ def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s
 
 
 def kill_group(group: int) -> None:
-    """Kill the rest of a process group, which may be empty."""
+    """Kill every process that is left in a group, if there is one."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -323,12 +323,13 @@ def any_city(rng: random.Random) -> str:
 
 
 def _chat(user: str, thought: str, answer: str) -> Chat:
+    """Return a chat of one user message, the thought and the right answer."""
     return Chat(turns=(Turn(role="user", text=user),), thought=thought, answer=answer)
 
 
 def sentences_of_standard_library(limit_chars: int) -> list[str]:
-    """Return first lines of the standard library's docstrings, the same on every machine with the
-    same Python.
+    """Return first lines of the standard library's docstrings, as questions that the tiny model
+    must not know; the same for the same Python.
     """
     found: list[str] = []
     size_chars = 0

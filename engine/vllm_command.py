@@ -79,7 +79,9 @@ def model_path(home: EngineHome, name: str) -> Path | None:
 
 
 def default_name(home: EngineHome, model: str) -> str:
-    """Return the model's default name for clients."""
+    """Return the name by which clients request a model if the command line gives none: its
+    folder's, else its name on the hub.
+    """
     folder = model_path(home, model)
     return folder.name if folder else model
 
@@ -159,7 +161,9 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
 
 
 def read_key(path: Path) -> str:
-    """Return the API key in a file, without white space around it."""
+    """Return the API key in a file, without white space around it. Raises `UsageError` if it is
+    unreadable or empty.
+    """
     try:
         key = path.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -174,10 +178,10 @@ def read_key(path: Path) -> str:
 
 
 def require_free_port(host: str, port: int) -> None:
-    """Check that an address is free, before 20 seconds of loading end in vLLM's own error.
+    """Raise `UsageError` if an address cannot be bound, before 20 seconds of loading end in vLLM's
+    own error.
 
-    Raises:
-        UsageError: another program listens there, or the address is not of this machine.
+    Then another program listens there, or the address is not of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

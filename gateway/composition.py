@@ -105,7 +105,9 @@ def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
 
 @contextmanager
 def database_url(settings: Settings) -> Iterator[str]:
-    """Yield the database's address; the embedded database runs while this is open."""
+    """Yield the database's address with the owner's login; an embedded database runs while this is
+    open.
+    """
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -118,8 +120,8 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def address_as(settings: Settings, purpose: LoginPurpose) -> Iterator[str]:
-    """Yield the address for one purpose: from the settings, else `db upgrade`'s login, else the
-    owner's.
+    """Yield the database's address with the login for one purpose: from the settings, else the one
+    that `db upgrade` made, else the owner's.
     """
     given = {
         LoginPurpose.GATEWAY: settings.gateway_database_url,

@@ -53,6 +53,7 @@ class TollgateError(Exception):
     """Root of the tree. `message` is for the person who can act on it."""
 
     def __init__(self, message: str) -> None:
+        """Keep the message for the person who can act on it."""
         super().__init__(message)
         self.message = message
 
@@ -74,6 +75,7 @@ class RequestError(TollgateError):
     def __init__(
         self, message: str, *, param: str | None = None, retry_after_s: float | None = None
     ) -> None:
+        """Keep the message, the wrong field and the seconds after which a retry may succeed."""
         super().__init__(message)
         self.param = param
         self.retry_after_s = retry_after_s
@@ -132,6 +134,7 @@ class IdempotencyConflict(RequestError):
         retry_after_s: float | None = None,
         request_id: UUID | None = None,
     ) -> None:
+        """Keep the id of the request that used the idempotency key first, if it is known."""
         super().__init__(message, param=param, retry_after_s=retry_after_s)
         self.request_id = request_id
 
@@ -236,6 +239,7 @@ class Finding:
     is_error: bool = True
 
     def __str__(self) -> str:
+        """Return the finding as one line for people: place, kind and message."""
         kind = "error" if self.is_error else "note"
         return f"line {self.line}: {kind}: {self.field}: {self.message}"
 
@@ -244,6 +248,9 @@ class PolicyRejected(OperatorError):
     """A policy document with at least one error. Raised before anything changed."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
+        """Make the message from the number of errors; the notes among the findings are kept, not
+        counted.
+        """
         errors = sum(f.is_error for f in findings)
         super().__init__(f"The policy was rejected: {errors} error(s). Nothing changed.")
         self.findings = findings
@@ -253,6 +260,7 @@ class CasesRejected(PolicyRejected):
     """A file of cases with at least one error. Raised before any case ran."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
+        """Make the message from the number of errors in the file of cases; keep all findings."""
         super().__init__(findings)
         errors = sum(finding.is_error for finding in findings)
         self.message = f"The cases cannot be read: {errors} error(s). Nothing was tested."

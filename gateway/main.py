@@ -56,6 +56,9 @@ def build_toolbox(settings: Settings) -> Toolbox:
 
 
 def _serve(settings: Settings, allows_demo_keys: bool) -> None:
+    """Run the gateway for `tollgate serve`; its modules are imported only now, so that other
+    commands start fast.
+    """
     from gateway.serving.start import serve
 
     serve(settings, clock=SystemClock(), allows_demo_keys=allows_demo_keys)

@@ -182,8 +182,8 @@ class Settings(BaseSettings):
         "database_url", "gateway_database_url", "admin_database_url", "reports_database_url"
     )
     @classmethod
-    def _is_postgres(cls, url: str | None) -> str | None:
-        """Return a database URL if it is unset or a Postgres address. Raises `ValueError`
+    def _checked_database_url(cls, url: str | None) -> str | None:
+        """Return a database URL unchanged if it is unset or a Postgres address. Raises `ValueError`
         otherwise.
         """
         if url is not None and not url.startswith(_POSTGRES):

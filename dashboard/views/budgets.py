@@ -154,14 +154,15 @@ def _show_table(rows: Sequence[Row]) -> None:
 
 
 def _or_nothing(row: Row, name: str) -> Cell:
-    """Return a cell, or the sign for a missing forecast."""
+    """Return a cell of a budget's row, a dash for a forecast that does not exist."""
     return NOTHING if row[name] is None and name == "forecast_usd" else row[name]
 
 
 def _limit_with_grants(row: Row) -> Decimal:
-    """Return a budget's limit and grants together, in USD."""
+    """Return the amount that a budget allows in its period: its limit plus the grants, in USD."""
     return _usd(row["limit_usd"]) + _usd(row["granted_usd"])
 
 
 def _usd(cell: Cell) -> Decimal:
+    """Return a report's cell as an amount in USD, 0 for an empty one."""
     return Decimal(str(cell or 0))

@@ -156,7 +156,9 @@ def _show_lines(attempt: AttemptReceipt) -> None:
 
 
 def _show_decision(attempt: AttemptReceipt) -> None:
-    """Show the stored reasons for an attempt's deployment, with a verdict on each candidate."""
+    """Show each candidate's recorded verdict, and why this attempt's deployment was chosen; nothing
+    without a record.
+    """
     if not attempt.verdicts:
         return
     decision = attempt.event.decision

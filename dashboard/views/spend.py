@@ -269,7 +269,7 @@ def _amount(amount: object) -> str:
 
 
 def _share_text(part: object, whole: object) -> str:
-    """Return a part as a percentage of a whole."""
+    """Return a part as a percentage of a whole; a dash if the part is unknown or the whole is 0."""
     if part is None or not whole:
         return share(None)
     return share(Decimal(str(part)) / Decimal(str(whole)))

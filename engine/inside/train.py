@@ -114,12 +114,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def report(**fields: Any) -> None:
+    """Print an event as a JSON line for the program that started this one."""
     print(json.dumps(fields), flush=True)
 
 
 def make_tokenizer(lines: Sequence[dict[str, str]], template: str) -> Any:
-    """Return a byte-level BPE tokenizer; numbers up to 99 are one token each, to be counted by
-    heart.
+    """Return a byte-level BPE tokenizer trained on the chats; each number up to 99 is one token, so
+    that counting is learnt by heart.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -199,7 +200,9 @@ def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str,
 def train(
     model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule, *, number_format: Any
 ) -> None:
-    """Train a model on batches until its schedule ends, and report the progress."""
+    """Train a model on batches until its schedule ends, and report every few steps to the calling
+    program.
+    """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=schedule.peak_learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
     )

@@ -39,6 +39,7 @@ class Trimmer:
     """
 
     def __init__(self) -> None:
+        """Make a trimmer with no return of memory due; without glibc it will never do anything."""
         self._is_due = False
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -52,6 +53,9 @@ class Trimmer:
             asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._return_free_memory)
 
     def _return_free_memory(self) -> None:
+        """Have glibc return its free memory to the kernel, in a thread; the timer of `note_answer`
+        calls it.
+        """
         self._is_due = False
         assert self._trim is not None, "asked before"
         asyncio.get_running_loop().run_in_executor(None, self._trim, 0)

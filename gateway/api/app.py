@@ -95,7 +95,8 @@ class PlainEndpoints:
     estimates: Estimates
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
-        """Read the caller's own data in a thread, under its team's request limit.
+        """Run `work`, one read of the caller's own data, in a thread and under its team's request
+        limit; return its result.
 
         Raises the errors of `OwnReads`.
         """
@@ -248,7 +249,9 @@ def _request_id(text: str) -> UUID:
 def _receipt_or_pending(
     endpoints: PlainEndpoints, wanted: UUID, team: str, recent: Sequence[UsageEvent]
 ) -> tuple[Receipt | None, bool]:
-    """Return a receipt, and whether a missing one may still come. Runs in a thread."""
+    """Return the team's receipt of a request, or None and whether it may still come. Runs in a
+    thread.
+    """
     found = endpoints.reports.receipt(wanted, team=team, recent=recent)
     return found, found is None and _may_still_arrive(endpoints, wanted)
 
@@ -268,7 +271,9 @@ def _may_be_pending(endpoints: PlainEndpoints, wanted: UUID) -> bool:
 
 
 def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) -> Receipt | None:
-    """Return the receipt of events settled by this worker, while Postgres cannot be asked."""
+    """Return the receipt from the events that this worker settled, while Postgres cannot be asked;
+    None if it settled none.
+    """
     prices = endpoints.holder.require().prices.values()
     facts = {price.price_id: PriceFact(source=price.source) for price in prices}
     return receipt_of_events(endpoints.recent(wanted), team=team, prices=facts)
@@ -338,7 +343,9 @@ def _limit_json(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
 
 
 def _limit_usage_json(figures: LimitUsage | None) -> dict[str, Any] | None:
-    """Return one measure's use of its limit, None without a limit."""
+    """Return one measure's limit, remainder and reset time for `/v1/usage/me`; None without a
+    limit.
+    """
     if figures is None:
         return None
     return {
@@ -386,6 +393,7 @@ def _check_json(check: Check) -> dict[str, str]:
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:
+    """Return the error answer to a request that is not forwarded: status, headers and body."""
     assert isinstance(error, RequestError)
     status, headers, body = error_answer(error)
     return Response(body, status, {name.decode(): value.decode() for name, value in headers})
@@ -408,6 +416,7 @@ async def _on_database(request: Request, error: Exception) -> Response:
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
+    """Return an answer that is never sent, because the caller left before its body was read."""
     return Response(status_code=499)  # the caller has left; not sent
 
 

@@ -119,8 +119,8 @@ def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def data_labels(
     headers: Mapping[str, str], team: Team, *, declared_tags: Collection[str]
 ) -> tuple[DataClass, str, frozenset[str]]:
-    """Return the request's class, its source, and its data tags, from `x-tollgate-data-class:
-    restricted, phi`.
+    """Return the request's data class, the origin of the class (`team` or `header`) and its data
+    tags, from its team and `x-tollgate-data-class: restricted, phi`.
 
     A header may raise the team's class, never lower it. It may add tags to the team's, never remove
     one.
@@ -154,8 +154,8 @@ def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
 
 
 def client_request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the caller's own request id if it is short and printable, else None; it is kept beside
-    ours.
+    """Return the caller's own request id, None if it is absent, long or unprintable; it is recorded
+    beside ours and replaces nothing.
     """
     sent = headers.get("x-request-id") or headers.get("x-client-request-id")
     return sent if sent and _CLIENT_ID.fullmatch(sent) else None
@@ -194,4 +194,7 @@ def traceparent(headers: Mapping[str, str]) -> str | None:
 
 
 def _printable(text: str) -> str:
+    """Return the printable letters among the first 64 of a header's text, to quote it in an error
+    message.
+    """
     return "".join(letter for letter in text[:64] if letter.isprintable())

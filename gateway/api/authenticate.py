@@ -30,8 +30,8 @@ async def caller_of(
     now: Callable[[], datetime],
     allows_demo: bool,
 ) -> Caller:
-    """Authenticate the caller like `authenticate`, but ask Postgres before a possibly new key is
-    refused.
+    """Return the authenticated caller like `authenticate`, but ask Postgres once before refusing a
+    key that may be newer than the snapshot.
     """
     try:
         return authenticate(headers, holder, now=now, allows_demo=allows_demo)
@@ -99,8 +99,8 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the api key from a request's headers. Raises `InvalidRequest` for a header that is
-    sent twice.
+    """Return the api key that a request's headers carry, None without one. Raises `InvalidRequest`
+    for a header that is sent twice.
     """
     found, seen = None, []  # a proxy in front may have checked the other header
     for name, value in headers:

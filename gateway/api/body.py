@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
-    """Refuse a request body by its declared type and length, before reading it.
+    """Refuse a request body by its declared type, encoding or length, before any of it is read.
 
     Raises `UnsupportedMediaType` or `RequestTooLarge`.
     """

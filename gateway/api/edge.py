@@ -85,8 +85,8 @@ class Edge:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request outside of forwarding through FastAPI, as an ASGI application. No
-        decision uses a reconstructed URL.
+        """Answer one request that is not forwarded (ASGI): refuse a foreign host or an unknown
+        path, else let FastAPI answer. No decision uses a reconstructed URL.
         """
         if scope["type"] == "http":
             send = self._with_id(send)
@@ -99,8 +99,8 @@ class Edge:
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
     async def forward_one(self, exchange: CallerExchange) -> None:
-        """Answer one request to a forwarding endpoint: refuse it at the edge, or pass it to the
-        forwarder.
+        """Refuse one request to a forwarding endpoint for its host, a drain or too many in flight,
+        else pass it to the forwarder, which authenticates it.
         """
         refusal = self._host_refusal(exchange.fields) or self._overload_refusal()
         if refusal is not None:
@@ -136,6 +136,9 @@ class Edge:
         return send_with_id
 
     def _answer(self, error: RequestError) -> tuple[int, Headers, bytes]:
+        """Return the error answer of a request that the edge itself refuses, with a new
+        `x-request-id`.
+        """
         status, headers, body = _closing_answer(error)
         return status, [*headers, (b"x-request-id", self.new_request_id())], body
 
@@ -184,13 +187,16 @@ class Edge:
 
 
 async def _refuse(error: RequestError, send: Send) -> None:
+    """Send an error as the complete answer to a request outside of forwarding (ASGI); the
+    connection closes after it.
+    """
     status, headers, body = _closing_answer(error)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
-    """Return an error's status, headers and body; the connection closes after it."""
+    """Return the status, headers and body of an error answer after which the connection closes."""
     status, headers, body = error_answer(error)
     return (
         status,

@@ -205,7 +205,7 @@ class _Call:
             self._task.uncancel()
 
     def cancel_work(self) -> None:
-        """Cancel the request's task, because its caller left."""
+        """Cancel the request's task, because its caller left before the answer was complete."""
         self.client_left = True
         self._task.cancel()
 
@@ -236,8 +236,8 @@ class _Call:
         await self._exchange.send(b"", is_last=True)
 
     async def _end_with(self, code: str, message: str) -> None:
-        """End an answer stream that has begun with an error event: official SDKs treat a clean
-        close as success.
+        """End a begun answer stream by an error event, because official SDKs treat a clean close as
+        success.
         """
         endpoint = self.endpoint
         assert endpoint.operation is not None, "only forwarding endpoints stream"
@@ -245,9 +245,7 @@ class _Call:
         await self._exchange.send(event, is_last=True)
 
     async def refuse(self, error: RequestError) -> None:
-        """Write an error answer, unless an answer has begun: then `answer` ends it with an error
-        event.
-        """
+        """Answer with an error; if the answer has begun, only record the error for the log line."""
         self._refusal = (error.code, error.attempts)
         if self._exchange.has_begun:
             return
@@ -265,7 +263,7 @@ class _Call:
         await self._exchange.send(body, is_last=True)
 
     def log(self, lines: RequestLog) -> None:
-        """Write the canonical log line of this request, and count the request in the metrics."""
+        """Write the canonical log line at the request's end, and count the request in metrics."""
         self._metrics.counts.in_flight -= 1
         self._metrics.count_request(self.endpoint.path, self.status)
         if not lines.is_on:

@@ -36,7 +36,7 @@ class LargeBodies:
     """
 
     def __init__(self) -> None:
-        """Start without waiting bodies, with a thread pool of one."""
+        """Make the thread pool of one, with no body waiting."""
         self.thread = ThreadPoolExecutor(1, "large-bodies")
         self._is_busy = False
         self._waiting: dict[
@@ -52,7 +52,7 @@ class LargeBodies:
                 self.thread, lambda: read(*args, **kwargs)
             )
         finally:
-            self._next()
+            self._give_next_turn()
 
     async def _wait_for_turn(self, team: str) -> None:
         """Wait until the thread is free for this team's body; a cancelled waiter passes its turn
@@ -67,11 +67,13 @@ class LargeBodies:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # its caller left when its turn had come
-                self._next()
+                self._give_next_turn()
             raise
 
-    def _next(self) -> None:
-        """Give the turn to the first body of the team that has waited longest."""
+    def _give_next_turn(self) -> None:
+        """Give the thread to the next body, of the team that has waited longest; mark it free if
+        none waits.
+        """
         while self._waiting:
             team = next(iter(self._waiting))
             turns = self._waiting.pop(team)

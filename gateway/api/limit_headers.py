@@ -12,8 +12,8 @@ from gateway.services.limits.limiter import LimitStatus, LimitUsage
 
 
 def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
-    """Return an answer's `x-ratelimit-*` headers; of several limits, the one with the smallest
-    share left.
+    """Return an answer's `x-ratelimit-*` headers for requests and tokens, each from the caller's
+    limit with the smallest share left.
     """
     requests = [standing.requests for standing in standings if standing.requests is not None]
     tokens = [standing.tokens for standing in standings if standing.tokens is not None]

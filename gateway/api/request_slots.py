@@ -15,6 +15,7 @@ class RequestSlots:
     """The slots of one process for requests in flight, taken before a request's body is read."""
 
     def __init__(self, most: int) -> None:
+        """Make `most` slots, all free."""
         self.most = most
         self._total = 0
         self._taken: dict[str, int] = {}
@@ -34,7 +35,7 @@ class RequestSlots:
         self._total += 1
 
     def release(self, team: str) -> None:
-        """Return one slot of a team after its request."""
+        """Free one slot of a team after its request has ended."""
         taken = self._taken[team] - 1
         assert taken >= 0, "each place is given back once"
         if taken:

@@ -49,11 +49,13 @@ class _Server(uvicorn.Server):
         self.server_state.tasks = table.tasks
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, then handle the signals that arrived before uvicorn handled any."""
         await super().startup(sockets)
         for number in self._early:
             self.handle_exit(number, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the drain at SIGTERM or SIGINT, before uvicorn begins its own stop."""
         self._edge.drain.begin()
         asyncio.get_running_loop().call_soon_threadsafe(self._edge.drain.is_asked.set)
         super().handle_exit(sig, frame)

@@ -118,18 +118,23 @@ class LazyCommands(Mapping[str, Any]):
     """The commands by name; each is imported when it is looked up."""
 
     def __init__(self, commands: Mapping[str, Command]) -> None:
+        """Keep the commands by name, without importing any."""
         self._commands = commands
 
     def __getitem__(self, name: str) -> Any:
+        """Return a command by name, after importing its module."""
         return self._commands[name].load()
 
     def __iter__(self) -> Iterator[str]:
+        """Yield the names of all commands, without importing them."""
         return iter(self._commands)
 
     def __len__(self) -> int:
+        """Return the number of commands."""
         return len(self._commands)
 
     def __contains__(self, name: object) -> bool:
+        """Return True if there is a command of this name, without importing it."""
         return name in self._commands
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -145,6 +150,7 @@ class Root(TyperGroup):
     """
 
     def __init__(self, **attributes: Any) -> None:
+        """Make Typer's group of commands, with commands that are imported when they run."""
         super().__init__(**attributes)
         self.commands = cast("MutableMapping[str, Any]", LazyCommands(COMMANDS))
 
@@ -168,7 +174,7 @@ class Root(TyperGroup):
             _drop_output()  # the reader (head, less) has closed the pipe
             raise typer.Exit(SUCCESS) from None
         except Exception as error:
-            raise typer.Exit(_report(error)) from None
+            raise typer.Exit(_print_error(error)) from None
 
 
 class LazyToolbox:
@@ -177,10 +183,12 @@ class LazyToolbox:
     """
 
     def __init__(self, factory: Callable[[], Toolbox]) -> None:
+        """Keep the factory; the settings are read at the first use of an attribute."""
         self._factory = factory
         self._made: Toolbox | None = None
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the toolbox, which is made at the first call."""
         if self._made is None:
             self._made = self._factory()
         return getattr(self._made, name)
@@ -197,7 +205,7 @@ def run_cli(factory: Callable[[], Toolbox], arguments: Sequence[str] | None = No
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # the help could not be printed; it is not the command's
-        return _report(error)
+        return _print_error(error)
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else SUCCESS
     return SUCCESS
@@ -244,18 +252,23 @@ def _make_streams_usable() -> None:
 
 
 def _drop_output() -> None:
-    """Lead standard output to /dev/null, so that the interpreter's last flush does not fail too."""
+    """Lead standard output to /dev/null after a failed write, so that the interpreter's last flush
+    does not fail too.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(is_wanted: bool) -> None:
+    """Print the version and end the command, if `--version` was given."""
     if is_wanted:
         typer.echo(f"tollgate {__version__}")
         raise typer.Exit
 
 
-def _report(error: Exception) -> int:
-    """Print an error for the person at the terminal; return the exit code."""
+def _print_error(error: Exception) -> int:
+    """Print a command's error on standard error for the person at the terminal; return the exit
+    code.
+    """
     if os.environ.get("TOLLGATE_DEBUG") == "1":
         traceback.print_exception(error)
     if isinstance(error, PolicyRejected):

@@ -261,6 +261,7 @@ def _open_stores_and_reports(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports
 
 
 def _standing(reports: Reports, account_id: str, now: datetime) -> BudgetStanding:
+    """Return the figures of a budget's running period; the budget is known to exist."""
     found = reports.budget(account_id, now)
     assert found is not None, "its name was just read"
     return found.standing
@@ -290,8 +291,8 @@ def _table_row(one: BudgetStanding) -> tuple[Any, ...]:
 
 
 def _share(share: Decimal | None) -> str:
-    """Return a share as a percentage: never 0.0 % for a positive one, never 100.0 % for an
-    incomplete one.
+    """Return a share as a percentage for people: never 0.0 % for a positive one, never 100.0 % for
+    an incomplete one.
     """
     if share is None:
         return "—"
@@ -302,13 +303,16 @@ def _share(share: Decimal | None) -> str:
 
 
 def _resets(one: BudgetStanding) -> str:
-    """Return the moment when a budget's period ends, in the budget's own time zone."""
+    """Return the moment when a budget's period ends as text in the budget's own time zone; `never`
+    for a budget without periods.
+    """
     if one.ends_at is None:
         return "never"
     return moment_text(one.ends_at, one.time_zone)
 
 
 def _money(one: BudgetStanding) -> dict[str, Decimal | None]:
+    """Return a budget's amounts by name, for the record of a grant."""
     return {name: getattr(one, name) for name in MONEY}
 
 
@@ -326,7 +330,7 @@ def _grant_record(granted: Granted, *, reason: str) -> dict[str, Any]:
 
 
 def _expiry_text(granted: Granted, one: BudgetStanding) -> str:
-    """Return the sentence that tells how long a new grant lasts."""
+    """Return the sentence that tells a grant's author how long the new grant lasts."""
     if granted.expires_at is None:
         return "It stays as long as the budget does."
     return f"It ends {moment_text(granted.expires_at, one.time_zone)}."

@@ -100,7 +100,7 @@ def command(options: Options) -> list[str]:
 
 
 def host_variables(options: Options) -> dict[str, str]:
-    """Return the environment variables for the app's check of the Host header."""
+    """Return the environment variables that tell the app which Host headers to accept."""
     return {
         BOUND_VARIABLE: options.dashboard_host,
         HOSTS_VARIABLE: " ".join(options.dashboard_hosts),
@@ -156,6 +156,7 @@ class _Stop(Exception):
 
 
 def _raise_stop(number: int, frame: FrameType | None) -> None:
+    """Raise `_Stop` at a signal, so that the wait for the child ends."""
     raise _Stop
 
 

@@ -172,13 +172,18 @@ def _held_address(toolbox: Toolbox, purpose: LoginPurpose | None) -> Iterator[st
 
 
 def _is_owners(address: str, purpose: LoginPurpose, toolbox: Toolbox) -> bool:
+    """Return True if an address has the owner's login because no narrower one was made; False if
+    the settings name it.
+    """
     if _named(toolbox.options)[purpose] is not None:
         return False
     return toolbox.machine.user_of(address) == toolbox.machine.owner()
 
 
 def _named(options: Options) -> dict[LoginPurpose, str | None]:
-    """Return the database addresses that the settings name, by purpose."""
+    """Return the database address that the settings name for each purpose; None for a purpose
+    without one.
+    """
     return {
         LoginPurpose.GATEWAY: options.gateway_database_url,
         LoginPurpose.REPORTS: options.reports_database_url,
@@ -187,12 +192,13 @@ def _named(options: Options) -> dict[LoginPurpose, str | None]:
 
 
 def first_ahead(today: date) -> date:
-    """Return the first day of the last month whose partition is created in advance."""
+    """Return the first day of the latest month for which partitions are made in advance."""
     return (today + AHEAD).replace(day=1)
 
 
 def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> CreatedLogins:
-    """Create the missing database logins for each purpose.
+    """Create the database logins that are missing, one for each purpose; `renews` gives all of them
+    new passwords.
 
     Those that the settings name are made with the passwords in there.
     """
@@ -205,7 +211,8 @@ def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> 
 
 
 def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
-    """Create and register the pepper if it is missing; return True if it is new.
+    """Create the pepper if it is missing, and register it in the database; return True if it is
+    new.
 
     If keys exist that were made with another pepper, none is made, because a new one would reject
     them all.

@@ -11,22 +11,22 @@ from gateway.errors import BadUsage
 
 def request_id_of(text: str) -> UUID:
     """Parse a request id from the command line. Raises `BadUsage`."""
-    return _read(text, "a request id. It is in the reply's x-request-id header.")
+    return _uuid_of(text, "a request id. It is in the reply's x-request-id header.")
 
 
 def journal_id_of(text: str) -> UUID:
     """Parse a journal id from the command line. Raises `BadUsage`."""
-    return _read(text, "a journal's id. tollgate journal list shows them.")
+    return _uuid_of(text, "a journal's id. tollgate journal list shows them.")
 
 
 def letter_id_of(text: str) -> UUID:
     """Parse a dead letter's id from the command line. Raises `BadUsage`."""
-    return _read(text, "a record's id. tollgate reconcile dead-letters shows them.")
+    return _uuid_of(text, "a record's id. tollgate reconcile dead-letters shows them.")
 
 
-def _read(text: str, what: str) -> UUID:
-    """Parse a UUID; `what` names the id in the error. Raises `BadUsage`."""
+def _uuid_of(text: str, wanted: str) -> UUID:
+    """Parse a UUID; `wanted` completes the error's sentence. Raises `BadUsage`."""
     try:
         return UUID(text)
     except ValueError:
-        raise BadUsage(f"'{text[:60]}' is not {what}") from None
+        raise BadUsage(f"'{text[:60]}' is not {wanted}") from None

@@ -172,7 +172,7 @@ def pause(
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
         is_done = stores.keys.pause(wanted, paused_by=operator_name(), reason=reason)
-        stored = _found(stores, wanted)
+        stored = _stored_key(stores, wanted)
     if not is_done and stored.revoked_at is not None:
         raise BadUsage(f"Key {wanted} is revoked, for good. Nothing was changed.")
     show_record(
@@ -201,7 +201,7 @@ def resume(
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
         is_done = stores.keys.resume(wanted, reason=reason)
-        stored = _found(stores, wanted)
+        stored = _stored_key(stores, wanted)
     if not is_done and stored.revoked_at is not None:
         raise BadUsage(
             f"Key {wanted} is revoked, for good. Make another: tollgate key create "
@@ -233,7 +233,7 @@ def revoke(
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
         was_live = stores.keys.revoke(wanted, revoked_by=operator_name(), reason=reason)
-        stored = _found(stores, wanted)
+        stored = _stored_key(stores, wanted)
     show_record(
         {"key_id": wanted, "team": stored.record.team, "revoked_at": stored.revoked_at}, format
     )
@@ -327,7 +327,7 @@ def _id_in(text: str) -> str:
     return key_id_of(text) or text.removeprefix("tg_")
 
 
-def _found(stores: Stores, key_id: str) -> StoredKey:
+def _stored_key(stores: Stores, key_id: str) -> StoredKey:
     """Return a stored API key by its id. Raises `NothingFound`."""
 
     return stores.keys.require(key_id)

@@ -192,6 +192,9 @@ def _journal_text(journal_id: UUID | None) -> str | None:
 
 
 def _unknown_letter(letter_id: UUID) -> NothingFound:
+    """Return the error for a dead letter that does not wait: an unknown one, or one that is closed
+    already.
+    """
     return NothingFound(
         f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do."
     )

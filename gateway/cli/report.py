@@ -184,7 +184,7 @@ def show_receipt(
 
 
 def _require_known(reports: Reports, question: Question) -> None:
-    """Refuse a name that no attempt ever had, instead of an empty answer.
+    """Raise `NothingFound`, with the known names, for a filter's name that no attempt ever had.
 
     Raises `NothingFound` with the known names.
     """
@@ -258,7 +258,7 @@ def _report_text(report: Report) -> str:
 
 
 def _total_text(report: Report) -> str:
-    """Return a report's total as text: a report without a split has no other row."""
+    """Return a report's total as lines of name and figure, for a report without rows."""
     cells = {
         c.name: _cell_text(report.total[c.name], c)
         for c in report.columns

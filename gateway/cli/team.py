@@ -110,7 +110,7 @@ def show_team(
 
 
 def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]]:
-    """Return the team's routes, each with its allowed and denied deployments."""
+    """Return the team's routes, each with the deployments that residency rules allow and deny."""
     rules = rules_for(policy, team, data_class=team.data_class)
 
     def is_allowed(name: str) -> bool:
@@ -183,7 +183,5 @@ def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
 
 
 def _is_usable(key: KeyRecord, toolbox: Toolbox) -> bool:
-    """Return True if a key is neither paused nor expired now; the given keys are live, so none is
-    revoked.
-    """
+    """Return True if a key is neither paused nor expired."""
     return not key.is_paused and (key.expires_at is None or key.expires_at > toolbox.now())

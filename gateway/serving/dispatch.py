@@ -53,8 +53,8 @@ class Dispatch:
 
 
 def build_deployments(context: ProcessContext) -> Deployments:
-    """Build ejections, engine loads, estimates and state of the deployments, without any
-    observations.
+    """Build one worker's own knowledge about deployments, still empty: residency ejections, engine
+    loads, estimates and health.
     """
     clock, metrics = context.clock, context.metrics
     ejections = Ejections(
@@ -77,8 +77,8 @@ def build_deployments(context: ProcessContext) -> Deployments:
 
 
 def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatch:
-    """Build the path to upstreams. A broken tokenizer is reported now, not at the first cut
-    stream.
+    """Build transport, providers, probes and abandoned answers of a process. A broken tokenizer is
+    logged now, not at the first cut stream.
     """
     settings = context.settings
     transport = open_transport(settings.max_streams)

@@ -52,8 +52,8 @@ def build_edge(parts: Worker) -> Edge:
 
 
 def build_connections(context: ProcessContext) -> ConnectionTable:
-    """Build the table of callers' connections, sized by the process's file descriptors without its
-    own needs.
+    """Build the table of callers' connections; its cap leaves the process the file descriptors for
+    Postgres, upstreams and journal.
 
     Raises `BadUsage` if that leaves too few to serve at all.
     """
@@ -188,7 +188,9 @@ def _plain_endpoints(
 
 
 def _checks(parts: Worker) -> Sequence[Check]:
-    """Return the readiness checks, besides the reasons to send traffic elsewhere."""
+    """Return the findings that `/readyz` lists; they do not decide whether this replica takes
+    traffic.
+    """
     context, ledger = parts.context, parts.ledger
     budget_leases, limiter = parts.admission_parts.budget_leases, parts.admission_parts.limiter
     return (

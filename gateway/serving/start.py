@@ -18,7 +18,9 @@ from gateway.telemetry import logs
 
 
 def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
-    """Run the gateway until it is asked to stop."""
+    """Run one serving process with these settings until it is asked to stop: bind the address, open
+    the stores, serve.
+    """
     tune_allocator()
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)

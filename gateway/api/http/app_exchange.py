@@ -1,5 +1,5 @@
-"""Passes one request that is not forwarded to FastAPI by uvicorn's own cycle, behind the same
-interface to the connection as `CallerExchange`.
+"""Has FastAPI answer one request that goes to no upstream (models, receipts, usage, readiness), by
+uvicorn's own cycle and with the interface of `CallerExchange`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class AppExchange:
         on_answered: Callable[[AppExchange], None],
         cut: Callable[[], None],
     ) -> None:
-        """Make an exchange for FastAPI; `cut` ends the connection after an incomplete answer."""
+        """Make an exchange for FastAPI; `cut` ends the connection if the application ends without a
+        complete answer.
+        """
         self._app, self._socket, self._on_answered, self._cut = app, socket, on_answered, cut
         self.is_whole = False
         self.received_bytes = 0
@@ -91,7 +93,9 @@ class AppExchange:
         return self._cycle.response_complete
 
     async def run(self) -> None:
-        """Run the FastAPI application until it has answered this request."""
+        """Run the FastAPI application until it has answered this request; cut the connection if it
+        did not.
+        """
         await self._cycle.run_asgi(self._app)
         if not self._cycle.response_complete:
             self._cut()
@@ -135,4 +139,4 @@ class AppExchange:
 
 
 def _nothing() -> None:
-    pass
+    """Do nothing: it replaces the callback at the answer's end after the caller left."""

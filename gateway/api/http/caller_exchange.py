@@ -94,7 +94,7 @@ class CallerExchange:
         """
         self._is_wanted = True
         while not self.is_whole and self.received_bytes <= limit_bytes:
-            self._check()
+            self._raise_failure()
             if self._awaits_continue:
                 self._awaits_continue = False
                 self._socket.transport.write(CONTINUE)
@@ -104,7 +104,7 @@ class CallerExchange:
                 await self._waiter
             finally:
                 self._waiter = None
-        self._check()
+        self._raise_failure()
         if self.received_bytes > limit_bytes:
             self._body = b""
             raise too_large(limit_bytes)
@@ -112,7 +112,8 @@ class CallerExchange:
         return body if isinstance(body, bytes) else bytes(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer to the caller; its head waits for the first piece.
+        """Prepare the answer's status line and headers; they are written together with the first
+        piece.
 
         Without a content-length the body is chunked.
         """
@@ -206,8 +207,10 @@ class CallerExchange:
         if on_leaving is not None:
             on_leaving()
 
-    def _check(self) -> None:
-        """Raise `ClientGone` if the caller left, or the body's error once; else do nothing."""
+    def _raise_failure(self) -> None:
+        """Raise `ClientGone` if the caller left, or the error of a failed body once; else do
+        nothing.
+        """
         if self.is_gone:
             raise ClientGone
         error, self._error = self._error, None
@@ -219,6 +222,7 @@ class CallerExchange:
             del error  # it keeps this frame: neither the frame nor this object may keep it
 
     def _wake(self) -> None:
+        """Wake the task that waits in `body` for the rest of the request, if there is one."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

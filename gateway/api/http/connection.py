@@ -143,8 +143,8 @@ class Connection(asyncio.Protocol):
         self._close_by(self.loop.time() + self._limits.write_s)
 
     def connection_lost(self, broken: Exception | None) -> None:
-        """Notify the request under way that the socket closed. It is not always the last one
-        received.
+        """Notify every unanswered request of this closed socket that its caller left, and drop the
+        connection from the table.
         """
         self._table.forget(self)
         self._close_parser()
@@ -156,18 +156,26 @@ class Connection(asyncio.Protocol):
             one.note_caller_left()
 
     def pause_writing(self) -> None:
+        """Make answers wait while the socket's write buffer is full, and start the deadline for a
+        caller that does not read.
+        """
         self.flow.pause_writing()
         self._paused_from_s = self.loop.time()
         self._table.deadlines.watch(self, self._paused_from_s + self._limits.write_s)
 
     def resume_writing(self) -> None:
+        """Let answers be written again after the socket's buffer has emptied; the deadline for the
+        caller to read ends.
+        """
         self._paused_from_s = inf
         self.flow.resume_writing()
 
     # ---- called by the parser
 
     def on_head(self, head: RequestHead) -> bool:
-        """Begin the request of a parsed head, or queue it behind earlier ones."""
+        """Begin the request of a parsed head, or queue it behind earlier ones; return False if too
+        many are queued.
+        """
         if len(self._waiting) >= MOST_PIPELINED:
             self._waiting[-1].keeps_alive = False
             return False
@@ -198,13 +206,15 @@ class Connection(asyncio.Protocol):
     # ---- for exchanges
 
     def resume_reading(self) -> None:
-        """Read from the socket again, unless other answers come first."""
+        """Read from the socket again after a pause, unless requests are queued that must be
+        answered first.
+        """
         if self.flow.read_paused and not self._waiting:
             self.flow.resume_reading()
             self._time_body()
 
     def answered(self, one: CallerExchange | AppExchange) -> None:
-        """Begin the next queued request, or wait for one, after a complete answer."""
+        """Begin the next queued request, or wait for one, or close, after a complete answer."""
         self._answering = None
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
             self._close(refusal=self._refusal if one.keeps_alive else None)
@@ -311,7 +321,9 @@ class Connection(asyncio.Protocol):
         return min(again_s, self._closes_by_s)
 
     def _time_body(self) -> None:
-        """Start the clock of the deadlines of the request body that is being received."""
+        """Restart the deadlines of the request body that is being received, for example after a
+        pause of reading.
+        """
         if self._reading is not None:
             self._body_from_s = self.loop.time()
             self._rate_from_s = 0.0
@@ -388,6 +400,7 @@ class Connection(asyncio.Protocol):
         return b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b"", body])
 
     def _close_parser(self) -> None:
+        """Drop the parser, so that no further request is read from this connection."""
         parser, self._parser = self._parser, None
         if parser is not None:
             parser.close()
@@ -417,7 +430,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _app_exchange(self, head: RequestHead, path: bytes, query: bytes) -> AppExchange:
-        """Make the exchange for a request that FastAPI answers."""
+        """Make the exchange for a request that is not forwarded: FastAPI or the edge answers it."""
         return AppExchange(
             self._app,
             head,

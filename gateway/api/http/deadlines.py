@@ -38,12 +38,15 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
+        """Make an empty set of deadlines; the timer starts with the first of them."""
         self._slots: dict[int, set[Timed]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = inf
 
     def watch(self, watched: Timed, at_s: float) -> None:
-        """Check `watched` at `at_s` or up to half a second later."""
+        """Have `watched.check` called at the loop time `at_s` or up to half a second later; an
+        earlier time that is already set stays.
+        """
         slot = int(at_s / TICK_S) + 1
         if slot >= watched.slot:
             return
@@ -51,17 +54,18 @@ class Deadlines:
         watched.slot = slot
         self._slots.setdefault(slot, set()).add(watched)
         if self._timer is None:
-            self._start(TICK_S)
+            self._start_timer(TICK_S)
 
     def forget(self, watched: Timed) -> None:
-        """Drop an object that has no further deadlines."""
+        """Stop checking an object, because it has no further deadlines."""
         if watched.slot != NEVER:
             waiting = self._slots.get(watched.slot)
             if waiting is not None:
                 waiting.discard(watched)
             watched.slot = NEVER
 
-    def _start(self, after_s: float) -> None:
+    def _start_timer(self, after_s: float) -> None:
+        """Start the timer that runs `_tick` once, after `after_s`."""
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + after_s
         self._timer = loop.call_later(after_s, self._tick)
@@ -72,16 +76,16 @@ class Deadlines:
         """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._due_s > HELD_UP_S:
-            self._start(ONE_TURN_S)
+            self._start_timer(ONE_TURN_S)
             return
         self._timer = None
         try:
-            self._check(now_s)
+            self._check_due(now_s)
         finally:  # after a failed check the others continue
             if self._slots and self._timer is None:
-                self._start(TICK_S)
+                self._start_timer(TICK_S)
 
-    def _check(self, now_s: float) -> None:
+    def _check_due(self, now_s: float) -> None:
         """Check every object whose slot is due, and watch it again until its next deadline."""
         now = int(now_s / TICK_S)
         for slot in [slot for slot in self._slots if slot <= now]:

@@ -71,6 +71,7 @@ class Fault(Exception):
     """
 
     def __init__(self, error: RequestError | None) -> None:
+        """Keep the error that the caller is to get; None to end the connection without one."""
         super().__init__()
         self.error = error
 
@@ -109,7 +110,7 @@ class RequestParser:
         self._head_bytes = 0
         self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._body: list[bytes] = []  # the body's parts within one piece of the connection's bytes
-        self._begin()
+        self._reset_head()
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes, and pass heads and bodies to the receiver. Raises `Fault`."""
@@ -178,6 +179,7 @@ class RequestParser:
         return len(content)
 
     def _fault(self, error: RequestError | None) -> Fault:
+        """Close the parser, and return the `Fault` for its caller to raise."""
         self.close()
         return Fault(error)
 
@@ -189,8 +191,10 @@ class RequestParser:
         self._error = error
         raise ValueError(error.code)
 
-    def _begin(self) -> None:
-        """Reset the fields of the head, before the first and after each request."""
+    def _reset_head(self) -> None:
+        """Reset the fields that belong to one request's head, before the first and after each
+        request.
+        """
         self._target = b""
         self._fields: Fields = []
         self._trailers = self._trailer_bytes = 0
@@ -286,7 +290,7 @@ class RequestParser:
         self._head_bytes = (
             0  # the next head may have begun in the same piece; `_check_fields` counts it
         )
-        self._begin()
+        self._reset_head()
         if self._receiver is not None:
             self._receiver.on_end()
 
@@ -316,9 +320,10 @@ class RequestParser:
         return has_body, awaits_continue
 
 
-def _malformed(what: str) -> InvalidRequest:
+def _malformed(problem: str) -> InvalidRequest:
+    """Return the error for a request that breaks HTTP's rules; `problem` completes its sentence."""
     return InvalidRequest(
-        f"The request is malformed HTTP: {what}. The connection ends; nothing was sent upstream."
+        f"The request is malformed HTTP: {problem}. The connection ends; nothing was sent upstream."
     )
 
 

@@ -200,7 +200,9 @@ def _read_heads(arguments: Iterable[str], file: Path | None) -> list[ChainHead]:
 
 
 def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
-    """Yield the rows, with progress if it takes longer than a moment."""
+    """Yield the audit rows unchanged, and print the share that is checked if it takes longer than a
+    moment.
+    """
     printed_s = time.monotonic()
     for place, row in enumerate(rows):
         if place % 1000 == 0 and time.monotonic() - printed_s > SAY_EVERY_S:
@@ -212,7 +214,9 @@ def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
 def _show_findings(
     walk: ChainWalk, shown: list[ChainFinding], *, left_out: int, format: Format
 ) -> None:
-    """Print the result of verifying the audit log, in the chosen format."""
+    """Print the rows of the audit log that are not as they were written; JSON also has the head and
+    the count.
+    """
     rows = [(finding.seq, finding.what) for finding in shown]
     if format is Format.JSON:
         last = walk.head

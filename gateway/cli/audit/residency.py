@@ -65,11 +65,14 @@ class _Evidence:
 
     @property
     def is_good(self) -> bool:
+        """Return True if every attempt was allowed and verified, and the audit log is unchanged."""
         return not (self.verified.outside or self.verified.unverified or self.chain.findings)
 
     @property
     def verdict(self) -> str:
-        """Return the report's verdict in two sentences: on the attempts, and on the audit log."""
+        """Return the report's verdict in two sentences: how many attempts broke a rule or cannot be
+        verified, and whether the audit log is unchanged.
+        """
         outside = sum(doubt.attempts for doubt in self.verified.outside)
         unverified = sum(doubt.attempts for doubt in self.verified.unverified)
         chain = "is as it was written" if not self.chain.findings else "is NOT as it was written"
@@ -174,6 +177,7 @@ def _readable_versions(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVer
 
 
 def _checked_chain(log: AuditTrail) -> _Chain:
+    """Return the result of verifying the whole audit log's hash chain."""
     walk = ChainWalk()
     findings = list(walk.findings(log.rows()))
     return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=findings)
@@ -285,7 +289,7 @@ def _sections(evidence: _Evidence) -> list[Section]:
 
 
 def _doubt_section(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
-    """Return the report's table of attempts that are outside the rules or unverified."""
+    """Return a table of the attempts that broke a rule, or of those that cannot be verified."""
     rows = [tuple(getattr(doubt, name) for name in DOUBT_COLUMNS) for doubt in doubts]
     return Section(title=title, about=about, columns=DOUBT_COLUMNS, rows=rows, empty="None.")
 

@@ -77,6 +77,7 @@ def _section(section: Section) -> str:
 
 
 def _cell(tag: str, text: str, is_number: bool) -> str:
+    """Return one table cell as HTML, its text escaped and a number right-aligned."""
     kind = ' class="number"' if is_number else ""
     return f"<{tag}{kind}>{escape(text)}</{tag}>"
 

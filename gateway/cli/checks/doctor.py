@@ -67,7 +67,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     except BadUsage as wrong:
         checks.append(Check("database", Status.FAIL, wrong.message))
     checks += machine_checks(toolbox.options)
-    checks += _trust(os.environ.get("SSL_CERT_FILE", ""))
+    checks += _trust_check(os.environ.get("SSL_CERT_FILE", ""))
     checks += _port_checks(toolbox.options)
     checks += _gateway_checks(toolbox.options)
     rows = [(check.status.value, check.name, check.finding, check.remedy) for check in checks]
@@ -129,7 +129,9 @@ def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
 
 
 def _administration(stores: Stores) -> Check:
-    """Check the role of commands: with all rights of the owner, one mistake can do more damage."""
+    """Check the role that commands act in, and warn if it has all rights of the owner: one mistake
+    can then do more damage.
+    """
     login, role = stores.database.acts_as()
     if role == "tollgate_admin":
         return Check("administration", Status.OK, f"commands run as {role} (login {login})")
@@ -142,8 +144,8 @@ def _administration(stores: Stores) -> Check:
 
 
 def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """Check the login of each command: the owner's login may drop triggers and change booked
-    events.
+    """Check the login for each purpose, and warn of one that is a superuser or the owner: it may
+    drop triggers and change booked events.
     """
 
     users, options = {}, toolbox.options
@@ -229,7 +231,7 @@ def _deployments(version: PolicyVersion, secret_of: SecretOf) -> Iterator[Check]
         if deployment.api_key is not None:
             yield _secret(deployment, secret_of)
     with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from pool.map(partial(_reachable, secret_of=secret_of), deployments)
+        yield from pool.map(partial(_reach_check, secret_of=secret_of), deployments)
 
 
 def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
@@ -247,9 +249,9 @@ def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
 
 
-def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
-    """Check an engine by its health endpoint, and a provider only by an open connection, with its
-    certificate.
+def _reach_check(deployment: Deployment, *, secret_of: SecretOf) -> Check:
+    """Check that a deployment can be reached: an engine by its health endpoint, a provider only by
+    a connection, with its certificate.
     """
     parts = urlsplit(deployment.base_url)
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
@@ -285,7 +287,7 @@ def _reachable(deployment: Deployment, *, secret_of: SecretOf) -> Check:
     )
 
 
-def _trust(file: str) -> Iterator[Check]:
+def _trust_check(file: str) -> Iterator[Check]:
     """Check the file of trusted certificates, if one is named. OpenSSL ignores a file that it
     cannot read, and then refuses the certificates of its authorities.
     """
@@ -307,21 +309,25 @@ def _trust(file: str) -> Iterator[Check]:
 
 
 def _port_checks(options: Options) -> Iterator[Check]:
-    """Check the ports that we need. A running gateway is as good as a free port."""
+    """Check the ports of gateway, metrics and dashboard; one that this running Tollgate has is as
+    good as a free one.
+    """
     gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
     dashboard = (
         f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
     )
     metrics = f"http://{_dialable(options.metrics_host)}:{options.metrics_port}/metrics"
-    yield _port("gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT")
-    yield _port(
+    yield _port_check(
+        "gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT"
+    )
+    yield _port_check(
         "metrics",
         options.metrics_host,
         options.metrics_port,
         health=metrics,
         setting="TOLLGATE_METRICS_PORT",
     )
-    yield _port(
+    yield _port_check(
         "dashboard",
         options.dashboard_host,
         options.dashboard_port,
@@ -331,7 +337,8 @@ def _port_checks(options: Options) -> Iterator[Check]:
 
 
 def _gateway_checks(options: Options) -> Iterator[Check]:
-    """Report the journal and writer of a gateway that runs here; nothing without one.
+    """Report the findings of the gateway that runs here, from its `/readyz`; yield nothing if none
+    answers.
 
     It answers whether it is ready or not: its reasons not to be ready are failures here.
     """
@@ -347,22 +354,27 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
         )
 
 
-def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
-    """Check that a port is free or in use by this Tollgate."""
-    name = f"port {what}"
+def _port_check(part: str, host: str, port: int, *, health: str, setting: str) -> Check:
+    """Check a port that Tollgate needs: fine if it is free or this Tollgate has it, else warn that
+    another program has it.
+    """
+    name = f"port {part}"
     try:
         with socket.create_connection((_dialable(host), port), timeout=PROBE_LIMIT_S):
             pass
     except OSError:
         return Check(name, Status.OK, f"{host}:{port} is free")
     if _http_status(health) == 200:
-        return Check(name, Status.OK, f"{host}:{port} is in use by this Tollgate's {what}")
+        return Check(name, Status.OK, f"{host}:{port} is in use by this Tollgate's {part}")
     return Check(
         name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}"
     )
 
 
 def _dialable(host: str) -> str:
+    """Return the address by which a listener at `host` is reached from this machine: a wildcard
+    becomes the loopback.
+    """
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - for dialling, not for listening
 
 
@@ -390,7 +402,9 @@ def _key_header(deployment: Deployment, secret_of: SecretOf) -> dict[str, str]:
 
 
 def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
-    """Return the status that a GET of an address answers; None without an HTTP answer."""
+    """Return the status that a GET of an address answers; None if no HTTP answer came within the
+    time limit.
+    """
     try:
         return int(fetch(url, headers=headers, timeout_s=PROBE_LIMIT_S).status_code)
     except httpx2.HTTPError:

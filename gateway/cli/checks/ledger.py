@@ -23,8 +23,8 @@ ROLLUP_HOURS = timedelta(
 
 
 def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
-    """Check the journals below this home. One without a process waits for the next start of a
-    gateway.
+    """Check the journal files below this home; warn of unreadable ones and of those that a gone
+    gateway left behind.
     """
 
     odd: list[str] = []
@@ -54,7 +54,7 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
 
 
 def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """Check the ledger in Postgres: slow workers, unknown usage, partitions, dead letters,
+    """Check the ledger in Postgres: silent workers, unknown usage, partitions, dead letters,
     roll-ups.
     """
 
@@ -69,7 +69,9 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
 
 
 def _workers(journals: Sequence[StoredJournal], *, now: datetime) -> Check:
-    """Check for silent journals: such a journal holds events, or its worker is gone."""
+    """Check when the workers last wrote, and warn if one is silent for too long: its journal holds
+    events, or it is gone.
+    """
     live = [journal for journal in journals if journal.state == "live"]
     if not live:
         return Check("writers", Status.OK, "no worker is running")

@@ -40,7 +40,9 @@ def require(options: Options, *, has_engine_elsewhere: bool) -> None:
 
 
 def checks(options: Options, *arguments: str) -> list[Check]:
-    """Return the preflight's findings with these settings; none in an installation without it."""
+    """Return the preflight's findings about this machine under these settings; empty in an
+    installation without the preflight.
+    """
     spec = find_spec("engine")
     files = (
         [Path(place, "preflight.py") for place in (spec.submodule_search_locations or ())]
@@ -83,8 +85,8 @@ def machine_checks(options: Options) -> Iterator[Check]:
 
 
 def _variables(options: Options) -> dict[str, str]:
-    """Return the settings in force as environment variables, whether they come from a variable or
-    from a file.
+    """Return the settings in force as environment variables for the preflight, whether they come
+    from a variable or from a file.
     """
     return {
         "TOLLGATE_HOME": str(options.home),
@@ -100,5 +102,6 @@ def _variables(options: Options) -> dict[str, str]:
 
 
 def _text(check: Check) -> str:
+    """Return a finding with its remedy below it, as text for people."""
     remedy = check.remedy.replace("\n", "\n    ")
     return f"{check.name}: {check.finding}" + (f"\n    {remedy}" if remedy else "")

@@ -159,7 +159,7 @@ def _put_in_force(
 
 
 def _print_next_step(applied: Applied, current: StoredPolicy | None) -> None:
-    """Print the command that follows an apply: a first key, or the rollback."""
+    """Print the command that may follow an apply: to make a first key, or to roll back."""
     if current is None:
         note("Next: tollgate key create TEAM, or tollgate policy explain --help")
     elif applied.is_new:

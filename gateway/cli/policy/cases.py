@@ -72,7 +72,7 @@ def _version_in_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mappin
 
 
 def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    """Return the policy version in force, with its deployments' prices."""
+    """Return the policy version in force, with its deployments' prices of today."""
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())

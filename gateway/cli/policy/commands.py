@@ -288,7 +288,7 @@ def explain_decision(
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:
-    """Print a policy document's errors and warnings in the chosen format."""
+    """Print a policy document's errors and notes in the chosen format."""
     if format is Format.JSON:
         print_json({"valid": is_valid, "findings": [_as_record(finding) for finding in findings]})
     elif format is Format.CSV:

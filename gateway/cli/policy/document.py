@@ -57,8 +57,8 @@ def require_version(policies: PolicyHistory, version: int | None) -> StoredPolic
 
 
 def _stored(policies: PolicyHistory, version: int) -> StoredPolicy | None:
-    """Return a policy version, or None; a number that its column cannot hold is no version
-    either.
+    """Return a policy version by its number, None if there is none or Postgres could not hold the
+    number.
     """
     return policies.get(version) if 0 < version <= MAX_VERSION else None
 

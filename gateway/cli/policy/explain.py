@@ -103,4 +103,7 @@ def _table(verdicts: tuple[CandidateVerdict, ...]) -> Table:
 
 
 def _rate(price: Price | None, kind: TokenKind) -> object:
+    """Return a price's rate for one kind of token in USD per million, at the lowest context tier;
+    None without a price.
+    """
     return None if price is None else price.rate(kind, input_tokens=0)

@@ -160,9 +160,7 @@ def show_plan(made: Plan, say: Callable[[str], None]) -> None:
 
 
 def _replayed(after: PolicyVersion, source: PastSource, prices: PastPrices, place: Place) -> Replay:
-    """Decide past requests again under a policy, with progress on standard error beside the
-    data.
-    """
+    """Decide past requests again under the version `after`, with progress on standard error."""
     with ProgressStep("Replaying past requests", quiet_s=QUIET_S, out=sys.stderr) as step:
         return replay(
             after,
@@ -174,6 +172,7 @@ def _replayed(after: PolicyVersion, source: PastSource, prices: PastPrices, plac
 
 
 def _version(number: int, document: str, policy: Policy) -> PolicyVersion:
+    """Return a parsed policy as a numbered version, for a comparison; nothing is stored."""
     return PolicyVersion(version=number, sha256=document_sha256(document), policy=policy)
 
 
@@ -186,7 +185,8 @@ def _replay_period(text: str) -> timedelta:
 
 
 def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
-    """Return the last week's traffic by team and route.
+    """Return each team's requests on each route in the last week; empty, with a note, if the
+    reports' server is away.
 
     Reports may be on another server: a policy can be applied without them.
     """
@@ -198,12 +198,13 @@ def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
 
 
 def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
+    """Return the number of live api keys of each team; expired ones do not count."""
     live = [key for key in stores.keys.live() if key.expires_at is None or key.expires_at > now]
     return Counter(key.team for key in live)
 
 
 def _unresolved(policy: Policy, secret_of: SecretOf) -> Mapping[str, str]:
-    """Return the deployments whose secret is missing here, each with its reference."""
+    """Return the deployments whose secret cannot be read on this machine, each with the reason."""
 
     found = {}
     for deployment in policy.deployments.values():
@@ -215,6 +216,7 @@ def _unresolved(policy: Policy, secret_of: SecretOf) -> Mapping[str, str]:
 
 
 def _replay_table(made: Replay) -> Table:
+    """Return a replay as a table for CSV, a row for each team and route."""
     records = [_row(tally, made) for tally in made.tallies]
     columns = tuple(records[0]) if records else ("team", "route")
     return Table(columns, [tuple(record.values()) for record in records])
@@ -277,6 +279,7 @@ def _replay_record(made: Replay) -> dict[str, Any]:
 
 
 def _harm_record(hurt: HarmfulChange) -> dict[str, Any]:
+    """Return one harmful change as a record for JSON."""
     return {"kind": hurt.kind, "name": hurt.name, "message": hurt.message, "is_note": hurt.is_note}
 
 
@@ -332,10 +335,12 @@ def _tally_cells(tally: RouteTally, made: Replay) -> list[str]:
 
 
 def _signed(amount_usd: Decimal) -> str:
+    """Return an amount in USD with its sign: plus for a rise of the cost."""
     return f"+{format_usd(amount_usd)}" if amount_usd > 0 else format_usd(amount_usd)
 
 
 def _from_to(before_s: float | None, after_s: float | None) -> str:
+    """Return two latencies as `before→after` for people, or one of them if they look the same."""
     words = ["—" if value is None else f"{value:.3g} s" for value in (before_s, after_s)]
     return words[0] if words[0] == words[1] else "→".join(words)
 

@@ -21,8 +21,8 @@ _LOOK_EVERY_S = 0.1
 def wait_until_live(
     journals: JournalRegister, version: int, *, patience_s: float = PATIENCE_S
 ) -> None:
-    """Wait until every gateway serves a policy version, and report the result: all of them, or the
-    ones that lag.
+    """Wait until every gateway serves a policy version, at most `patience_s`, and print how many do
+    and which ones lag.
     """
 
     began_s = time.monotonic()

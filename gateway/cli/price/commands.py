@@ -216,8 +216,8 @@ def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
 
 
 def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
-    """Return the deployments or models that a name means: deployments of the policy, else models of
-    the list.
+    """Return the price of everything that a name means: deployments of the policy by name or model,
+    else models of the list.
 
     Raises `NothingFound`.
     """
@@ -238,7 +238,9 @@ def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
 
 
 def _shown_deployment(stores: Stores, deployment: Deployment, at: datetime) -> ShownPrice:
-    """Return a deployment's price, its entries in the book and the prices it was charged by."""
+    """Return a deployment's price at a moment, its entries in the book and the prices it was
+    charged by.
+    """
     stored = stores.prices.book([deployment])
     record = stores.prices.in_force(deployment.name, limit=SHOWN_IN_FORCE)
     return ShownPrice(
@@ -256,7 +258,9 @@ def _shown_deployment(stores: Stores, deployment: Deployment, at: datetime) -> S
 
 
 def _shown_model(stores: Stores, key: ModelKey, at: datetime) -> ShownPrice:
-    """Return a listed model's price and history, from the book or the bundled list."""
+    """Return a listed model's price at a moment and its history, from the book or, if the book has
+    none, from the bundled list.
+    """
     book = stores.prices.entries([key])
     name = f"{key.provider}/{key.model}"
     if book.has_listed(key):
@@ -270,6 +274,9 @@ def _shown_model(stores: Stores, key: ModelKey, at: datetime) -> ShownPrice:
 
 
 def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
+    """Return a history row of one entry of the price book: its dates, origin, source, author and
+    reason.
+    """
     head = _dated_row(entry.dated, entry.origin.value, entry.source)
     return (*head, entry.author, entry.reason, entry.created_at)
 
@@ -289,9 +296,9 @@ def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]
     )
 
 
-def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
-    """Yield the cost of an example request of 1,000 tokens each way in each tier; a model without
-    output has none.
+def _example_costs(price: Price) -> Iterator[tuple[str, Decimal]]:
+    """Yield, for each service tier, the cost of a request of 1,000 input and 1,000 output tokens; a
+    model without an output rate is priced for input only.
     """
     for tier in (None, *price.service_tiers):
         own = price.for_tier(tier)
@@ -304,7 +311,7 @@ def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
 
 def _as_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
     """Return a price with its rates, example costs and history as a record for JSON."""
-    examples = [] if one.price is None else list(_examples(one.price))
+    examples = [] if one.price is None else list(_example_costs(one.price))
     return {
         **_summary_record(one, at),
         "rates": Table(RATE_COLUMNS, _rate_rows(one.price)).records(),
@@ -315,7 +322,7 @@ def _as_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
 
 
 def _summary_record(one: ShownPrice, at: datetime) -> dict[str, Any]:
-    """Return the name, moment, source and id of a price."""
+    """Return a price's name, moment, source and id, without its rates."""
     price = one.price
     return {
         "name": one.name,
@@ -336,7 +343,7 @@ def _print_price(one: ShownPrice, at: datetime) -> None:
         write("\nA request of 1,000 tokens in and 1,000 out:\n")
         examples = [
             (tier, f"${plain_usd(nusd_from_usd(cost_usd))}")
-            for tier, cost_usd in _examples(one.price)
+            for tier, cost_usd in _example_costs(one.price)
         ]
         show(Table(("service_tier", "cost_usd"), examples), Format.TABLE, empty="")
     write("\nIn the price book:\n")

@@ -41,7 +41,7 @@ class PriceTerms:
     def check(
         self, rates: Sequence[Rate], *, is_withdrawn: bool, meant: Sequence[Deployment]
     ) -> None:
-        """Raise `BadUsage` unless this can be a price, or the end of one."""
+        """Raise `BadUsage` unless these terms and rates can be added as a price, or can end one."""
         if (self.model is None) == (self.deployment is None):
             raise BadUsage("Give either a MODEL or --deployment NAME.")
         if self.provider is not None and self.model is None:
@@ -63,7 +63,7 @@ class PriceTerms:
         )
 
     def price(self, rates: Sequence[Rate], meant: Sequence[Deployment]) -> Price:
-        """Return the price that these rates form, for the deployments that are meant."""
+        """Return the price that these rates form, named after the deployments that are meant."""
         providers = {deployment.provider for deployment in meant}
         models = {deployment.model for deployment in meant}
         return Price(
@@ -112,8 +112,8 @@ def month_of(text: str) -> date:
 
 
 def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
-    """Require rates for input and output in each service tier: absent is not 0, and not the
-    standard tier's.
+    """Raise `BadUsage` if a service tier lacks its rate for input or output: absent is not 0, and
+    not the standard tier's.
     """
     for tier in [
         None,
@@ -147,7 +147,7 @@ def _rate(text: str) -> Rate:
 
 
 def _usd(option: str, text: str) -> Decimal:
-    """Parse an option's plain dollars. Raises `BadUsage` outside 0 to the maximum."""
+    """Parse an option's amount in plain dollars. Raises `BadUsage` outside 0 to the maximum."""
     if not _USD.fullmatch(text) or Decimal(text) > MOST_USD:
         raise BadUsage(
             f"{option} {text[:40]}: write plain dollars from 0 to {MOST_USD}, such as 0.80."

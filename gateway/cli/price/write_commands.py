@@ -289,7 +289,9 @@ def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
 
 
 def daily(dated: Dated) -> str | None:
-    """Return the part of each day for which a price holds, None for all of it."""
+    """Return the part of each day for which a price holds, such as `22:00 to 06:00`; None if it
+    holds all day.
+    """
     return (
         None if dated.daily is None else f"{dated.daily.since:%H:%M} to {dated.daily.until:%H:%M}"
     )
@@ -337,7 +339,9 @@ def _print_consequences(terms: PriceTerms, meant: Sequence[Deployment], *, is_pa
 
 
 def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
-    """Return the list's models by which this policy's deployments can be priced."""
+    """Return the models of the built-in list by which this policy's external deployments can be
+    priced.
+    """
 
     external = (
         deployment for deployment in policy.deployments.values() if not deployment.is_self_hosted

@@ -23,11 +23,15 @@ def fetch(
     """
     target = httpx2.URL(url)
     return httpx2.get(
-        target, headers=headers, timeout=timeout_s, trust_env=False, verify=_trust(target.scheme)
+        target,
+        headers=headers,
+        timeout=timeout_s,
+        trust_env=False,
+        verify=_trusted_certificates(target.scheme),
     )
 
 
-def _trust(scheme: str) -> ssl.SSLContext:
+def _trusted_certificates(scheme: str) -> ssl.SSLContext:
     """Return the trusted certificates for https; none for http, because they take 20 ms to load."""
     if scheme == "https":
         return ssl.create_default_context()

@@ -27,7 +27,9 @@ def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[N
     began_s = monotonic()
     watched = tuple(_Watched(stream) for stream in streams)
     done = threading.Event()
-    thread = threading.Thread(target=_report, args=(watched, began_s, silent_s, done), daemon=True)
+    thread = threading.Thread(
+        target=_print_when_silent, args=(watched, began_s, silent_s, done), daemon=True
+    )
     sys.stdout, sys.stderr = watched
     thread.start()
     try:
@@ -41,21 +43,26 @@ class _Watched:
     """A standard stream that records the time of its last write."""
 
     def __init__(self, stream: Any) -> None:
+        """Watch a stream; the time begins now."""
         self._stream = stream
         self.written_s = monotonic()
 
     def write(self, text: str) -> int:
+        """Write the text unchanged, and record the time."""
         self.written_s = monotonic()
         return int(self._stream.write(text))
 
     def __getattr__(self, name: str) -> Any:
+        """Return any other attribute of the watched stream."""
         return getattr(self._stream, name)
 
 
-def _report(
+def _print_when_silent(
     watched: tuple[_Watched, ...], began_s: float, silent_s: float, done: threading.Event
 ) -> None:
-    """Print the line after each silent time, until `done` is set. Runs in a thread."""
+    """Print the line after each silent time, until `done` is set. Runs in a thread beside the
+    command.
+    """
     waits_s = silent_s
     while not done.wait(waits_s):
         silent_since_s = max(stream.written_s for stream in watched)

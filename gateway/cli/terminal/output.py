@@ -137,7 +137,9 @@ def table_text(
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return RFC 4180 text with a header row."""
+    """Return columns and rows of ready texts as RFC 4180 text with a header row; nothing is marked
+    as text.
+    """
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(columns)
@@ -154,7 +156,7 @@ def rate_text(usd_per_mtok: Decimal) -> str:
 
 
 def moment(time: datetime) -> str:
-    """Return a time as text for people, in UTC."""
+    """Return a time as text for people, in UTC, to the second."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

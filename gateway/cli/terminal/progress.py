@@ -48,6 +48,7 @@ class ProgressStep:
         self._display: _MovingLine | _PlainLines | None = None
 
     def __enter__(self) -> ProgressStep:
+        """Show the step at once, unless it is to stay quiet for its first seconds."""
         if not self._quiet_s:
             self._show()
         return self
@@ -72,14 +73,16 @@ class ProgressStep:
         print(line, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
-        """Print a line about the step that stays on the screen."""
+        """Print a line about the step that stays on the screen; the display must have started."""
         assert self._display is not None
         self._display.say(f"  {text}")
 
-    def advance(self, what: str, *, done: float | None = None, left_s: float | None = None) -> None:
-        """Show the step's progress: its present part `what`, and `done` from 0 to 1."""
+    def advance(self, part: str, *, done: float | None = None, left_s: float | None = None) -> None:
+        """Show the step's progress: the `part` that it works on now, and the share `done` from 0 to
+        1.
+        """
         self._out.write("")  # the heartbeat takes a write as a sign of life
-        self._figures.note(what, done=done, left_s=left_s)
+        self._figures.note(part, done=done, left_s=left_s)
         if self._display is None and self._figures.passed_s >= self._quiet_s:
             self._show()
 
@@ -114,40 +117,43 @@ class _Figures:
 
     began_s: float
     usual_s: float | None
-    _what: str = ""
+    _part: str = ""
     _done: float | None = None
     _ends_s: float | None = None
 
     def __post_init__(self) -> None:
+        """Set the expected end from the usual duration, if there is one."""
         if self.usual_s is not None:
             self._ends_s = self.began_s + self.usual_s
 
     @property
     def passed_s(self) -> float:
+        """Return the seconds since the step began."""
         return monotonic() - self.began_s
 
-    def note(self, what: str, *, done: float | None, left_s: float | None) -> None:
-        """Record a report of progress. Without a usual duration the time left follows from the
-        share.
+    def note(self, part: str, *, done: float | None, left_s: float | None) -> None:
+        """Record the present part, share and time left; without a usual duration the time left
+        follows from the share.
         """
         if left_s is None and self.usual_s is None and done:
             left_s = self.passed_s * (1 / min(done, 1.0) - 1)
         if left_s is not None:
             self._ends_s = monotonic() + left_s
-        self._what, self._done = what, done
+        self._part, self._done = part, done
 
     def times(self) -> str:
-        """Return the step's share and times as text."""
+        """Return the step's share, its duration so far and the expected time left as text."""
         now_s = monotonic()
         parts = [] if self._done is None else [f"{min(max(self._done, 0.0), 1.0):.0%}"]
-        parts.append(_words(now_s - self.began_s))
+        parts.append(_duration_text(now_s - self.began_s))
         if self._ends_s is not None:
             left_s = self._ends_s - now_s
-            parts.append(f"about {_words(left_s)} left" if left_s >= 1 else "soon done")
+            parts.append(f"about {_duration_text(left_s)} left" if left_s >= 1 else "soon done")
         return ", ".join(parts)
 
-    def state(self) -> str:
-        return f", {self._what}" if self._what else ""
+    def part_suffix(self) -> str:
+        """Return the present part as the progress line's end, `, PART`; empty without one."""
+        return f", {self._part}" if self._part else ""
 
 
 class _MovingLine:
@@ -157,6 +163,7 @@ class _MovingLine:
     """
 
     def __init__(self, title: str, figures: _Figures, console: Console) -> None:
+        """Make the line without drawing it."""
         self._title, self._figures, self._console = title, figures, console
         self._live: Live | None = None
 
@@ -178,14 +185,16 @@ class _MovingLine:
         self._live.start()
 
     def stop(self) -> None:
+        """Stop drawing, and remove the line from the terminal."""
         assert self._live is not None
         self._live.stop()
 
     def say(self, text: str) -> None:
+        """Print a text above the moving line; it stays on the screen."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the line as it is now, for rich: spinner, title, times and state."""
+        """Yield the line as it is now, for rich: spinner, title, times and present part."""
         from rich.text import Text
 
         times = self._figures.times()
@@ -195,7 +204,7 @@ class _MovingLine:
         )
         frame = self._spinner.render(console.get_time())
         assert isinstance(frame, Text)
-        text = f" {title}: {times}{self._figures.state()}"
+        text = f" {title}: {times}{self._figures.part_suffix()}"
         yield Text.assemble(frame, text, no_wrap=True, overflow="ellipsis")
 
 
@@ -205,27 +214,35 @@ class _PlainLines:
     """
 
     def __init__(self, title: str, figures: _Figures, out: TextIO) -> None:
+        """Make the display and its thread without starting them."""
         self._title, self._figures, self._out = title, figures, out
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="progress")
 
     def start(self) -> None:
+        """Print the step's title and usual duration, and start the thread for its progress."""
         usual_s = self._figures.usual_s
-        self.say(f"▸ {self._title}: ..." + (f" (about {_words(usual_s)})" if usual_s else ""))
+        self.say(
+            f"▸ {self._title}: ..." + (f" (about {_duration_text(usual_s)})" if usual_s else "")
+        )
         self._ticker.start()
 
     def stop(self) -> None:
+        """Stop the thread that prints the progress."""
         self._ended.set()
         self._ticker.join()
 
     def say(self, text: str) -> None:
+        """Print a line at once."""
         print(text, file=self._out, flush=True)
 
     def _tick(self) -> None:
+        """Print a progress line every 10 s until the step ends. Runs in the display's thread."""
         while not self._ended.wait(PLAIN_LINE_EVERY_S):
-            self.say(f"▸ {self._title}: {self._figures.times()}{self._figures.state()}")
+            self.say(f"▸ {self._title}: {self._figures.times()}{self._figures.part_suffix()}")
 
 
-def _words(duration_s: float) -> str:
+def _duration_text(duration_s: float) -> str:
+    """Return a duration for people: `45 s` or `3 min 20 s`."""
     minutes, seconds = divmod(round(duration_s), 60)
     return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

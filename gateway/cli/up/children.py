@@ -103,8 +103,8 @@ class Children:
                 return
 
     def require_alive(self, *, but: str | None = None) -> None:
-        """Raise `ChildFailed` if a process has ended, except a task that ended well; `but` names
-        one that the caller itself waits for.
+        """Raise `ChildFailed` if a process has ended, except a task that ended well and the process
+        `but`, whose end the caller itself awaits.
         """
         for name, child in self._running.items():
             if name == but:
@@ -118,7 +118,9 @@ class Children:
                 )
 
     def finish(self, name: str) -> None:
-        """Wait for a process that may end by itself. Raises `ChildFailed` if it failed."""
+        """Wait until a task, a process that may end by itself, has ended. Raises `ChildFailed` if
+        it failed.
+        """
         while self._running[name].poll() is None:
             self.require_alive()
             time.sleep(LOOK_EVERY_S)

@@ -165,8 +165,8 @@ def _make_home(home: Path) -> None:
 
 
 def _database_outside_home(toolbox: Toolbox) -> str:
-    """Return the remark that the database is not in the home, so a copied home is no backup; empty
-    if it is there.
+    """Return the remark that the database is not in the home, so a copy of the home is no backup;
+    empty if the database is in it or elsewhere on purpose.
     """
 
     options = toolbox.options
@@ -216,7 +216,7 @@ def _bring_up(
         f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}",
         flush=True,
     )
-    engine_url, engine_model = brought or _engine(options, children, chosen)
+    engine_url, engine_model = brought or _start_engine(options, children, chosen)
     version = _apply_demo_policy(
         toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model
     )
@@ -266,8 +266,10 @@ def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
     return key
 
 
-def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
-    """Start an engine on this machine; return its address and model."""
+def _start_engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
+    """Start vLLM on this machine after its setup, and wait until it answers; return its address and
+    model.
+    """
     url = f"http://127.0.0.1:{options.engine_port}"
     with ProgressStep("Engine: vLLM in its own environment", usual_s=120) as step:
         children.follow("engine-setup", step)
@@ -285,6 +287,9 @@ def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[st
 
 
 def _engine_variables(options: Options) -> dict[str, str]:
+    """Return the environment variable that keeps engine processes in the engine's folder of these
+    settings.
+    """
     return {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
 
 
@@ -299,8 +304,8 @@ def _engine_key_file(options: Options) -> Path:
 
 
 def _external_engine(chosen: UpOptions) -> tuple[str, str] | None:
-    """Return address and model of the engine that the caller names; None if one is to be
-    started.
+    """Return address and model of the running engine that `--engine-url` names; None if `up` must
+    start one.
     """
     if chosen.engine_url is None:
         return None
@@ -311,7 +316,9 @@ def _external_engine(chosen: UpOptions) -> tuple[str, str] | None:
 
 
 def _model_of(url: str, key_reference: str | None) -> str:
-    """Return the first model that an engine lists. Raises `BadUsage` with the wrong option."""
+    """Return the first model that a running engine lists. Raises `BadUsage` with the option that is
+    wrong.
+    """
     kind, _, name = (key_reference or "").partition(":")
     try:
         secret = (
@@ -422,6 +429,7 @@ def _show_tour(tour: Tour, chosen: UpOptions) -> None:
 
 
 def _show_addresses(options: Options, chosen: UpOptions) -> None:
+    """Print the addresses of dashboard and gateway."""
     dashboard = dashboard_url(options)
     demo = f"   demo figures: {dashboard}/?data=demo" if chosen.with_demo_data else ""
     print(f"\n  Dashboard   {dashboard}{demo}\n  Gateway     {gateway_url(options)}/v1")
@@ -451,8 +459,8 @@ def _watch_until_interrupted(children: Children) -> None:
 
 
 def _variables(options: Options, url: str) -> dict[str, str]:
-    """Return the children's settings as variables: this process keeps the embedded Postgres open
-    for them.
+    """Return the environment variables of gateway, dashboard and demo data, with the address of the
+    Postgres that this process keeps open.
     """
     return {
         "TOLLGATE_HOME": str(options.home),
@@ -474,15 +482,18 @@ def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[st
 
 def gateway_url(options: Options) -> str:
     """Return the gateway's address on this machine."""
-    return f"http://{_reachable(options.host)}:{options.port}"
+    return f"http://{_dialable(options.host)}:{options.port}"
 
 
 def dashboard_url(options: Options) -> str:
     """Return the dashboard's address on this machine."""
-    return f"http://{_reachable(options.dashboard_host)}:{options.dashboard_port}"
+    return f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}"
 
 
-def _reachable(host: str) -> str:
+def _dialable(host: str) -> str:
+    """Return the host by which this machine reaches a listener at `host`: a wildcard becomes the
+    loopback.
+    """
     return "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
 
 

@@ -76,7 +76,9 @@ def _print_progress(text: str, printed_s: float) -> float:
 
 
 def _listed_prices(price_list: PriceList, now: datetime) -> dict[str, Price]:
-    """Return the built-in list's prices of the demo's external deployments."""
+    """Return the built-in list's prices of the demo's external deployments, without those that it
+    does not list.
+    """
     listed = {
         name: price_list.builtin_price(
             provider=deployment.provider, model=deployment.model, base_url="", at=now
@@ -88,5 +90,6 @@ def _listed_prices(price_list: PriceList, now: datetime) -> dict[str, Price]:
 
 
 def _batches(events: Iterator[UsageEvent]) -> Iterator[list[UsageEvent]]:
+    """Yield the events in lists of at most `BATCH`, each for one transaction."""
     while batch := list(islice(events, BATCH)):
         yield batch

@@ -88,4 +88,5 @@ def _external_deployment() -> str:
 
 
 def _external_route() -> str:
+    """Return the document's line of the route that goes only to OpenAI."""
     return f"  - {{name: {EXTERNAL_ROUTE}, deployments: [openai], objective: priority}}\n"

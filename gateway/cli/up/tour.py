@@ -129,7 +129,9 @@ class Tour:
             return text.strip(), answer.headers["x-request-id"]
 
     def _error(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[str, ...]:
-        """Send a request that should be refused; return its status, code and message as lines."""
+        """Send a request that the gateway should refuse; return its status, code and message as
+        lines.
+        """
         answer = self._client.post(
             "/v1/chat/completions",
             json={**body, "messages": [{"role": "user", "content": "Hello"}]},
