@@ -71,6 +71,7 @@ def _content(path: str) -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a pipe without a writer would block."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -51,6 +51,7 @@ class EngineSampler:
     """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:
+        """Make the sampler; `now` dates the samples, and `timeout_s` bounds each read of a page."""
         self._now, self._timeout_s = now, timeout_s
 
     @cached_property
@@ -61,7 +62,8 @@ class EngineSampler:
         return ssl.create_default_context()
 
     def sample(self, deployment: Deployment) -> EngineSample:
-        """Return one sample of a deployment's engine: whether it is up, and its figures.
+        """Read an engine's metrics page now, and return whether it is up, its token counters and
+        queue, for GPU hours and settling.
 
         Takes a few seconds at most and raises nothing.
 
@@ -86,8 +88,8 @@ class EngineSampler:
         )
 
     def metrics_page(self, deployment: Deployment, path: str = METRICS) -> str | None:
-        """Return the text of an engine's metrics page, empty if it has none there; None if nothing
-        answered.
+        """Return the text of an engine's metrics page, for its load; empty if it has none there,
+        None if nothing answered.
 
         Takes a few seconds at most and raises nothing. A page that is cut, too long or late yields
         the part that arrived.
@@ -122,6 +124,7 @@ def _time_left(timeout_s: float) -> Callable[[], float]:
     until_s = monotonic() + timeout_s
 
     def left_s() -> float:
+        """Return the seconds left. Raises `TimeoutException` after the last one."""
         seconds = until_s - monotonic()
         if seconds <= 0:
             raise httpcore2.TimeoutException
@@ -139,6 +142,7 @@ def _count(figures: dict[str, float], name: str) -> int | None:
 
 
 def _started_at(started_s: float | None, at: datetime) -> datetime | None:
+    """Return the moment when the engine started; None if it is unknown or not in the past."""
     is_past = started_s is not None and 0 < started_s <= at.timestamp()
     return datetime.fromtimestamp(started_s, UTC) if is_past and started_s is not None else None
 

@@ -68,7 +68,8 @@ class OpenAI:
     async def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
-        """Make the HTTP request of one attempt: address, headers, and the caller's adapted body.
+        """Return the HTTP request of one attempt (address, headers, and the caller's adapted body),
+        to be sent by the transport.
 
         Changes `model`, `stream_options` and `store`; docs/decisions/0002 gives the reasons.
 
@@ -114,7 +115,7 @@ class OpenAI:
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
         """Return True if a plain request is sent as a stream, so that it can be billed when its
-        caller leaves.
+        caller leaves: never here.
 
         That helps only with self-hosted engines, because only they report running usage.
         """

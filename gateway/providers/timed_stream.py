@@ -38,11 +38,11 @@ class TimedStream(httpcore2.NetworkStream):
     left_s: Callable[[], float]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return the next bytes from the peer, within the seconds left."""
+        """Return the next bytes from the peer, within the seconds left; `timeout` is ignored."""
         return self.stream.read(max_bytes, self.left_s())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all bytes to the peer, within the seconds left."""
+        """Write all bytes to the peer, within the seconds left; `timeout` is ignored."""
         self.stream.write(buffer, self.left_s())
 
     def close(self) -> None:
@@ -55,7 +55,9 @@ class TimedStream(httpcore2.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> TimedStream:
-        """Return the same connection under TLS, after a handshake within the seconds left."""
+        """Return the same connection under TLS, after a handshake within the seconds left;
+        `timeout` is ignored.
+        """
         inner = self.stream.start_tls(ssl_context, server_hostname, self.left_s())
         return TimedStream(stream=inner, left_s=self.left_s)
 

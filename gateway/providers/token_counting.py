@@ -66,6 +66,7 @@ def load_tokenizer(path: str) -> Tokenizer:
     def count(texts: Sequence[str]) -> int:
         # `encode` holds the interpreter's lock: 350 ms were measured for 160 KB. The batch calls
         # release it.
+        """Return the number of tokens of all texts together."""
         return sum(
             len(each.ids) for each in file.encode_batch_fast(list(texts), add_special_tokens=False)
         )
@@ -122,7 +123,7 @@ class OfflineTokenCounter:
         return problems
 
     async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
-        """Return the tokens of a request and of its answer. Never raises."""
+        """Return the tokens of a request and of its answer, counted or estimated. Never raises."""
         path = self._paths.get(model)
         guess = estimate(
             read.facts,
@@ -158,6 +159,7 @@ class OfflineTokenCounter:
             log.warning("tokens_not_counted", model=model, problem=problem)
 
     def _done(self, future: asyncio.Future[Counted]) -> None:
+        """Free the place of an ended count, and read its error, so that asyncio does not log it."""
         self._waiting -= 1
         if not future.cancelled():
             future.exception()  # `count` reads it, unless it timed out; then it is not needed

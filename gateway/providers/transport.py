@@ -55,7 +55,8 @@ class Http1Transport:
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
     ) -> UpstreamExchange:
-        """Hand one attempt to a socket; its answer must be complete `within_s`.
+        """Hand one attempt to a socket, if the permit allows its address; its answer must be
+        complete within `within_s` seconds.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent. A cancellation
         here also means that nothing was sent: no await follows the write.
@@ -183,6 +184,7 @@ def _odd_header(headers: Mapping[str, str]) -> str:
 
 
 def _is_odd(text: str) -> bool:
+    """Return True if a text has a character that no HTTP header can carry."""
     return any(character in text for character in "\r\n\0") or any(
         ord(character) > 255 for character in text
     )

@@ -41,6 +41,7 @@ class Vllm(OpenAI):
     asks_running_usage = True
 
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
+        """Make the adapter; both arguments are explained at the class."""
         self._salt_key = salt_key
         self._assembles_plain = assembles_plain
 

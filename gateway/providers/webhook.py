@@ -44,6 +44,9 @@ class Webhook:
     """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:
+        """Load the trusted certificates; `now` dates the signatures, and `timeout_s` bounds each
+        delivery.
+        """
         self._now, self._timeout_s = now, timeout_s
         self._tls = ssl.create_default_context()
 

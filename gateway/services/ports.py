@@ -241,7 +241,8 @@ class BudgetLeaseStore(Protocol):
     """The workers' budget leases in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
-        """Return and take slices of budgets for a worker's asks, each numbered turn once.
+        """Give back and take slices of budgets in Postgres for a worker's asks, each numbered turn
+        once; return the granted ones.
 
         Raises `DatabaseUnavailable`, `LeasesLost`, `AsksRefused`.
         """

@@ -50,7 +50,9 @@ class DatabaseAdministration(Protocol):
     def ensure_logins(
         self, *, given: Mapping[LoginPurpose, str], renews: bool = False
     ) -> CreatedLogins:
-        """Create the missing logins, as the owner; `given` are the addresses of the settings."""
+        """Create the missing database logins, as the owner; `given` are the addresses in the
+        settings, and `renews` replaces the passwords of others.
+        """
 
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""
@@ -73,7 +75,9 @@ class DatabaseAdministration(Protocol):
         """Return the connection's login and the role that it acts as."""
 
     def too_powerful(self, users: Iterable[str]) -> list[tuple[str, bool]]:
-        """Return the users that may change booked events; True for a superuser."""
+        """Return those of the database logins `users` that may change booked events, each with True
+        for a superuser.
+        """
 
     def clock_skew_s(self, now: Callable[[], datetime]) -> float:
         """Return how far the database's clock is ahead of `now`, in seconds."""
@@ -187,8 +191,12 @@ class PriceEntries(Protocol):
     ) -> object:
         """Import list prices for models that the price book does not have yet."""
 
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
-        """Record these prices as in force from `at` on, as far as they are not yet."""
+    def record_in_force(
+        self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
+    ) -> object:
+        """Record the price by which each deployment is charged from `at` on, if it changed; the
+        price book gets no entry.
+        """
 
     def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
         """Return all overrides, and the imported prices of these models of the list."""
@@ -200,7 +208,9 @@ class PriceEntries(Protocol):
         """Return the prices that a deployment was charged by, newest first."""
 
     def store_event_prices(self, prices: Iterable[Price]) -> None:
-        """Store prices that events name, without a place in the book."""
+        """Store prices so that demo events can name them; the price book and the deployments'
+        charged prices stay unchanged.
+        """
 
 
 class PriceList(Protocol):
@@ -215,7 +225,9 @@ class PriceList(Protocol):
         """Return the list's key of a deployment's model, None if the list does not know it."""
 
     def listed_price(self, key: ModelKey, at: datetime) -> Price | None:
-        """Return the price at a moment, for a model of the list."""
+        """Return the bundled list's price of one of its models at a moment, None if it has none
+        then.
+        """
 
     def all_keys(self) -> list[ModelKey]:
         """Return the keys of every model of the list."""
@@ -245,7 +257,9 @@ class BudgetGrants(Protocol):
         """
 
     def leases(self, account_id: str, starts_at: datetime) -> tuple[WorkerLease, ...]:
-        """Return the workers' leases on one account's budget period, the largest first."""
+        """Return the money that each worker has leased from one account's budget period, the
+        largest first.
+        """
 
 
 class EventBooking(Protocol):
@@ -284,12 +298,16 @@ class RepriceLedger(Protocol):
     """Reads a month's events and posts adjustments, for repricing."""
 
     def state(self, month: date) -> str | None:
-        """Return the ledger's state of a month, None if it has no events yet."""
+        """Return whether a month's ledger is open or closed, as its stored state; None if nothing
+        was booked in it.
+        """
 
     def events(
         self, month: date, *, route: str | None, deployment: str | None
     ) -> Iterator[PricedEvent]:
-        """Yield the month's usage events without demo data."""
+        """Yield a month's charged events, of one route or deployment if given; demo data is left
+        out.
+        """
 
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
@@ -326,10 +344,10 @@ class EjectionRegister(Protocol):
         """Return the ejections of deployments that are out of use now."""
 
     def between(self, since: datetime, until: datetime) -> list[Ejection]:
-        """Return the ejections between two moments."""
+        """Return the ejections in force at some time from `since` up to, not including, `until`."""
 
     def stated_places(self) -> Mapping[str, str]:
-        """Return the place that each ejected deployment's upstream reported."""
+        """Return the place that each deployment out of use now reported, by deployment."""
 
     def readmit(self, deployment: str, *, by: str, reason: str) -> bool:
         """End a deployment's ejection, so that it is used again; return False if it is not out of
@@ -347,7 +365,7 @@ class JournalRegister(Protocol):
         """Record that a journal is lost for ever. Raises `NothingFound` or `BadUsage`."""
 
     def serving(self) -> Sequence[ServingWorker]:
-        """Return the workers with a heartbeat within a minute."""
+        """Return the workers with a heartbeat in the last minute, so those that serve now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

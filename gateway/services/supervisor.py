@@ -140,10 +140,12 @@ class Supervisor:
         self._on_failure(name)
 
     def _is_healthy(self, state: _State, now_s: float) -> bool:
+        """Return True if a loop never failed, or has run for `STEADY_S` since its last failure."""
         is_steady = state.started_s is not None and now_s - state.started_s >= STEADY_S
         return state.failing_since_s is None or is_steady
 
     def _failing(self) -> list[str]:
+        """Return the names of the loops that failed and have not run steadily since."""
         now_s = self._clock.monotonic()
         return [name for name, state in self._states.items() if not self._is_healthy(state, now_s)]
 
@@ -158,10 +160,12 @@ class Supervisor:
         ]
 
     def _named(self, names: Iterable[str]) -> str:
+        """Return loop names as text for the checks, each with its last problem."""
         return ", ".join(f"'{name}' ({self._states[name].problem})" for name in names)
 
 
 def _current() -> asyncio.Task[object]:
+    """Return the asyncio task that runs this code."""
     task = asyncio.current_task()
     assert task is not None, "a loop runs in a task"
     return task

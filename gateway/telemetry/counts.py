@@ -37,6 +37,7 @@ class Seconds:
     __slots__ = ("_bounds", "_counts", "_sum_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
+        """Start an empty histogram."""
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)  # the last bucket is for longer times
         self._sum_s = 0.0
@@ -133,6 +134,7 @@ class RequestCounts(Collector):
     """
 
     def __init__(self) -> None:
+        """Start without any count."""
         self.in_flight = 0
         self._places: dict[tuple[str, str], _Place] = {}
         self._answers: dict[tuple[str, int], int] = {}

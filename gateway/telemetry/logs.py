@@ -100,6 +100,7 @@ class RequestLog:
     """
 
     def __init__(self, level: str, write: Callable[[bytes], object]) -> None:
+        """Make the log at a level; `write` takes whole lines as bytes."""
         self._write, self.is_on = write, LEVELS[level] <= logging.INFO
         self._lines: list[bytes] = []
         self._is_closed = False
@@ -135,7 +136,9 @@ class RequestLog:
 
 
 def line_of(event: UsageEvent, endpoint: str, status: int) -> RequestLine:
-    """Return a request's canonical line, from the event of its last attempt."""
+    """Return a request's canonical line from the event of its last attempt, for requests that
+    reached an upstream.
+    """
     usage = event.usage
     return RequestLine(
         endpoint=endpoint,
@@ -164,6 +167,7 @@ def line_of(event: UsageEvent, endpoint: str, status: int) -> RequestLine:
 
 
 def _json(fields: Any, **_: object) -> str:
+    """Return a log line's fields as JSON text; structlog's other arguments are ignored."""
     return _json_bytes(fields).decode("utf-8", "replace")
 
 
@@ -182,6 +186,7 @@ def _json_bytes(fields: Any) -> bytes:
 
 
 def _as_text(value: object) -> str:
+    """Return the text of a value that JSON cannot hold, for a log line."""
     return str(value) if isinstance(value, UUID | datetime) else repr(value)
 
 
@@ -189,4 +194,5 @@ _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def _rounded(seconds: float | None) -> float | None:
+    """Return seconds rounded to the microsecond for a log line; None stays None."""
     return None if seconds is None else round(seconds, 6)

@@ -326,6 +326,7 @@ def _checked(
     """Return the metrics application behind a check of the Host header."""
 
     def checked(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a read of the metrics, or 400 if its Host header names another host."""
         if answers_to(environ.get("HTTP_HOST"), bound=bound, listed=names):
             return app(environ, start_response)
         start_response("400 Bad Request", [("content-type", "text/plain")])

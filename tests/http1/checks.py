@@ -156,7 +156,7 @@ class Owner:
             give_back=self._give_back, forget=self._forget, error_of=own_error
         )
 
-    def _give_back(self, connection: UpstreamConnection, says_s: float | None) -> None:
+    def _give_back(self, connection: UpstreamConnection, keep_alive_s: float | None) -> None:
         self.given_back += 1
 
     def _forget(self, connection: UpstreamConnection) -> None:

@@ -113,7 +113,9 @@ class Book:
     ) -> None:
         self.pinned.append((author, reason))
 
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
+    def record_in_force(
+        self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
+    ) -> None:
         assert at == NOW
         self.ensured.append((policy_version, dict(prices)))
 

@@ -121,7 +121,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.write(head + body)
         return exchange
 
-    def end(self, *, is_reusable: bool, says_s: float | None) -> None:
+    def end(self, *, is_reusable: bool, keep_alive_s: float | None) -> None:
         """End the connection's exchange: keep the connection for reuse, or close it.
 
         A connection with unsent bytes is closed: its answer came early.
@@ -129,7 +129,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.exchange = None
         if not is_reusable or (self.is_open and self._transport.get_write_buffer_size()):
             self.abort()
-        self._give_back(self, says_s)
+        self._give_back(self, keep_alive_s)
 
     def abort(self) -> None:
         """Close the upstream socket at once."""
@@ -228,10 +228,12 @@ class UpstreamConnection(asyncio.Protocol):
             exchange.received(data, self.loop.time())
 
     def eof_received(self) -> None:
+        """Close the socket at once, because the upstream closed its side."""
         self._closed(None)
         self._transport.abort()  # not `close`: that would wait until everything is sent
 
     def connection_lost(self, broken: Exception | None) -> None:
+        """Record that the socket is closed, with the name of the error if one broke it."""
         self._closed(None if broken is None else type(broken).__name__)
 
 
@@ -360,7 +362,7 @@ class UpstreamExchange:
         answer.take()  # unread content is dropped with the connection
         if answer.fault is not None:
             self._fail(UpstreamExchange._cut)
-        connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
+        connection.end(is_reusable=answer.may_keep_alive, keep_alive_s=answer.keep_alive_s)
 
     def arrived_bytes(self) -> int:
         """Return the number of bytes that arrived and were not taken yet, here and in the
@@ -388,6 +390,7 @@ class UpstreamExchange:
             self._waiter = None
 
     def _wake(self) -> None:
+        """Let the waiting reader, if there is one, check the answer again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -406,6 +409,7 @@ class UpstreamExchange:
             connection.watch(self.deadline_s())
 
     def _fail(self, failure: Callable[[UpstreamExchange], AnswerFailed]) -> None:
+        """Record the exchange's first failure, and wake the reader, which raises it."""
         if self._failure is None:
             self._failure = failure
             self._wake()
@@ -477,6 +481,7 @@ class UpstreamExchange:
         )
 
     def _first_byte_timeout(self) -> AnswerFailed:
+        """Return the error for an upstream that did not send the head of its answer in time."""
         waited_s = min(self._first_byte_s, self._total_s)
         return AnswerTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
 
@@ -488,9 +493,11 @@ class UpstreamExchange:
         )
 
     def _idle_timeout(self) -> AnswerFailed:
+        """Return the error for an answer that began and was then silent for too long."""
         return AnswerTimeout(f"{self._name} stopped answering in the middle of its answer.")
 
     def _total_timeout(self) -> AnswerFailed:
+        """Return the error for an answer that was not complete in its total time."""
         return AnswerTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
 
     def _cut(self) -> AnswerFailed:
@@ -502,6 +509,7 @@ class UpstreamExchange:
         return AnswerCut(f"The connection to {self._name} broke: {self._answer.fault}.")
 
     def _malformed(self) -> AnswerFailed:
+        """Return the error for an answer that cannot be parsed, with the fault."""
         return AnswerMalformed(
             f"{self._name} sent an answer that cannot be read: {self._answer.fault}."
         )

@@ -41,6 +41,7 @@ class ConnectFailed(NotSent):
     """The connection could not be made: no address, refused, unreachable, or no valid TLS."""
 
     def __init__(self, reason: str) -> None:
+        """Record the system's error as `reason`."""
         super().__init__(reason)
         self.reason = reason
 

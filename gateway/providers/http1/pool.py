@@ -189,16 +189,16 @@ class Pool:
         self._taken[connection] = origin
         return connection
 
-    def give_back(self, connection: UpstreamConnection, says_s: float | None) -> None:
-        """Take a connection back after its exchange; keep it for as long as the upstream surely
-        does.
+    def give_back(self, connection: UpstreamConnection, keep_alive_s: float | None) -> None:
+        """Take a connection back after its exchange; keep it for reuse as long as the upstream
+        surely does, or close it.
         """
         self._release()
         self._taken.pop(connection).busy -= 1
         origin = self.connections.get(connection)
         if origin is None:
             return
-        idle_s = IDLE_S if says_s is None else min(says_s - IDLE_MARGIN_S, MAX_IDLE_S)
+        idle_s = IDLE_S if keep_alive_s is None else min(keep_alive_s - IDLE_MARGIN_S, MAX_IDLE_S)
         if idle_s <= 0 or len(origin.idle) >= MAX_IDLE_PER_ORIGIN:
             connection.abort()
             return
@@ -256,6 +256,7 @@ class Pool:
         return connection
 
     def _new_connection(self) -> UpstreamConnection:
+        """Make the protocol object of a new connection, which reports to this pool."""
         return UpstreamConnection(
             give_back=self.give_back, forget=self.forget, error_of=self._error_of
         )
@@ -270,6 +271,7 @@ class Pool:
             longest.abort()
 
     def _release(self) -> None:
+        """Free the place of a connection that is no longer busy."""
         self.busy -= 1
         self._slots.release()
 

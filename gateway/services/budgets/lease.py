@@ -160,7 +160,9 @@ class BudgetLease:
         return Hold(account_id, starts_s, amount_nusd)
 
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
-        """Replace a hold by the cost of its attempt, and free the rest."""
+        """Replace a hold by `taken_nusd`, the cost of its attempt up to the hold, and free the
+        rest.
+        """
         self.held_nusd -= held_nusd
         returned_nusd = held_nusd - taken_nusd
         if self._orphaned_nusd:
@@ -171,12 +173,16 @@ class BudgetLease:
         self._used_nusd -= held_nusd - taken_nusd
 
     def overdraw(self, amount_nusd: int) -> Hold:
-        """Hold an amount that is not leased. The caller has checked that the policy allows it."""
+        """Hold an amount beyond the lease while Postgres is away. The caller has checked that the
+        policy allows it.
+        """
         self.overdraft_nusd += amount_nusd
         return Hold(*self.key, amount_nusd, is_overdraft=True)
 
     def settle_overdraft(self, held_nusd: int, taken_nusd: int, *, now_s: float) -> None:
-        """Replace an overdraft's hold by the cost of its attempt."""
+        """Replace an overdraft's hold by `taken_nusd`, the cost of its attempt; it counts until
+        Postgres has the event.
+        """
         self.overdraft_nusd = max(self.overdraft_nusd - held_nusd + taken_nusd, 0)
         self._overdrawn_nusd += taken_nusd
         self._overdrawn_s = now_s
@@ -249,8 +255,8 @@ class BudgetLease:
             held_nusd=min(self.held_nusd, MOST_NUSD),
         )
 
-    def take_back(self, ask: SliceAsk) -> None:
-        """Restore the lease's amounts after an ask that Postgres did not carry out."""
+    def undo_ask(self, ask: SliceAsk) -> None:
+        """Put the money back that an ask was to return, because Postgres refused the ask."""
         self.free_nusd += ask.returned_nusd
 
     def apply_answer(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:

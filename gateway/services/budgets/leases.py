@@ -202,8 +202,8 @@ class BudgetLeases:
         self._postgres.close()
 
     def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
-        """Return this worker's lease on an account's current period; make an empty one at its first
-        use.
+        """Return this worker's lease on an account's period at a moment; make an empty one at its
+        first use.
         """
         budget_lease = self._current.get(account.account_id)
         if (
@@ -255,7 +255,8 @@ class BudgetLeases:
     def _without_postgres(
         self, budget_leases: Sequence[BudgetLease], amount_nusd: int
     ) -> tuple[Hold, ...]:
-        """Hold an amount from the leases as far as they suffice, while Postgres gives no answer.
+        """Hold an amount while Postgres gives no answer: from the leases' free money, else as an
+        overdraft that the policy allows.
 
         Raises `Unavailable`: the budget's state is unknown, so the request is not refused as
         exhausted.
@@ -331,7 +332,7 @@ class BudgetLeases:
                 for ask in asks:
                     await self._ask([ask], until_s=until_s)
             else:
-                self._drop(asks[0], str(refused))
+                self._drop_ask(asks[0], str(refused))
         except LeasesLost:
             log.error("leases_lost", journal=str(self._worker))
             for budget_lease in self._leases.values():
@@ -349,10 +350,13 @@ class BudgetLeases:
             self._notify_waiters(self._lease_of(ask), is_answered=True)
 
     async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        """Send the asks to Postgres in a thread, and return its grants."""
         return await self._postgres.ask(self._store.exchange, self._worker, asks)
 
-    def _drop(self, ask: SliceAsk, problem: str) -> None:
-        """Drop a lease's ask that Postgres refuses, and notify the waiting requests."""
+    def _drop_ask(self, ask: SliceAsk, problem: str) -> None:
+        """Undo an ask that Postgres refuses, note its lease as refused, and notify the waiting
+        requests.
+        """
         budget_lease = self._lease_of(ask)
         log.error(
             "budget_ask_refused",
@@ -360,11 +364,12 @@ class BudgetLeases:
             problem=problem,
             waiting=len(budget_lease.waiting),
         )
-        budget_lease.take_back(ask)
+        budget_lease.undo_ask(ask)
         self._refused.add(budget_lease.key)
         self._notify_waiters(budget_lease, is_answered=False)
 
     def _lease_of(self, ask: SliceAsk) -> BudgetLease:
+        """Return this worker's lease that an ask is about."""
         return self._leases[ask.account_id, int(ask.starts_at.timestamp())]
 
     def _note_silence(self, problem: str) -> None:

@@ -83,8 +83,8 @@ class Ejections:
         return deployment in self._stated
 
     def out(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the place that each ejected deployment reported; `known` are the snapshot's
-        ejections.
+        """Return the place that each ejected deployment reported: the snapshot's ejections `known`,
+        and this worker's own.
         """
         if not self._stated:
             return known

@@ -71,6 +71,9 @@ class _Engine:
         self._sent_when_noted = 0
 
     def is_due(self, now_s: float) -> bool:
+        """Return True if the engine's next sample is due: after 1 s while this worker uses it,
+        after 10 s if idle.
+        """
         every_s = BUSY_EVERY_S if now_s - self.sent_s <= BUSY_FOR_S else IDLE_EVERY_S
         return not self.is_asked and now_s - self.asked_s >= every_s
 
@@ -111,6 +114,9 @@ class _Engine:
         return replace(load, room=self._room, finished_per_s=max(rates, default=None))
 
     def note_header(self, noted: LoadHeader, now_s: float) -> None:
+        """Record the load that the engine reported in an answer's header; it counts until the next
+        sample.
+        """
         self._noted, self._noted_s, self._sent_when_noted = noted, now_s, self.sent
 
     def load(self, now_s: float) -> EngineLoad | None:
@@ -184,8 +190,8 @@ class EngineLoads:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine-load")
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """Return the load of a deployment's engine; None if it is not ours or was silent for five
-        seconds.
+        """Return the current load of a deployment's engine; None if it is not self-hosted or was
+        silent for five seconds.
         """
         engine = self._engines.get(deployment)
         return None if engine is None else engine.load(self._clock.monotonic())

@@ -123,12 +123,14 @@ class EngineProbes:
             ):
                 probe = asyncio.get_running_loop().create_task(self._probe(version, deployment))
                 self._under_way[deployment.name] = probe
-                probe.add_done_callback(partial(self._forget, deployment.name))
+                probe.add_done_callback(partial(self._note_probe_ended, deployment.name))
 
-    def _forget(self, name: str, probe: asyncio.Task[None]) -> None:
+    def _note_probe_ended(self, name: str, probe: asyncio.Task[None]) -> None:
+        """Remove a deployment's probe from those under way, because its task ended."""
         self._under_way.pop(name, None)
 
     def _may_be_probed(self, deployment: Deployment) -> bool:
+        """Return True if no probe of it is under way and this worker has not ejected it."""
         return deployment.name not in self._under_way and not self._ejections.is_out(
             deployment.name
         )
@@ -211,6 +213,7 @@ class _Answer:
 
 
 def _tokens(usage: TokenUsage | None) -> Tokens | None:
+    """Return the tokens of a probe from its answer's usage; None if one figure is missing."""
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return Tokens(prompt=usage.input_tokens, generation=usage.output_tokens)

@@ -43,6 +43,7 @@ class EngineResolution:
     """
 
     def __init__(self, store: ResidualStore, *, policy: Callable[[], PolicyVersion | None]) -> None:
+        """Make the job; `policy` returns the current version, None before the first."""
         self._store, self._policy = store, policy
         self._warned: set[UUID] = set()
 

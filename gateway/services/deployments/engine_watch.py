@@ -32,7 +32,9 @@ class SampleStore(Protocol):
     def record(
         self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
     ) -> None:
-        """Store one round of samples. Raises `DatabaseUnavailable`."""
+        """Store one round of samples, and add the time that they prove to the engines' GPU hours.
+        Raises `DatabaseUnavailable`.
+        """
 
     def forget(self, *, now: datetime) -> int:
         """Delete samples that are too old to be needed."""

@@ -56,10 +56,11 @@ class _NoLoads:
     """Loads without any engine, for a worker that samples none."""
 
     def of(self, deployment: str) -> EngineLoad | None:
+        """Return None: no engine's load is known."""
         return None
 
     def note_header(self, deployment: str, value: str) -> None:
-        pass
+        """Ignore the load header of an answer."""
 
 
 class _DeploymentStats:
@@ -210,6 +211,9 @@ class Estimates:
         view = self._fresh_view(decision, facts.operation)
 
         def degraded() -> tuple[Candidates, Conditions] | None:
+            """Decide about the route that this one degrades to; None if there is none or it has no
+            eligible deployment.
+            """
             other = degrade() if degrade is not None else None
             return (
                 None
@@ -331,8 +335,8 @@ class Estimates:
         )
 
     def _engine(self, view: _View, place: int, now_s: float) -> Prediction:
-        """Return the prediction for a self-hosted engine: its reported load counts, not past
-        attempts.
+        """Return the prediction for a self-hosted engine: its past attempts, corrected by the load
+        and speed that it reports.
         """
         candidate, known = view.candidates.choices[place].candidate, view.predictions[place]
         ttft_s, ttft_p95_s, tpot_s, samples, _ = self._stats_of(candidate).figures(now_s)
@@ -379,8 +383,8 @@ class Estimates:
 
 
 def _fits(facts: RequestFacts, window: int | None) -> bool:
-    """Return True if the prompt surely fits the context window: nearly every prompt has at least
-    two bytes per token.
+    """Return True if prompt and answer surely fit the context window: nearly every prompt has at
+    least two bytes per token.
     """
     return (
         window is None

@@ -241,6 +241,7 @@ class DeploymentHealth:
             self._opened(standing, reason)
 
     def _opened(self, standing: DeploymentState, reason: str) -> None:
+        """Keep the reason why a deployment's breaker opened, and report it."""
         standing.opened_for = reason
         self._on_open(standing.deployment.name, reason)
 
@@ -273,8 +274,8 @@ class DeploymentHealth:
         return (Check("deployments", Status.WARN, finding, _REMEDY),)
 
     def forget_but(self, policy: Policy) -> None:
-        """Drop the state of deployments that are not in the policy. Their attempts in flight still
-        end normally.
+        """Drop the state of deployments and teams that are not in the policy; attempts in flight
+        still end normally.
         """
         for name in self._standings.keys() - policy.deployments.keys():
             del self._standings[name]

@@ -111,7 +111,7 @@ class BudgetAlerts:
         could not finish.
         """
         try:
-            await self._write()
+            await self._record_last_delivery()
             if not await asyncio.to_thread(self._is_leader):
                 self._on_waiting(0)
                 return False
@@ -174,7 +174,7 @@ class BudgetAlerts:
                 break
             self._unwritten = await self._try_delivery(alert, alerts)
             has_failed = self._unwritten.next_try_at is not None
-            await self._write()
+            await self._record_last_delivery()
             if has_failed:
                 break
         self._on_waiting(await asyncio.to_thread(self._store.waiting))
@@ -224,8 +224,8 @@ class BudgetAlerts:
             self._on_given_up()
         return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
 
-    async def _write(self) -> None:
-        """Record the last delivery attempt in Postgres.
+    async def _record_last_delivery(self) -> None:
+        """Record the last try to deliver an alert in Postgres, if that is not done yet.
 
         If Postgres is away the record waits: the alert was delivered all the same.
         """

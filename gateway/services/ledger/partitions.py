@@ -28,6 +28,7 @@ class PartitionKeeper:
     """
 
     def __init__(self, ensure: Callable[[date, date], Sequence[str]], clock: Clock) -> None:
+        """Make the background job; `run` starts it."""
         self._ensure, self._clock = ensure, clock
 
     async def run(self) -> None:

@@ -74,12 +74,19 @@ class RollupKeeper:
         return is_whole
 
     async def _refresh_rollups(self) -> None:
+        """Sum the changed hours again, and log their number."""
         log.debug("rollups_refreshed", hours=await asyncio.to_thread(self._refresh))
 
     async def _expire_holds(self) -> None:
+        """Book the holds of unknown attempts that are too old to become known, and log a warning if
+        there were any.
+        """
         if expired := await asyncio.to_thread(self._expire):
             log.warning("holds_expired", attempts=expired)
 
     async def _give_up_journals(self) -> None:
+        """Give up the journals that have been silent for too long, and log an error if there were
+        any.
+        """
         if lost := await asyncio.to_thread(self._lose):
             log.error("journals_given_up", journals=lost)

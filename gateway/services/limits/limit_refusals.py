@@ -43,4 +43,5 @@ def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
 
 
 def _ask_for(limit_id: str, measure: LimitUnit) -> str:
+    """Return the end of a refusal's sentence: which limit an admin would have to raise."""
     return f"ask an admin to raise {FIELDS[measure]} of {limit_id} in the policy."

@@ -80,14 +80,19 @@ class HeldUnits:
             or self.sent is not None
         )
 
-    def take_back(self) -> None:
-        """Take back this window's part of an ask that did not include it."""
+    def requeue_corrections(self) -> None:
+        """Keep the corrections of the last ask for the next one, because Postgres's answer does not
+        cover this limit.
+        """
         if self.sent is not None:
             for tick, units in self.sent.items():
                 self._note_correction(tick, units)
             self.sent = None
 
     def _note_correction(self, tick: int, units: int) -> None:
+        """Add units to those that the next ask reports for a tick: positive ones were used,
+        negative ones are returned.
+        """
         self.corrections[tick] = self.corrections.get(tick, 0) + units
 
 
@@ -145,17 +150,17 @@ class LimitWindow(HeldUnits):
         """Return True if a new lot of units should be requested from Postgres."""
         return self.free <= self._low
 
-    def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Return True if the worker's own share of the limit, or of its remainder, has room for the
-        units.
+    def can_take_alone(self, units: int, *, now_s: float, workers: int) -> bool:
+        """Return True if, while Postgres is away or late, this worker's own share of the limit has
+        room for the units.
         """
         own = self._own.slide(now_s)
         left = self._left // workers - self._since_answer
         return own == 0 or own + units <= self.limit // workers or units <= left
 
-    def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take units of the worker's own share, reported to Postgres later; return the tick at
-        which they count.
+    def take_alone(self, units: int, *, now_s: float, tick: int) -> int:
+        """Take units of this worker's own share while Postgres is away or late, to report them
+        later; return the tick at which they count.
         """
         self._demand += units
         self._since_answer += units
@@ -163,22 +168,22 @@ class LimitWindow(HeldUnits):
         self._note_correction(tick, units)
         return tick
 
-    def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """Return a request's unused units, or take the excess that it used; return True if
-        something changed.
+    def settle(self, tick: int, *, taken_s: float, unused: int, now_s: float) -> bool:
+        """Return a request's `unused` units (reserved minus used) to the limit; if negative, count
+        the units used beyond its reservation.
         """
-        if excess == 0 or now_s - taken_s > WINDOW_S:
+        if unused == 0 or now_s - taken_s > WINDOW_S:
             return False
-        self._own.correct(taken_s, -excess)
-        self._note_correction(tick, -excess)
-        self._returned += excess
+        self._own.correct(taken_s, -unused)
+        self._note_correction(tick, -unused)
+        self._returned += unused
         return True
 
     # ---- refuse
 
     def refuses(self, units: int, now_s: float) -> bool:
-        """Return True if Postgres recently reported no room and this worker has freed nothing
-        since.
+        """Return True if Postgres's last answer, at most 0.25 s old, leaves no room for the units,
+        even with those returned since.
         """
         if now_s >= self.asks_again_s or units <= self._left + self._returned:
             return False
@@ -192,7 +197,9 @@ class LimitWindow(HeldUnits):
         return self._slides[-1][0] if self._slides else now_s + 1.0
 
     def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
-        """Return the time at which this worker's own share has room again."""
+        """Return the time at which this worker's own share has room for the units again, for
+        refusals while Postgres is away or late.
+        """
         return self._own.ready_s(now_s, self._own.slide(now_s) + units - self.limit // workers)
 
     def _known_ready_s(self, units: int) -> float | None:
@@ -221,7 +228,8 @@ class LimitWindow(HeldUnits):
     def next_ask(
         self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int
     ) -> LimitAsk:
-        """Return the window's next ask to Postgres.
+        """Return the window's next ask to Postgres: units for the waiting requests (`needs`), a lot
+        ahead, and corrections.
 
         The units held stay usable until the answer, unless they are too few or too many.
         """
@@ -261,7 +269,9 @@ class LimitWindow(HeldUnits):
             self._low = (self.free - self.waiting) // 2 if self.free > self.waiting else -1
 
     def give_all_back(self) -> None:
-        """Mark all units of the window for return to Postgres, and take none ahead."""
+        """Mark all held units of the window for return to Postgres and take none ahead, because the
+        worker ends.
+        """
         self._give_back()
         self.is_wanted, self._demand, self._rate = False, 0, 0.0
 
@@ -282,11 +292,15 @@ class LimitWindow(HeldUnits):
             self._demand, self._counted_s = 0, now_s
 
     def _units_ahead(self, workers: int) -> int:
+        """Return the units to ask for beyond those of waiting requests: half a second's demand
+        within bounds, 0 at a low rate.
+        """
         most = max(self.limit // (LOT_SHARE * workers), self._typical)
         ahead = min(int(self._rate * AHEAD_S), most)
         return ahead if ahead >= self._typical else 0
 
     def _give_back(self) -> None:
+        """Mark the unused units of the current lot for return to Postgres with the next ask."""
         if self.free:
             self._note_correction(self.tick, -self.free)
             self.free = 0
@@ -314,23 +328,27 @@ class LimitSlots(HeldUnits):
         return False
 
     def take(self, units: int, now_s: float) -> int:
-        """Take a reserved slot for a request."""
+        """Take a reserved slot for a request; slots count at no tick, so return 0."""
         self.free -= units
         self._count_in_use(units)
         return 0
 
-    def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Return True if the worker's own share of the slots, at least one, has room."""
+    def can_take_alone(self, units: int, *, now_s: float, workers: int) -> bool:
+        """Return True if, while Postgres is away or late, this worker's own share of the slots, at
+        least one, has room.
+        """
         return self.in_use + units <= max(self.limit // workers, 1)
 
-    def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take a slot of the worker's own share, which is reported to Postgres later."""
+    def take_alone(self, units: int, *, now_s: float, tick: int) -> int:
+        """Take a slot of this worker's own share while Postgres is away or late, to report it
+        later; return `tick` unchanged.
+        """
         self._count_in_use(units)
         self._count_free(now_s)
         return tick
 
-    def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """Free the slot of an ended request."""
+    def settle(self, tick: int, *, taken_s: float, unused: int, now_s: float) -> bool:
+        """Free the slot of an ended request; return True. The arguments matter only to windows."""
         self.in_use -= 1
         self._count_free(now_s)
         return True
@@ -346,7 +364,9 @@ class LimitSlots(HeldUnits):
         return now_s + 1.0
 
     def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
-        """Return a guess of the time at which the worker's own share has a free slot."""
+        """Return a guess of the time at which this worker's own share has a free slot, for refusals
+        while Postgres is away or late.
+        """
         return now_s + 1.0
 
     def next_ask(
@@ -386,7 +406,7 @@ class LimitSlots(HeldUnits):
         self._count_free(now_s)
 
     def give_all_back(self) -> None:
-        """Mark all reserved slots for return to Postgres."""
+        """Mark all unused slots for return to Postgres, because the worker ends."""
         self._peak = self._last_peak = 0
         self._peak_s, self.is_wanted = float("inf"), self.held > 0
 
@@ -404,6 +424,9 @@ class LimitSlots(HeldUnits):
         self._peak = max(self._peak, self.in_use)
 
     def _count_free(self, now_s: float) -> None:
+        """Update the number of slots free for requests: reserved minus in use, or 0 if the
+        reservation is too old.
+        """
         is_ours = now_s - self._renewed_s <= SLOTS_LAST_S
         self.free = max(self.held - self.in_use, 0) if is_ours else 0
 
@@ -424,10 +447,12 @@ class WorkerLimit:
         self.tokens = LimitWindow(limit_id, LimitUnit.TOKENS, 0)
         self.slots = LimitSlots(limit_id, LimitUnit.CONCURRENT, 0)
         self.pools: tuple[Pool, ...] = (self.requests, self.tokens, self.slots)
-        self.change(limits)
+        self.use_figures(limits)
 
-    def change(self, limits: Limits) -> None:
-        """Apply the limits of another policy version, and drop all answers about the old ones."""
+    def use_figures(self, limits: Limits) -> None:
+        """Use the figures of another policy version; held units stay, and Postgres is asked again
+        before the next refusal.
+        """
         self.limits = limits
         figures = (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent)
         for pool, figure in zip(self.pools, figures, strict=True):
@@ -440,7 +465,9 @@ class WorkerLimit:
 
 
 def grouped(needs: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the units needed by waiting requests in their order, with equal neighbours counted."""
+    """Return the waiting requests' needs in their order as pairs (units, count), with equal
+    neighbours merged.
+    """
     found: list[tuple[int, int]] = []
     for units in needs:
         if found and found[-1][0] == units:

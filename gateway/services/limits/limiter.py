@@ -98,14 +98,15 @@ class LimitGrant:
         self.is_alone = is_alone
 
     def settle(self, used_tokens: int | None) -> None:
-        """Correct the reservation to the used tokens, None if unknown, and free the slot.
+        """Correct the reserved tokens to the used ones (if unknown, None, all reserved tokens
+        count), and free the slot.
 
         A second call does nothing.
         """
         taken, self._taken = self._taken, []
-        excess = 0 if used_tokens is None else self._tokens - used_tokens
+        unused = 0 if used_tokens is None else self._tokens - used_tokens
         if taken:
-            self._limiter._settle(taken, taken_s=self._taken_s, excess=excess)
+            self._limiter._settle(taken, taken_s=self._taken_s, unused=unused)
 
 
 class _Waiter:
@@ -114,6 +115,7 @@ class _Waiter:
     __slots__ = ("claim", "future", "is_asked", "tokens")
 
     def __init__(self, claim: Claim, tokens: int, future: asyncio.Future[LimitGrant]) -> None:
+        """Record a waiting request; `future` gets its grant or its refusal."""
         self.claim, self.tokens, self.future = claim, tokens, future
         self.is_asked = False
 
@@ -203,7 +205,9 @@ class Limiter:
     def _claim(
         self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool
     ) -> Claim:
-        """Return the pools and units that the request needs."""
+        """Return the windows and slots that a request needs, with its units of each. Raises
+        `RateLimited` if it can never fit.
+        """
         claim: Claim = []
         for limit_id, limits in limited:
             known = self._known.get(limit_id)
@@ -212,7 +216,7 @@ class Limiter:
                     self._forget(now_s, unused_s=0)
                 known = self._known[limit_id] = WorkerLimit(limit_id, limits)
             elif known.limits is not limits and known.limits != limits:
-                known.change(limits)
+                known.use_figures(limits)
             known.used_s = now_s
             if limits.requests_per_minute is not None:
                 claim.append((known.requests, 1))
@@ -242,7 +246,7 @@ class Limiter:
         limit. Postgres learns of it later.
         """
         for pool, units in claim:
-            if not pool.has_share(units, now_s=now_s, workers=self._workers):
+            if not pool.can_take_alone(units, now_s=now_s, workers=self._workers):
                 wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
                 # A late Postgres answers soon, and only it knows the units that the other workers
                 # left.
@@ -251,16 +255,18 @@ class Limiter:
         self.admitted_alone += 1
         tick, taken = tick_at(now_s, self._offset_ms), []
         for pool, units in claim:
-            taken.append((pool, pool.take_share(units, now_s=now_s, tick=tick)))
+            taken.append((pool, pool.take_alone(units, now_s=now_s, tick=tick)))
             self._schedule_report(pool, now_s)
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens, is_alone=True)
 
-    def _settle(self, taken: Iterable[tuple[Pool, int]], *, taken_s: float, excess: int) -> None:
-        """Return a request's units to their windows and slots, with the excess of tokens used."""
+    def _settle(self, taken: Iterable[tuple[Pool, int]], *, taken_s: float, unused: int) -> None:
+        """Return a request's units to its windows and slots; `unused` is its reserved tokens minus
+        its used ones.
+        """
         now_s = self._clock.monotonic()
         for pool, tick in taken:
-            part = excess if pool.measure is LimitUnit.TOKENS else 0
-            if pool.settle(tick, taken_s=taken_s, excess=part, now_s=now_s):
+            part = unused if pool.measure is LimitUnit.TOKENS else 0
+            if pool.settle(tick, taken_s=taken_s, unused=part, now_s=now_s):
                 self._schedule_report(pool, now_s)
 
     # ---- wait
@@ -292,8 +298,8 @@ class Limiter:
         )
 
     async def _yield_until(self, is_enough: Callable[[], bool]) -> None:
-        """Let the event loop process an arrived answer: if this process was busy, Postgres was not
-        slow.
+        """Let the event loop take a few turns until `is_enough`, so that an answer that has already
+        arrived counts as in time.
         """
         for _ in range(TURNS):
             if is_enough():
@@ -309,6 +315,9 @@ class Limiter:
 
     @property
     def _is_late(self) -> bool:
+        """Return True if the current exchange with Postgres has taken longer than a request may
+        wait.
+        """
         return self._postgres.asking_s > self._wait_s
 
     # ---- ask
@@ -395,7 +404,7 @@ class Limiter:
         for pool in pools:
             own = answered.get((pool.limit_id, pool.measure))
             if own is None:
-                pool.take_back()
+                pool.requeue_corrections()
             else:
                 pool.apply_answer(
                     own,
@@ -424,8 +433,8 @@ class Limiter:
                 waiter.future.set_exception(_refusal(*short, now_s))
 
     def _serve_alone(self, problem: str) -> None:
-        """Serve the waiting requests from this worker's own share of each limit, while Postgres
-        does not answer.
+        """Grant or refuse all waiting requests from this worker's own share of each limit, after
+        Postgres failed to answer.
         """
         if self._postgres.failures == 1:
             log.warning("limits_not_shared", problem=problem)
@@ -475,7 +484,9 @@ class Limiter:
             self._listed.append(pool)
 
     def _forget(self, now_s: float, *, unused_s: float = FORGET_AFTER_S) -> None:
-        """Drop limits that have been unused for a while."""
+        """Drop limits from memory that no request used for `unused_s`, at most every 5 s; Postgres
+        keeps its own.
+        """
         if now_s - self._forgot_s >= FORGET_EVERY_S:
             self._forgot_s = now_s
             self._known = {
@@ -494,6 +505,9 @@ def _figures(window: LimitWindow, limit: int | None, now_s: float) -> LimitUsage
 
 
 def _refusal(pool: Pool, units: int, now_s: float) -> RequestError:
+    """Return the error for a request whose units do not fit, with the time to retry from Postgres's
+    last answer.
+    """
     return refusal(
         pool.limit_id, pool.measure, pool.limit, wait_s=pool.ready_s(units, now_s) - now_s
     )

@@ -28,6 +28,7 @@ class OwnReads:
     """
 
     def __init__(self, admit: Admit, *, patience_s: float = PATIENCE_S) -> None:
+        """Make the thread pool; `patience_s` bounds the wait of a caller for its read."""
         self._admit, self._patience_s = admit, patience_s
         self._threads = ThreadPoolExecutor(THREADS, "own-reads")
         self._teams: dict[str, asyncio.Semaphore] = {}

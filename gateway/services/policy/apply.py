@@ -72,7 +72,7 @@ def apply_policy(
         deployments, author=author, reason=f"first used by policy version {version}"
     )
     found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
-    prices.ensure(found, policy_version=version, at=now)
+    prices.record_in_force(found, policy_version=version, at=now)
     return Applied(version=version, sha256=digest, is_new=is_new, policy=policy, prices=found)
 
 

@@ -66,8 +66,8 @@ class Verified:
 def verify_sent(
     sent: Sequence[SentAttempts], versions: Mapping[int, PolicyVersion], *, team: str
 ) -> Verified:
-    """Decide every kind of attempt again. `versions` are the readable policy versions, by
-    number.
+    """Return the verdict on a team's past attempts: each kind is decided again under its own
+    version of `versions`, by number.
     """
     outside, unverified = [], []
     for one in sent:

@@ -167,15 +167,19 @@ def _verdict(
 
 
 def _bounds(decision: Decision) -> Mapping[str, Any]:
+    """Return the bounds of a decision's route, on latency and cost, that a candidate may miss."""
     return {"ttft_p95_s": decision.ttft_bound_s, "max_cost_nusd": decision.route.max_cost_nusd}
 
 
 def _reason(obstacles: Sequence[Sequence[str]]) -> str:
+    """Return the obstacles of a candidate in words; empty if it is eligible."""
     return "; ".join(detail for _, detail in obstacles)
 
 
 def _shadow_texts(candidate: Candidate) -> Iterator[str]:
-    """Return the reasons of rules in shadow mode, in words."""
+    """Return in words the rules in shadow mode that would have excluded a candidate; they exclude
+    nothing.
+    """
     return (f"in shadow: {denial.why}" for denial in candidate.shadow)
 
 

@@ -117,7 +117,9 @@ def _removed_teams(
 def _removed_routes(
     before: Policy | None, after: Policy, around: PlanContext
 ) -> Iterator[HarmfulChange]:
-    """Yield removed routes, and routes that a team may no longer use, with their recent traffic."""
+    """Yield routes that are removed, or that a team may no longer use, if requests used them in the
+    last week.
+    """
     if before is None:
         return
     for name in before.routes:
@@ -202,4 +204,5 @@ def _without_replay(differences: Iterable[Change], hurts: Iterable[HarmfulChange
 
 
 def _number(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

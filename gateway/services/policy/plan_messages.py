@@ -73,6 +73,9 @@ def _refused(replay: Replay) -> str:
 
 
 def _blocked(replay: Replay) -> Iterator[str]:
+    """Yield the number of requests without room in a hard budget, as a part of the sentence;
+    nothing if there are none.
+    """
     blocked = sum(tally.blocked.total() for tally in replay.tallies)
     if blocked:
         yield f"{blocked:,} would not fit {'its' if blocked == 1 else 'their'} budget"

@@ -162,6 +162,9 @@ class Repricing:
                 )
 
     def _events(self) -> Iterator[PricedEvent]:
+        """Return the month's charged events that are to be repriced: all, or those of one route or
+        deployment.
+        """
         return self.ledger.events(self.month, route=self.route, deployment=self.deployment)
 
     def _verdict(self, event: PricedEvent) -> tuple[Price, int] | str:
@@ -200,10 +203,14 @@ class Repricing:
 
     @cached_property
     def _versions(self) -> dict[int, tuple[Policy | None, Book | None]]:
+        """Return the cache of the policy versions that were read so far, each with its part of the
+        price book.
+        """
         return {}
 
 
 def _cost(event: PricedEvent) -> int:
+    """Return an event's current cost: the booked one plus earlier adjustments."""
     assert event.cost_nusd is not None, "only a known cost can change"
     return event.cost_nusd + event.adjusted_nusd
 
@@ -275,6 +282,9 @@ def _in_force(entries: Sequence[BookEntry], added: Dated) -> Price | None:
 
 
 def _price_in(entry: BookEntry | None) -> Price | None:
+    """Return the price of an entry in the book; None without an entry, or if the entry withdraws
+    the price.
+    """
     return None if entry is None else entry.dated.price
 
 

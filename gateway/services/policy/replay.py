@@ -37,15 +37,18 @@ class PastSource(Protocol):
     """The past traffic between two moments; `reports.Past` implements it."""
 
     @property
-    def since(self) -> datetime: ...
+    def since(self) -> datetime:
+        """Return the moment at which the replayed time begins."""
+
     @property
-    def until(self) -> datetime: ...
+    def until(self) -> datetime:
+        """Return the moment before which the replayed time ends."""
 
     def requests(self) -> Iterator[Sequence[PastRequest]]:
-        """Yield every past attempt in time order."""
+        """Yield the past attempts in time order, in batches."""
 
     def speeds(self) -> Mapping[str, PastSpeed]:
-        """Return each deployment's measured answer times."""
+        """Return each deployment's median answer times in the past."""
 
     def spent_before(self, first: datetime) -> Iterable[PastSpend]:
         """Yield the spending from `first` until the replayed time begins."""
@@ -249,7 +252,9 @@ class _Run:
         self.first_ms = self.last_ms = 0
 
     def add_request(self, request: PastRequest) -> None:
-        """Decide one past request again and add it to the sums."""
+        """Decide one past request again and add it to the sums; of an attempt that another
+        followed, only its cost is counted.
+        """
         if request.is_followed:
             self.earlier_attempts += 1
             self.earlier_cost_nusd += request.cost_nusd or 0
@@ -360,6 +365,9 @@ def _paces(speeds: Mapping[str, PastSpeed]) -> dict[str, Pace]:
 
 
 def _mean_ttft_s(ways: Sequence[tuple[PastSpeed | None, Moved]]) -> float | None:
+    """Return the mean time to first token over deployments, weighted by requests; None if one is
+    unknown.
+    """
     measured = [(None if speed is None else speed.ttft_s, moved.requests) for speed, moved in ways]
     return _mean(measured)
 
@@ -403,4 +411,5 @@ def _budget_walk(policy: Policy, past: PastSource) -> BudgetWalk:
 
 
 def _moment(at_ms: int) -> datetime | None:
+    """Return the moment of a Unix time in milliseconds; None for 0, which stands for no request."""
     return EPOCH + timedelta(milliseconds=at_ms) if at_ms else None

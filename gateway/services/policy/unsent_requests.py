@@ -79,6 +79,9 @@ def imagined(
     operation = facts.operation
 
     def look(of: Decision) -> tuple[Candidates, Conditions]:
+        """Return a decision's candidates with the conditions of this explanation: observed or
+        declared, and stated sizes.
+        """
         candidates, live = (
             _assumed(of, operation)
             if estimates is None
@@ -89,6 +92,9 @@ def imagined(
         )
 
     def degraded() -> tuple[Candidates, Conditions] | None:
+        """Decide about the route that this one degrades to; None if there is none or it has no
+        eligible deployment.
+        """
         other = None if degrade is None else degrade()
         return None if other is None or not other.eligible else look(other)
 
@@ -118,6 +124,9 @@ def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
 
 
 def _assumed(decision: Decision, operation: Operation) -> tuple[Candidates, Conditions]:
+    """Return a decision's candidates with the conditions that the policy declares, without any
+    observation.
+    """
     candidates = candidates_of(decision, operation)
     return candidates, assumed(candidates)
 

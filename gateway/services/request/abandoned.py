@@ -1,5 +1,5 @@
-"""Settles attempts whose caller left, or whose answer was cut or lacks usage, by reading the answer
-on or counting its tokens.
+"""Settles attempts at the end of their stream, a failure or their caller's leaving, reading on if
+that is billed; counts the tokens of answers without usage.
 
 An abandoned answer that is billed anyway is read to its end for its usage. An answer that was cut
 before its usage is counted. Both run as tasks of the application, limited in number and time,
@@ -38,7 +38,8 @@ class DrainLimits:
 
 
 class AbandonedAnswers:
-    """Settles attempts whose answers were abandoned, were cut or have no usage.
+    """Settles the attempts of ended streams, failed answers and callers that left, and counts
+    answers without usage.
 
     `is_stopping` becomes True when this replica's stop cuts off live answers.
     """
@@ -52,7 +53,8 @@ class AbandonedAnswers:
         self._is_closed = False
 
     def settle_or_drain(self, attempt: Attempt, exchange: UpstreamAnswer | None) -> None:
-        """Settle or drain an attempt whose caller left or whose replica stops.
+        """Settle an attempt whose caller left or whose replica stops, or read its answer on first
+        in the background.
 
         Never awaits, because its caller may already be cancelled.
         """
@@ -65,27 +67,28 @@ class AbandonedAnswers:
             or not self._may_drain(exchange)
         ):
             if outcome is Outcome.CLIENT_GONE and self._is_still_billed(exchange):
-                self._leave_unknown(exchange, outcome)
+                self._settle_at_hold(exchange, outcome)
             else:
                 self.done(exchange, outcome)
         elif not exchange.is_ended:
-            read_on = self._drain if exchange.is_read_to_its_end else self._meter_arrived
+            read_on = self._drain if exchange.is_read_to_its_end else self._settle_by_arrived
             self._start(read_on(exchange, outcome), exchange, outcome)
 
     def done(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Close an answer and settle it by the observed usage, or by a count without one. Never
-        awaits.
+        """Close an answer, ended or not, and settle it by the observed usage, or by a count if that
+        is missing. Never awaits.
         """
         if exchange.is_ended:
             return
         if exchange.needs_counting and self._has_room:
             exchange.upstream.close()
-            self._start(self._count(exchange, outcome), exchange, outcome)
+            self._start(self._settle_by_count(exchange, outcome), exchange, outcome)
         else:
             self._settle_now(exchange, outcome)
 
     async def count(self, exchange: UpstreamAnswer) -> Counted | None:
-        """Count an answer's tokens; None if its upstream reported its usage.
+        """Return an answer's tokens by a count, or an estimate without time for it; None if its
+        upstream reported its usage.
 
         Takes bounded time; never raises.
         """
@@ -132,9 +135,9 @@ class AbandonedAnswers:
         is_paid = not exchange.attempt.candidate.deployment.is_self_hosted
         return is_live and is_paid and exchange.has_more and exchange.attempt.observed.usage is None
 
-    def _leave_unknown(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle an answer at its hold: an estimate of the seen part would be less than the
-        bill.
+    def _settle_at_hold(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+        """Settle an answer that is billed unread as unknown, at its hold: an estimate of the seen
+        part would be less than the bill.
         """
         exchange.upstream.close()
         exchange.attempt.settle(outcome)
@@ -151,6 +154,7 @@ class AbandonedAnswers:
 
     @property
     def _has_room(self) -> bool:
+        """Return True if another background task may drain or count an answer."""
         return (
             not (self._is_closed or self._is_stopping()) and len(self._tasks) < self._limits.answers
         )
@@ -200,11 +204,11 @@ class AbandonedAnswers:
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
         exchange.upstream.close()
-        await self._count(exchange, outcome)
+        await self._settle_by_count(exchange, outcome)
 
-    async def _meter_arrived(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Meter the bytes that had arrived when the caller left; for a slow caller these can be
-        thousands of tokens.
+    async def _settle_by_arrived(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+        """Read the bytes that had arrived when the caller left, maybe thousands of tokens, and
+        settle the answer by them.
         """
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -214,10 +218,12 @@ class AbandonedAnswers:
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
         exchange.upstream.close()
-        await self._count(exchange, outcome)
+        await self._settle_by_count(exchange, outcome)
 
-    async def _count(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle an answer by our own count, or by an estimate if there is no time for a count."""
+    async def _settle_by_count(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+        """Settle an answer by its reported usage, else by our own count, or by an estimate if there
+        is no time for one.
+        """
         counted = await self.count(exchange)
         exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=counted)
 

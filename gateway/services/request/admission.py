@@ -67,10 +67,10 @@ class Admission:
         totals = RequestTotals()
         try:
             if terms.limits:
-                _return_at_end(totals, await self.limiter.admit(terms.limits, most_tokens))
+                _settle_limits_at_end(totals, await self.limiter.admit(terms.limits, most_tokens))
             for limited in terms.shadow_limits:
                 if (admission := await self._in_shadow(limited, most_tokens, decision)) is not None:
-                    _return_at_end(totals, admission)
+                    _settle_limits_at_end(totals, admission)
             if request.idempotency_key is not None:
                 claim = await self.claims.claim(
                     request.caller.team,
@@ -79,7 +79,7 @@ class Admission:
                     body=request.body.body,
                     request_id=request.request_id,
                 )
-                _finish_at_end(totals, self.claims, claim)
+                _finish_claim_at_end(totals, self.claims, claim)
         except BaseException:
             totals.close()  # nothing was sent
             raise
@@ -111,6 +111,9 @@ class Admission:
             raise
 
         def give_back(event: UsageEvent | None) -> None:
+            """Settle the attempt's holds and its deployment's limits by its event; None means that
+            it was never sent.
+            """
             if holds:
                 self.budget_leases.settle(holds, 0 if event is None else event.cost_nusd)
             if admission is not None:
@@ -134,7 +137,9 @@ class Admission:
     async def _in_shadow(
         self, limited: LimitedBy, tokens: int, decision: Decision
     ) -> LimitGrant | None:
-        """Return the grant of a limit in shadow mode, None if the limit would have refused."""
+        """Return the grant of a limit in shadow mode; if the limit would have refused, count that
+        and return None.
+        """
         try:
             return await self.limiter.admit((limited,), tokens)
         except (RateLimited, ConcurrencyLimited) as refused:
@@ -152,13 +157,13 @@ class Admission:
         return await self.budget_leases.hold(accounts, bound.nusd, moment=self.clock.now())
 
 
-def _return_at_end(totals: RequestTotals, admission: LimitGrant) -> None:
-    """Correct the units taken under limits to the actual use, when the request ends."""
+def _settle_limits_at_end(totals: RequestTotals, admission: LimitGrant) -> None:
+    """Let the end of the request settle the units taken under its limits by the actual use."""
     totals.on_end.append(lambda ended: admission.settle(ended.used_tokens))
 
 
-def _finish_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
-    """End the claim on an idempotency key at the request's end: permanently if the request was
-    charged, else the key is free again.
+def _finish_claim_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
+    """Let the end of the request end its claim on an idempotency key: for ever if it was charged,
+    else the key is free again.
     """
     totals.on_end.append(lambda ended: claims.finish(claim, was_charged=ended.was_charged))

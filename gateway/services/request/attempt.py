@@ -123,11 +123,10 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def overhead_s(self) -> float | None:
-        """Return the gateway's share of the seconds to its first byte; None before the upstream
-        answered.
+        """Return the gateway's own seconds from the request's arrival to this attempt's start; None
+        before the upstream answered.
 
-        Counts from the request's arrival, without its waits here. A later attempt's overhead
-        includes the earlier attempts.
+        Its waits here are left out. A later attempt's overhead includes the earlier attempts.
         """
         if self.headers_s is None:
             return None
@@ -253,6 +252,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def _price(self) -> Price:
+        """Return the price of the attempt's candidate, which every eligible one has."""
         assert self.candidate.price is not None, "an unpriced deployment is never eligible"
         return self.candidate.price
 
@@ -263,6 +263,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def _writes_output(self) -> bool:
+        """Return True unless the request is for embeddings, whose answers have no output tokens."""
         return self.request.body.facts.operation is not Operation.EMBEDDINGS
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
@@ -441,6 +442,7 @@ class EventTemplates:
     """
 
     def __init__(self) -> None:
+        """Start without any template."""
         self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
 
     def of(self, choice: Choice, operation: Operation) -> UsageEvent:

@@ -187,6 +187,7 @@ class Failover(Struct, kw_only=True):
         )
 
     def _untried(self) -> list[Choice]:
+        """Return the candidates without any attempt yet, in the order of the ranking."""
         return [
             one for one in self.choices if not any(one is tried.choice for tried in self._tried)
         ]
@@ -231,6 +232,7 @@ class Failover(Struct, kw_only=True):
                 self._excluded.add(deployment.name)
 
     def _is_out_of_use(self) -> bool:
+        """Return True if this worker has ejected all candidates."""
         return all(
             self.ejections.is_out(choice.candidate.deployment.name) for choice in self.choices
         )

@@ -118,7 +118,9 @@ class Claims:
         claim = Claim(
             team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id
         )
-        earlier = await self._ask_in_thread(claim, partial(self._claimed, claim, endpoint, body))
+        earlier = await self._ask_in_thread(
+            claim, partial(self._claim_in_thread, claim, endpoint, body)
+        )
         if earlier is not None:
             raise _refusal(earlier)
         return claim
@@ -147,12 +149,13 @@ class Claims:
         return await self._writing.turn(self._write_and_forget(), on_failure=self._note_failure)
 
     def _note_failure(self, problem: str) -> None:
+        """Log that Postgres did not take the ends of claims; they are written again later."""
         if problem != FAILED:
             log.warning("claims_not_ended", problem=problem, waiting=len(self._ended))
 
     async def _write_and_forget(self) -> None:
         """Write all ended claims to Postgres, and delete old claims if that is due."""
-        await self._write()
+        await self._write_ends()
         if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
             await self._writing.ask(self._store.forget)
             self._forgot_at_s = self._clock.monotonic()
@@ -212,9 +215,9 @@ class Claims:
         if may_be_there:
             self.finish(claim, was_charged=False)
 
-    def _claimed(self, claim: Claim, endpoint: str, body: bytes) -> Earlier | None:
-        """Claim a key in a thread: hashing ten megabytes of body would also block the event
-        loop.
+    def _claim_in_thread(self, claim: Claim, endpoint: str, body: bytes) -> Earlier | None:
+        """Claim a key or return the earlier request that has it; runs in a thread, because hashing
+        a body of 10 MB takes long.
         """
         hashed = body_hash(endpoint, body, secret=self._secret)
         earlier = self._store.claim(claim, hashed, journal_id=self._journal_id)
@@ -226,7 +229,7 @@ class Claims:
         self._store.end([(ended.claim, False)])  # the next step of the background, made now
         return self._store.claim(claim, hashed, journal_id=self._journal_id)
 
-    async def _write(self) -> None:
+    async def _write_ends(self) -> None:
         """Write all ended claims to Postgres in batches."""
         self._has_ended.clear()
         try:

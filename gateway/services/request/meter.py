@@ -111,8 +111,8 @@ class Meter:
         return [self._journal.event_of(document) for document in documents if document is not None]
 
     def saw_first_usage(self) -> None:
-        """Note that an attempt has its first running usage: it is written soon, not only at the
-        next turn.
+        """Have the running usage of live attempts written soon, because one has its first content;
+        otherwise the next turn writes it.
         """
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(

@@ -246,7 +246,9 @@ class RequestService:
         return attempt
 
     async def _attempt(self, attempt: Attempt, deadline_s: float) -> CallerAnswer:
-        """Send one attempt and return its answer; on every other exit the attempt is settled."""
+        """Send one attempt and return its answer, of a stream the first piece and the rest; every
+        failure settles the attempt.
+        """
         durable = attempt.intend()  # an attempt that cannot be recorded is neither sent nor settled
         exchange: UpstreamAnswer | None = None
         try:
@@ -305,13 +307,14 @@ class RequestService:
         )
 
     def _note_failure(self, attempt: Attempt, error: RequestError) -> None:
+        """Report a failed attempt to the state of its deployment, for the breaker."""
         team, now_s = attempt.request.caller.team, self.clock.monotonic()
         self.health.note_failure(attempt.slot, error, team=team, now_s=now_s)
 
     def _settle_failed(
         self, attempt: Attempt, exchange: UpstreamAnswer | None, outcome: Outcome
     ) -> None:
-        """Settle a failed attempt by the usage so far."""
+        """Settle a failed attempt by the usage so far; without an answer it costs nothing."""
         if exchange is None:
             attempt.settle(outcome, was_served=False)
         elif exchange.is_refused or not exchange.was_served:
@@ -321,6 +324,9 @@ class RequestService:
             self.abandoned.done(exchange, outcome)
 
     def _remaining(self, attempt: Attempt) -> int | None:
+        """Return the last known room of the attempt's tightest hard budget, for the caller; None
+        without a hold.
+        """
         holds = attempt.begun.holds
         return self.admission.remaining_nusd(holds) if holds else None
 

@@ -68,7 +68,9 @@ class Shedding:
         )
 
     def note_turn(self, late_s: float) -> None:
-        """Record the delay of one turn of the event loop."""
+        """Record the delay of one turn of the event loop, and compute the pressure from it, the
+        journal and the streams.
+        """
         self._late_s = [*self._late_s[1:], late_s]
         streams = self._streams() / max(self._max_streams * STREAMS_SHARE, 1.0)
         # High-priority teams go up to the hard limits, which are elsewhere: the journal's end and

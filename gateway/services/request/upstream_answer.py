@@ -104,6 +104,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def _arrived_bytes(self) -> int:
+        """Return the number of the answer's bytes that arrived and are not parsed yet, here or in
+        the kernel.
+        """
         return len(self._unfed) + self.upstream.arrived_bytes()
 
     @property
@@ -123,7 +126,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         return self._whole is not None
 
     async def head(self) -> None:
-        """Wait until the upstream begins its answer.
+        """Wait until the upstream begins its answer, and record its status and headers.
 
         Raises the caller's error for an upstream's error answer.
         """
@@ -251,6 +254,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         return await _in_own_thread(self._assembled_body, assembler)
 
     def _assembled_body(self, assembler: PlainAnswerAssembler) -> bytes:
+        """Return the plain answer that a stream was assembled to, for the caller, with its cost."""
         body = assembler.body()
         part = self.provider.rewrite(self.request.body, body, assembler.observed)
         return written(part, self.attempt.cost_text)
@@ -334,6 +338,9 @@ class UpstreamAnswer(Struct, kw_only=True):
                 await asyncio.sleep(0)
 
     def _new_assembler(self) -> PlainAnswerAssembler:
+        """Make the assembler of a stream into a plain answer; the attempt's usage is recorded there
+        from now on.
+        """
         assembler = self.provider.assembler(self.request.body, limit_bytes=MAX_ANSWER_BYTES)
         self.attempt.observed = assembler.observed
         return assembler
@@ -368,7 +375,7 @@ MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
 async def _in_own_thread(work: Callable[..., T], *content: object) -> T:
-    """Run slow work on a large answer in its own thread."""
+    """Run slow work on a large answer in the one thread that all large answers share."""
     return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
 
 

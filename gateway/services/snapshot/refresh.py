@@ -35,7 +35,7 @@ _THREADS = 5
 
 
 def _ignore_version(version: int) -> None:
-    pass
+    """Do nothing with the served version: the default of a worker that reports none."""
 
 
 class Refresher:
@@ -246,6 +246,7 @@ class Refresher:
             return
 
         def recalled() -> tuple[LastSnapshot, Snapshot]:
+            """Read the stored snapshot and rebuild it; runs in a thread."""
             last = shelf.read()
             return last, self._source.rebuilt(last)
 

@@ -128,6 +128,7 @@ class SnapshotShelf(Protocol):
 
 
 async def _no_confirmation() -> bool:
+    """Return False: the default of a holder without a refresher."""
     return False
 
 
@@ -271,4 +272,5 @@ def _version(holder: SnapshotHolder) -> Check:
 
 
 def _latest(holder: SnapshotHolder) -> str:
+    """Return the problem of the latest look at Postgres for a message, without its full stop."""
     return (holder.problem or "Postgres has not answered yet").rstrip(".")

@@ -1,5 +1,5 @@
-"""Reads policy, keys, ejections and prices from Postgres into a snapshot and records changed prices
-there, or rebuilds the snapshot from its stored copy.
+"""Reads policy, keys, ejections and current prices, which also change by date or time of day, into
+a snapshot; records price changes; rebuilds a stored snapshot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.wire.parsed_policy import parse
 
 
 def _nothing_to_check() -> None:
-    pass
+    """Do nothing: the default of a source whose keys need no check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class StoredSnapshots:
         book = self.prices.book(policy.policy.deployments.values())
         prices = prices_of(policy.policy, at=now, builtin=self.builtin, book=book)
         if before is None or before.prices != prices:
-            self.prices.ensure(prices, policy_version=policy.version, at=now)
+            self.prices.record_in_force(prices, policy_version=policy.version, at=now)
         return prices
 
 

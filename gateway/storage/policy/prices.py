@@ -182,9 +182,11 @@ class PriceStore:
             for price in sorted(prices, key=lambda price: price.price_id):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
 
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
-        """Record the price of each deployment from `at` on, unless its latest entry already has
-        it.
+    def record_in_force(
+        self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
+    ) -> None:
+        """Record the price by which each deployment is charged from `at` on, if it changed; the
+        price book gets no entry.
         """
         with self._database.begin() as connection:
             # Replicas pick up a policy at the same moment; only one of them writes.

@@ -362,7 +362,7 @@ def test_a_gateways_own_work_is_not_in_the_log(gateway: Database, database: Data
     assert adjustments.expire_holds(gateway, ttl=timedelta(0)) == 1
     run(database, "UPDATE tollgate.journals SET heartbeat = now() - interval '2 days'")
     assert JournalTable(gateway).lose_silent(timedelta(days=1)) == 1
-    PriceStore(gateway).ensure({"gpt-eu": price()}, policy_version=1, at=NOON)
+    PriceStore(gateway).record_in_force({"gpt-eu": price()}, policy_version=1, at=NOON)
     assert acts(database) == []
 
 

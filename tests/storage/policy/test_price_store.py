@@ -356,7 +356,7 @@ def test_a_price_is_dated_once_however_often_it_is_ensured(database: Database) -
     """Every replica ensures the price at every start."""
     store = PriceStore(database)
     for n in range(3):
-        store.ensure(
+        store.record_in_force(
             {"gpt-eu": price(), "gpt-us": price()}, policy_version=1, at=NOON + timedelta(hours=n)
         )
     assert _dated(database) == [
@@ -368,9 +368,9 @@ def test_a_price_is_dated_once_however_often_it_is_ensured(database: Database) -
 def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
     """Last quarter's bill must add up next year."""
     store, later = PriceStore(database), NOON + timedelta(days=1)
-    store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
-    store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=later)
-    store.ensure({"gpt-eu": price("2.50")}, policy_version=3, at=later + timedelta(days=1))
+    store.record_in_force({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
+    store.record_in_force({"gpt-eu": price("2.75")}, policy_version=2, at=later)
+    store.record_in_force({"gpt-eu": price("2.50")}, policy_version=3, at=later + timedelta(days=1))
     assert [row[1] for row in _dated(database)] == [
         price(p).price_id for p in ("2.50", "2.75", "2.50")
     ]
@@ -379,16 +379,18 @@ def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
 def test_a_replica_that_lags_behind_does_not_turn_the_price_back(database: Database) -> None:
     """During a rollout both policies are in use; the record follows the newer one."""
     store = PriceStore(database)
-    store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON)
-    store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON + timedelta(seconds=1))
+    store.record_in_force({"gpt-eu": price("2.75")}, policy_version=2, at=NOON)
+    store.record_in_force(
+        {"gpt-eu": price("2.50")}, policy_version=1, at=NOON + timedelta(seconds=1)
+    )
     assert [row[1:3] for row in _dated(database)] == [(price("2.75").price_id, 2)]
 
 
 def test_a_clock_that_runs_behind_still_dates_after_the_last_entry(database: Database) -> None:
     """Otherwise the old price would remain the latest."""
     store = PriceStore(database)
-    store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
-    store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON - timedelta(hours=1))
+    store.record_in_force({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
+    store.record_in_force({"gpt-eu": price("2.75")}, policy_version=2, at=NOON - timedelta(hours=1))
     assert [row[1] for row in _dated(database)] == [price("2.50").price_id, price("2.75").price_id]
 
 
@@ -400,7 +402,9 @@ def test_replicas_that_ensure_at_the_same_time_date_once(
     prices = {f"d{n}": price() for n in range(20)}
 
     def ensure(n: int) -> None:
-        PriceStore(gateway).ensure(prices, policy_version=1, at=NOON + timedelta(milliseconds=n))
+        PriceStore(gateway).record_in_force(
+            prices, policy_version=1, at=NOON + timedelta(milliseconds=n)
+        )
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(ensure, range(6)))
@@ -410,7 +414,7 @@ def test_replicas_that_ensure_at_the_same_time_date_once(
 
 def test_a_stored_price_has_plain_decimals(database: Database) -> None:
     """Half of all tools misread a rate with an exponent."""
-    PriceStore(database).ensure({"gpt-eu": price("1E+1")}, policy_version=1, at=NOON)
+    PriceStore(database).record_in_force({"gpt-eu": price("1E+1")}, policy_version=1, at=NOON)
     with database.begin() as connection:
         row = connection.execute(
             text("SELECT price_id, provider, model, source, rates FROM finance.prices")
@@ -489,7 +493,7 @@ def test_a_price_is_never_edited(
 ) -> None:
     """Last quarter's bill must add up next year, so not even the tables' owner may edit a price."""
     PriceStore(database).add([override(price(), model="x")], author="ada", reason="why")
-    PriceStore(database).ensure({"gpt-eu": price()}, policy_version=1, at=NOON)
+    PriceStore(database).record_in_force({"gpt-eu": price()}, policy_version=1, at=NOON)
     with (
         pytest.raises(IntegrityError, match="a price is never changed"),
         database.begin() as connection,
@@ -609,8 +613,8 @@ def test_a_new_entry_notifies_the_replicas(database: Database) -> None:
 def test_the_history_lists_the_newest_price_first(database: Database) -> None:
     """The history of prices that a deployment was charged by, from any source."""
     store = PriceStore(database)
-    store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
-    store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=NOON + timedelta(days=1))
+    store.record_in_force({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
+    store.record_in_force({"gpt-eu": price("2.75")}, policy_version=2, at=NOON + timedelta(days=1))
     assert [one.policy_version for one in store.in_force("gpt-eu", limit=5)] == [2, 1]
     assert [one.price_id for one in store.in_force("gpt-eu", limit=1)] == [price("2.75").price_id]
 

@@ -59,7 +59,9 @@ class Stores:
     ) -> None:
         raise AssertionError("a gateway imports no prices")
 
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
+    def record_in_force(
+        self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
+    ) -> None:
         self.ensured += 1
 
     def wait(self, timeout_s: float) -> bool:
