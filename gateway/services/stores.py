@@ -51,7 +51,7 @@ class DatabaseAdministration(Protocol):
         self, *, given: Mapping[LoginPurpose, str], renews: bool = False
     ) -> CreatedLogins:
         """Create the missing database logins, as the owner; `given` are the addresses in the
-        settings, and `renews` replaces the passwords of others.
+        settings. `renews` sets a new password for each login that they do not name.
         """
 
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
