@@ -62,6 +62,7 @@ class _Usage(msgspec.Struct):
     input_tokens: _Count | None = None
     completion_tokens: _Count | None = None
     output_tokens: _Count | None = None
+    total_tokens: _Count | None = None
     prompt_cache_hit_tokens: _Count | None = None
     prompt_tokens_details: _InputDetails | None = None
     input_tokens_details: _InputDetails | None = None
@@ -143,7 +144,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         cache_write_12h_tokens=writes.ttl_12h_tokens,
         audio_input_tokens=details.audio_tokens,
         image_input_tokens=details.image_tokens,
-        output_tokens=_first(wire.completion_tokens, wire.output_tokens),
+        output_tokens=_output(wire, output_details.reasoning_tokens),
         reasoning_tokens=output_details.reasoning_tokens,
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
@@ -238,6 +239,20 @@ def _written(details: _InputDetails, writes: _Writes) -> int | None:
     ]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+def _output(wire: _Usage, reasoning: int | None) -> int | None:
+    """Return the tokens of the whole answer, reasoning included.
+
+    xAI's chat counts reasoning beside `completion_tokens`, and Gemini's OpenAI endpoint did: there
+    the total is the sum of all three (docs.x.ai/developers/cost-tracking, looked up 2026-11-24).
+    """
+    prompt = _first(wire.prompt_tokens, wire.input_tokens)
+    answer = _first(wire.completion_tokens, wire.output_tokens)
+    if not reasoning or answer is None or prompt is None:
+        return answer
+    is_beside = wire.total_tokens == prompt + answer + reasoning
+    return answer + reasoning if is_beside else answer
 
 
 def _first(count: int | None, other: int | None) -> int | None:

@@ -221,6 +221,32 @@ def usage(wire: Any) -> TokenUsage | None:
             },
             TokenUsage(input_tokens=9),
         ),
+        (  # xAI: reasoning beside the answer, as the total shows
+            {
+                "prompt_tokens": 207,
+                "completion_tokens": 12,
+                "total_tokens": 406,
+                "completion_tokens_details": {"reasoning_tokens": 187},
+            },
+            TokenUsage(input_tokens=207, output_tokens=199, reasoning_tokens=187),
+        ),
+        (  # OpenAI: reasoning inside it
+            {
+                "prompt_tokens": 207,
+                "completion_tokens": 199,
+                "total_tokens": 406,
+                "completion_tokens_details": {"reasoning_tokens": 187},
+            },
+            TokenUsage(input_tokens=207, output_tokens=199, reasoning_tokens=187),
+        ),
+        (  # without a prompt nothing can be told from the total
+            {
+                "completion_tokens": 12,
+                "total_tokens": 199,
+                "completion_tokens_details": {"reasoning_tokens": 187},
+            },
+            TokenUsage(output_tokens=12, reasoning_tokens=187),
+        ),
         ({}, None),
         (None, None),
         ([], None),
