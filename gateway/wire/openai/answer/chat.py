@@ -19,6 +19,7 @@ from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced, without_usage
 from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.legal_words import with_legal_finish, with_object
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -76,6 +77,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     """
     require_utf8(body)
     chunk = chunk_of(body)
+    body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
     has_vectors = is_there(chunk.data) and bytes(chunk.data) != b"[]"
@@ -272,6 +274,11 @@ class ChatStream:
                     self._note_running(choice.usage, choice)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
+        legal = with_legal_finish(payload, chunk.choices or ())
+        if not chunk.choices and not has_usage:
+            legal = with_object(legal)
+        if legal is not payload:
+            event, payload = with_data(event, legal), legal
         renames = chunk.model is not None and chunk.model != self.model
         if not renames and not usage:
             return event
