@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
-from gateway.domain.places.known_hosts import known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Operation, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.known_hosts import known_place
+from gateway.domain.providers.table import OPENAI_COMPATIBLE, provider_at
 from gateway.domain.residency.rules import denials, rules_for
 from gateway.domain.words import few, shown
 
@@ -109,7 +110,10 @@ def _on_deployments(policy: Policy) -> Iterator[Note]:
 
 
 def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield notes on a deployment's region and base address, each with its field."""
+    """Yield notes on a deployment's provider, region and base address, each with its field."""
+    named = provider_at(deployment.facts.host)
+    if named is not None and deployment.provider == OPENAI_COMPATIBLE:
+        yield "provider", f"this host is {named.title}'s; write 'provider: {named.name}'"
     # If the deployment names its own source, its author has checked the provider's caveat.
     known = known_place(deployment.facts.host)
     has_own = deployment.residency is not None and deployment.residency.source

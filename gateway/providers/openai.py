@@ -1,5 +1,6 @@
-"""Translates requests for api.openai.com and reads its answers, usage and errors; it is the base of
-every provider with the same dialect, and sends nothing itself.
+"""Translates requests for api.openai.com and every provider with the same dialect, and reads their
+answers, usage and errors; it sends nothing itself. Their differences are data
+(`domain.providers.table`).
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class OpenAI:
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
-        if read.facts.is_stream and read.facts.operation is not Operation.RESPONSES:
+        wants_usage = read.facts.is_stream and read.facts.operation is not Operation.RESPONSES
+        if wants_usage and deployment.provider_facts.takes_stream_options:
             values["stream_options"] = stream_options(read, include_usage=True)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
@@ -180,7 +182,9 @@ class OpenAI:
 
     def _error(self, deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
         """Return the caller's error for an upstream's HTTP status and error body."""
-        name = deployment.name
+        name, provider = deployment.name, deployment.provider_facts
+        if status in provider.context_length_statuses:
+            return _too_long(deployment, error_body)
         if status == 403 and error_body.is_moderation:
             return _refused(deployment, status, error_body)
         if status in (401, 403):
@@ -205,7 +209,7 @@ class OpenAI:
             return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
         if status in (408, 504, 524):
             return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
-        if status in (503, 529):
+        if status in (503, 529) or status in provider.overloaded_statuses:
             return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")
         if status >= 500 or status < 400:
             return UpstreamError(f"{name} failed (HTTP {status}).")
@@ -235,7 +239,9 @@ class OpenAI:
             headers["traceparent"] = traceparent
         secret = resolve(deployment)
         if secret is not None:
-            headers["authorization"] = f"Bearer {secret}"
+            key_header = deployment.provider_facts.key_header
+            is_bearer = key_header == "authorization"
+            headers[key_header] = f"Bearer {secret}" if is_bearer else secret
         return headers
 
 
@@ -247,13 +253,18 @@ def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> Requ
         "input_tokens",
         "max_tokens",
     ):
-        return ContextLengthExceeded(
-            f"{deployment.name}: {error_body.message} Send less, ask for fewer tokens, or use a "
-            "route with more context.",
-            param=error_body.param,
-        )
+        return _too_long(deployment, error_body)
     return InvalidRequest(
         f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",
+        param=error_body.param,
+    )
+
+
+def _too_long(deployment: Deployment, error_body: ErrorBody) -> RequestError:
+    """Return the error for a request that does not fit into the model's context."""
+    return ContextLengthExceeded(
+        f"{deployment.name}: {error_body.message} Send less, ask for fewer tokens, or use a route "
+        "with more context.",
         param=error_body.param,
     )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.places.known_hosts import KNOWN_PLACES, Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
+from gateway.domain.providers.known_hosts import KNOWN_PLACES, Statement
 from gateway.services.policy.policy_diff import Change, changes
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml

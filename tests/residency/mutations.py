@@ -23,7 +23,7 @@ PAGE = REPOSITORY / "docs" / "residency.md"
 RULES = (
     "gateway/domain/residency/rules.py",
     "gateway/domain/places/regions.py",
-    "gateway/domain/places/facts.py",
+    "gateway/domain/providers/facts.py",
 )
 CASES = 300
 WITHIN_S = 300

@@ -19,6 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
 from gateway.wire.dialect import written
@@ -45,7 +46,8 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
     # Plain answers that are assembled from a stream have files of their own: vllm/assembled-*.
     provider = {**build_providers(salt_key=b"golden"), "vllm": Vllm(b"golden")}[case["provider"]]
-    one = factories.deployment(provider=case["provider"], is_self_hosted=case["provider"] == "vllm")
+    is_engine = PROVIDERS[case["provider"]].is_engine
+    one = factories.deployment(provider=case["provider"], is_self_hosted=is_engine)
     call = at_once(provider.call(one, factories.request(read)))
     upstream = next(folder.glob("upstream.*")).read_bytes()
     if not read.facts.is_stream:

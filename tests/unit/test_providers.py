@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy.policy import Operation, OutputLimit, default_output_limit
+from gateway.domain.policy.policy import Operation, default_output_limit
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.table import (
+    OPENAI_COMPATIBLE,
+    PROVIDERS,
+    OutputLimit,
+    provider_at,
+)
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -22,7 +28,6 @@ from gateway.errors import (
 )
 from gateway.providers.credentials import resolve
 from gateway.providers.openai import OpenAI
-from gateway.providers.openai_compatible import OpenAICompatible
 from gateway.providers.vllm import Vllm
 from tests.answers import at_once
 from tests.factories import deployment, read, request
@@ -189,8 +194,41 @@ def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
     """
     streamed = read(b'{"model":"m","messages":[],"stream":true}')
     target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
-    call = at_once(OpenAICompatible().call(target, request(streamed)))
+    call = at_once(OpenAI().call(target, request(streamed)))
     assert (b"include_usage" in call.body) is asks
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "expected"),
+    [
+        ("together", 403, ContextLengthExceeded),
+        ("openai", 403, UpstreamAuth),
+        ("groq", 498, Overloaded),
+    ],
+)
+def test_a_status_has_the_meaning_that_its_provider_gives_it(
+    provider: str, status: int, expected: type[RequestError]
+) -> None:
+    """A prompt that is too long at Together opened the breaker of a healthy deployment."""
+    assert isinstance(OpenAI().error(deployment(provider=provider), status, {}, body=b""), expected)
+
+
+def test_azure_gets_its_key_in_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_KEY", "secret")
+    one = deployment(provider="azure_openai", api_key="env:AZURE_KEY")
+    headers = at_once(OpenAI().call(one, request())).headers
+    assert headers["api-key"] == "secret"
+    assert "authorization" not in headers
+
+
+def test_the_table_of_providers_is_complete() -> None:
+    """Each difference has a source, and a host belongs to one provider."""
+    for entry in PROVIDERS.values():
+        assert entry.sources or entry.name in ("vllm", OPENAI_COMPATIBLE)
+        for host in (*entry.hosts, *entry.surcharged_hosts):
+            example = host.replace("*", "x")
+            assert provider_at(example) is entry
+            assert entry.is_engine or entry.needs_key
 
 
 COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.example/v1"}
@@ -213,9 +251,9 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     """The caller's own is replaced, never sent twice, and left out if the upstream refuses it."""
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
-    call = at_once(OpenAICompatible().call(target, request(body), output_cap_tokens=5))
+    call = at_once(OpenAI().call(target, request(body), output_cap_tokens=5))
     assert json.loads(call.body) == {"model": "m", "messages": [], **members}
-    untouched = at_once(OpenAICompatible().call(target, request(body)))
+    untouched = at_once(OpenAI().call(target, request(body)))
     assert untouched.body == body.body
 
 
@@ -227,7 +265,7 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
     """A deployment's setting for chats does not apply to them."""
     body = read(b'{"model":"m","max_completion_tokens":9}', operation)
     target = deployment(**COMPATIBLE, model="m", allows=frozenset({"store"}))
-    call = at_once(OpenAICompatible().call(target, request(body), output_cap_tokens=5))
+    call = at_once(OpenAI().call(target, request(body), output_cap_tokens=5))
     assert json.loads(call.body) == {"model": "m", "max_completion_tokens": 9, member: 5}
 
 

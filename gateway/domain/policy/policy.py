@@ -12,15 +12,15 @@ from datetime import date
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, accounts_of
 from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_of_owner
-from gateway.domain.places.facts import Facts, Known, facts_of, known_of
-from gateway.domain.places.known_hosts import Statement
 from gateway.domain.places.regions import ANY, RegionTree
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
+from gateway.domain.providers.facts import Facts, Known, facts_of, host_of, known_of
+from gateway.domain.providers.known_hosts import Statement
+from gateway.domain.providers.table import OutputLimit, ProviderFacts, provider_of
 
 
 class DataClass(IntEnum):
@@ -49,39 +49,11 @@ class Operation(StrEnum):
 DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
-class OutputLimit(StrEnum):
-    """The member that carries the maximum tokens of a chat's answer."""
-
-    MAX_TOKENS = "max_tokens"
-    MAX_COMPLETION_TOKENS = "max_completion_tokens"
-    BOTH = "both"
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Return the request members that carry the maximum; of a chat's two members the other one
-        is left out.
-        """
-        return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
-
-
-_LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
-# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Some other servers
-# know only the one member and some only the other, and ignore unknown members.
-OUTPUT_LIMIT_OF_PROVIDER: Mapping[str, OutputLimit] = {
-    "openai": OutputLimit.MAX_COMPLETION_TOKENS,
-    "openai_compatible": OutputLimit.BOTH,
-    "vllm": OutputLimit.BOTH,
-}
-# Mistral refuses members that it does not know (docs.mistral.ai/api, looked up 2026-11-20).
-OUTPUT_LIMIT_OF_HOST: Mapping[str, OutputLimit] = {"api.mistral.ai": OutputLimit.MAX_TOKENS}
-
-
 def default_output_limit(provider: str, base_url: str) -> OutputLimit:
     """Return the members that carry the maximum output tokens at a provider, if the document does
     not name them.
     """
-    host = urlsplit(base_url).hostname or ""
-    return OUTPUT_LIMIT_OF_HOST.get(host) or OUTPUT_LIMIT_OF_PROVIDER[provider]
+    return provider_of(provider, host_of(base_url)).output_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +150,11 @@ class Deployment:
     group: str | None = None
     prior: LatencyPrior | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @property
+    def provider_facts(self) -> ProviderFacts:
+        """Return the provider's entry in the table of providers, for its host if that says more."""
+        return provider_of(self.provider, host_of(self.base_url))
 
     @property
     def facts(self) -> Facts:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import date
 
-from gateway.domain.places.facts import Fact, Facts
 from gateway.domain.places.regions import UNKNOWN, RegionTree
 from gateway.domain.policy.policy import ResidencyRule
+from gateway.domain.providers.facts import Fact, Facts
 
 
 class DenialWords:

@@ -13,9 +13,9 @@ from datetime import date
 
 from msgspec import Struct
 
-from gateway.domain.places.facts import Known
 from gateway.domain.places.regions import RegionTree
 from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule, Team
+from gateway.domain.providers.facts import Known
 from gateway.domain.residency.messages import DenialWords
 from gateway.errors import InvalidRequest, ResidencyDenied
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from gateway.domain.places.facts import Fact
 from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion
+from gateway.domain.providers.facts import Fact
 from gateway.domain.residency.rules import denials, rules_for
 from gateway.domain.residency.sent_attempts import SentAttempts
 from gateway.errors import InvalidRequest

@@ -132,7 +132,10 @@ class AbandonedAnswers:
         usage.
         """
         is_live = not (exchange.is_ended or self._is_closed or self._is_stopping())
-        is_paid = not exchange.attempt.candidate.deployment.is_self_hosted
+        deployment = exchange.attempt.candidate.deployment
+        # A provider about which no source says so is assumed to bill.
+        stops_billing = deployment.provider_facts.bills_after_disconnect is False
+        is_paid = not (deployment.is_self_hosted or stops_billing)
         return is_live and is_paid and exchange.has_more and exchange.attempt.observed.usage is None
 
     def _settle_at_hold(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:

@@ -21,9 +21,9 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.facts import host_of
+from gateway.domain.providers.table import OPENAI_COMPATIBLE, PROVIDERS
 
-# Our provider names, mapped to the list's names; `openai_compatible` is found by its URL.
-_LISTED_AS = {"openai": "openai"}
 _TOKENS = {
     "input_mtok": TokenKind.INPUT,
     "cache_read_mtok": TokenKind.CACHED_INPUT,
@@ -135,12 +135,12 @@ def _find_listed(
     provider: str, model: str, base_url: str
 ) -> tuple[genai.Provider, genai.ModelInfo] | None:
     """Return the bundled list's provider and model for a deployment, None if it lacks them."""
-    by_url = base_url if provider == "openai_compatible" else None
-    by_name = _LISTED_AS.get(provider)
-    if by_url is None and by_name is None:
+    facts = PROVIDERS[provider]
+    by_url = base_url if provider == OPENAI_COMPATIBLE else None
+    if (by_url is None and facts.listed_as is None) or facts.is_surcharged(host_of(base_url)):
         return None
     try:
-        return get_snapshot().find_provider_model(model, None, by_name, by_url)
+        return get_snapshot().find_provider_model(model, None, facts.listed_as, by_url)
     except LookupError:
         return None
 

@@ -10,15 +10,15 @@ from gateway.domain.policy.policy import (
     Deployment,
     LatencyPrior,
     Operation,
-    OutputLimit,
     Timeouts,
     default_output_limit,
 )
 from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
-from gateway.wire.policy.residency import PROVIDERS, FactsBlock
+from gateway.wire.policy.residency import FactsBlock
 from gateway.wire.policy.scalars import (
     BaseAddress,
     Milliseconds,
@@ -36,6 +36,8 @@ Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()
 Capabilities = Annotated[list[Annotated[str, one_of(CAPABILITIES)]], Items()]
 Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
 _TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
+_ENGINES = [name for name, provider in PROVIDERS.items() if provider.is_engine]
+_NEED_KEYS = [name for name, provider in PROVIDERS.items() if provider.needs_key]
 _VERIFY = (
     "TLS certificates are always checked and nothing turns that off; remove the field. "
     "To trust a private CA, name its file in the gateway's SSL_CERT_FILE"
@@ -100,7 +102,9 @@ class DeploymentBlock(Block):
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
     provider: Annotated[str, one_of(PROVIDERS)] = required(
-        "The dialect to speak: `vllm`, `openai` or `openai_compatible`.", "openai"
+        f"The company or the kind of engine: {listed(PROVIDERS)}. `openai_compatible` is any other "
+        "server of OpenAI's dialect.",
+        "openai",
     )
     base_url: BaseAddress = required(
         "Address up to and including `/v1`. `http://` only on this machine or a private network.",
@@ -109,7 +113,7 @@ class DeploymentBlock(Block):
     api_key: SecretReference | None = optional(
         "Reference to the upstream's key: `env:NAME` or `file:/absolute/path`; never the key.",
         "env:OPENAI_API_KEY",
-        shown="none; required for `openai`",
+        shown=f"none; required for {listed(_NEED_KEYS)}",
     )
     model: UpstreamModel = required("The model's name at the upstream.", "gpt-5.5")
     region: Name = required(
@@ -118,7 +122,7 @@ class DeploymentBlock(Block):
     is_self_hosted: Boolean | None = optional(
         "Whether you run it yourself; classes may demand that.",
         "true",
-        shown="`true` for `vllm`, else `false`",
+        shown=f"`true` for {listed(_ENGINES)}, else `false`",
         alias="self_hosted",
     )
     residency: FactsBlock | None = optional(
@@ -204,7 +208,10 @@ class DeploymentBlock(Block):
     def is_own(self) -> bool:
         """Return True if the deployment is declared self-hosted, or is so by its provider."""
         declared: bool | None = self.of("self_hosted")
-        return self.of("provider") == "vllm" if declared is None else declared
+        if declared is not None:
+            return declared
+        provider = PROVIDERS.get(self.of("provider") or "")
+        return provider is not None and provider.is_engine
 
     def value(self, **others: Any) -> Any:
         """Return the deployment that this block declares."""

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from gateway.domain.places.known_hosts import KNOWN_PROVIDERS, Statement
 from gateway.domain.policy.policy import ResidencyRule
+from gateway.domain.providers.known_hosts import KNOWN_PROVIDERS, Statement
+from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.words import listed
 from gateway.wire.policy.scalars import Days, IsShadow, Name, Names, Source, Words
 from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
 from gateway.wire.yaml_blocks.scalars import Boolean, Day, one_of
 
-PROVIDERS = ("vllm", "openai", "openai_compatible")
 DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
 ALLOWED = ("regions", "at_rest", "telemetry", "gateway_regions")
 

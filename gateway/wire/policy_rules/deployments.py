@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.domain.policy.policy import Operation
+from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.words import shown
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument
@@ -35,11 +36,32 @@ def _answers_past_window(deployment: DeploymentBlock) -> bool:
     return window is not None and answer is not None and answer > window
 
 
+def _lacks_key(provider: str) -> Callable[[DeploymentBlock], bool]:
+    """Return a test for a deployment of this provider without a credential."""
+    return lambda deployment: (
+        deployment.of("provider") == provider and not deployment.has("api_key")
+    )
+
+
+def _is_called_self_hosted(provider: str) -> Callable[[DeploymentBlock], bool]:
+    """Return a test for a deployment of this company that is declared self-hosted."""
+
+    def is_called(deployment: DeploymentBlock) -> bool:
+        return deployment.of("provider") == provider and deployment.of("self_hosted") is True
+
+    return is_called
+
+
 _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...] = (
-    (
-        "api_key",
-        lambda d: d.of("provider") == "openai" and not d.has("api_key"),
-        "is missing; openai asks for one: write for example 'api_key: env:OPENAI_API_KEY'",
+    *(
+        (
+            "api_key",
+            _lacks_key(name),
+            f"is missing; {name} asks for one: write for example 'api_key: env:{name.upper()}"
+            "_API_KEY'",
+        )
+        for name, provider in PROVIDERS.items()
+        if provider.needs_key
     ),
     (
         "gpu",
@@ -52,11 +74,15 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...
         "GPU hours price only self-hosted deployments; add 'self_hosted: true' or write 'price' "
         "instead",
     ),
-    (
-        "self_hosted",
-        lambda d: d.of("provider") == "openai" and d.of("self_hosted") is True,
-        "provider openai is never self-hosted; for an engine of your own write vllm or "
-        "openai_compatible",
+    *(
+        (
+            "self_hosted",
+            _is_called_self_hosted(name),
+            f"provider {name} is never self-hosted; for an engine of your own write vllm or "
+            "openai_compatible",
+        )
+        for name, provider in PROVIDERS.items()
+        if provider.needs_key
     ),
     *(
         (

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.domain.places.facts import host_of
-from gateway.domain.places.known_hosts import KnownPlace, known_place
 from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
+from gateway.domain.providers.facts import host_of
+from gateway.domain.providers.known_hosts import KnownPlace, known_place
 from gateway.domain.words import nearest, suggestion
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument

@@ -316,7 +316,7 @@ def test_streams_and_other_providers_are_left_alone() -> None:
     assert not at_once(Vllm(b"", assembles_plain=True).call(one, request(streamed))).is_assembled
     assert not at_once(Vllm(b"").call(one, request(plain))).is_assembled
     assert not at_once(OpenAI().call(one, request(plain))).is_assembled
-    assert set(build_providers(salt_key=b"")) == {"vllm", "openai", "openai_compatible"}
+    assert [type(one) for one in build_providers(salt_key=b"").values()].count(Vllm) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.text(max_size=3)), max_size=12))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.places.known_hosts import Statement
 from gateway.domain.places.regions import ANY, UNPLACED, RegionTree
 from gateway.domain.policy.policy import DataClass, Deployment, ResidencyRule
+from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.residency.rules import Denial, Permit, denials, rules_for, verify
 from gateway.errors import InvalidRequest, ResidencyDenied
 from tests.factories import class_rule, deployment, policy, team

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.domain.ids import day_of
-from gateway.domain.places.known_hosts import Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
+from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.residency.rules import verify
 from gateway.domain.routing.decide import Decision, decide, origin_of
 from gateway.errors import InvalidRequest, ResidencyDenied

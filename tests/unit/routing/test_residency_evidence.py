@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import date
 
-from gateway.domain.places.known_hosts import Statement
 from gateway.domain.policy.policy import DataClass, ResidencyRule
+from gateway.domain.providers.known_hosts import Statement
 from gateway.services.policy.attempt_verification import Verified, verify_sent
 from tests import factories
 

@@ -8,9 +8,9 @@ from datetime import date
 
 import pytest
 
-from gateway.domain.places.known_hosts import Statement
 from gateway.domain.places.regions import RegionTree
 from gateway.domain.policy.policy import ResidencyRule
+from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.residency.stated_place import contradiction, stated_region
 from tests.factories import deployment
 

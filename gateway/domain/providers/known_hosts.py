@@ -58,6 +58,11 @@ _OPENAI_HELP = (
     "the Union may process, see what your contract says, and name it in 'residency': 'source' and "
     "'as_of'"
 )
+_LATER = date(2026, 11, 24)
+_MISTRAL = "https://docs.mistral.ai/studio/regional-inference"
+_XAI = "https://docs.x.ai/developers/advanced-api-usage/regions.md"
+_OPENROUTER = "https://openrouter.ai/docs/guides/features/in-region-routing"
+_FIREWORKS = "https://docs.fireworks.ai/serverless/us-only-serverless.md"
 _NO_SOURCE = "no primary source was found"
 
 
@@ -85,6 +90,14 @@ def _unplaced_host(host: str, provider: str, processing: str, source: str) -> Kn
     return KnownPlace(host=host, provider=provider, processing=processing, statement=statement)
 
 
+def _regional(
+    host: str, provider: str, region: str, source: str, *, at_rest: str | None = None
+) -> KnownPlace:
+    """Return the facts about a host that processes in one region."""
+    statement = Statement(at_rest=at_rest, source=source, as_of=_LATER)
+    return KnownPlace(host=host, provider=provider, processing=region, statement=statement)
+
+
 KNOWN_PLACES: tuple[KnownPlace, ...] = (
     *(_openai_region(region) for region in ("us", "eu", "au", "in", "jp")),
     _unplaced_host("api.openai.com", "openai", GLOBAL, _OPENAI),
@@ -95,6 +108,21 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     # "Endpoints don't guarantee residency": a table by model decides.
     _unplaced_host("*-aiplatform.googleapis.com", "google", UNKNOWN, _VERTEX),
     _unplaced_host("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),
+    # Regional inference is chosen by the host; storage is not in its promise.
+    _regional("api.eu.mistral.ai", "mistral", "eu", _MISTRAL),
+    _regional("api.us.mistral.ai", "mistral", "us", _MISTRAL),
+    _unplaced_host("api.mistral.ai", "mistral", GLOBAL, _MISTRAL),
+    # "The US guarantee covers API request handling, inference, moderation, and retained request
+    # data"; without it "the processing location is not guaranteed".
+    _regional("us.api.x.ai", "xai", "us", _XAI, at_rest="us"),
+    _unplaced_host("api.x.ai", "xai", GLOBAL, _XAI),
+    # Its European host routes within the EEA, the United Kingdom and Switzerland.
+    _unplaced_host("*.openrouter.ai", "openrouter", UNKNOWN, _OPENROUTER),
+    _unplaced_host("openrouter.ai", "openrouter", GLOBAL, _OPENROUTER),
+    _unplaced_host("api.fireworks.ai", "fireworks", UNKNOWN, _FIREWORKS),
+    _unplaced_host("api.together.ai", "together", UNKNOWN, _NO_SOURCE),
+    _unplaced_host("api.together.xyz", "together", UNKNOWN, _NO_SOURCE),
+    _unplaced_host("api.deepseek.com", "deepseek", UNKNOWN, _NO_SOURCE),
 )
 KNOWN_PROVIDERS = frozenset(place.provider for place in KNOWN_PLACES)
 

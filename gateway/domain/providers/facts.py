@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from gateway.domain.places.known_hosts import KnownPlace, Statement, known_place
 from gateway.domain.places.regions import UNKNOWN
+from gateway.domain.providers.known_hosts import KnownPlace, Statement, known_place
 
 T = TypeVar("T")
 

@@ -1,0 +1,225 @@
+"""The table of providers: one entry for each name that a deployment may have under `provider`.
+
+Policy reader, price list, residency, abandoned answers and adapters read it. A provider with a
+dialect that exists is one entry here and one folder of golden transcripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+
+class OutputLimit(StrEnum):
+    """The member that carries the maximum tokens of a chat's answer."""
+
+    MAX_TOKENS = "max_tokens"
+    MAX_COMPLETION_TOKENS = "max_completion_tokens"
+    BOTH = "both"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Return the members that are set; of a chat's two members the other one is left out."""
+        return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
+
+
+_LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderFacts:
+    """One provider.
+
+    `hosts` are patterns of its usual hosts. `is_engine`: deployments of it are self-hosted unless
+    the policy says otherwise. `needs_key`: it refuses requests without a credential, which goes in
+    `key_header`. `listed_as` is its name in the price list, None to find it by the address; at
+    `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
+    that its caller closed is billed to its end; None if no source states it. `output_limit`,
+    `takes_stream_options` and the statuses with a meaning of their own are differences from
+    OpenAI's API. `sources` say who states all this.
+    """
+
+    name: str
+    title: str
+    hosts: tuple[str, ...] = ()
+    is_engine: bool = False
+    needs_key: bool = False
+    key_header: str = "authorization"
+    listed_as: str | None = None
+    surcharged_hosts: tuple[str, ...] = ()
+    bills_after_disconnect: bool | None = None
+    output_limit: OutputLimit = OutputLimit.BOTH
+    takes_stream_options: bool = True
+    context_length_statuses: frozenset[int] = frozenset()
+    overloaded_statuses: frozenset[int] = frozenset()
+    sources: tuple[str, ...] = ()
+
+    def is_surcharged(self, host: str) -> bool:
+        """Return True if a host costs more than the price list says."""
+        return any(fnmatchcase(host, at) for at in self.surcharged_hosts)
+
+
+OPENAI_COMPATIBLE = "openai_compatible"
+# OpenRouter lists the providers that stop, and bill to there, when a stream is closed. Of those
+# that it does not list as stopping, the whole answer is expected on the bill.
+_STOPPING = "https://openrouter.ai/docs/api-reference/streaming, 2026-11-24"
+_ENTRIES = (
+    ProviderFacts(name="vllm", title="vLLM", is_engine=True, bills_after_disconnect=False),
+    ProviderFacts(
+        name="openai",
+        title="OpenAI",
+        hosts=("api.openai.com", "*.api.openai.com"),
+        needs_key=True,
+        listed_as="openai",
+        # Newer models refuse `max_tokens`, and all models refuse both.
+        output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
+        sources=("https://github.com/openai/openai-openapi, commit f85dbe223d40, 2026-08-21",),
+    ),
+    ProviderFacts(
+        name="azure_openai",
+        title="Azure OpenAI",
+        hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
+        needs_key=True,
+        key_header="api-key",
+        listed_as="azure",
+        output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
+        sources=(
+            "https://learn.microsoft.com/en-us/azure/foundry/openai/api-version-lifecycle, "
+            "2026-11-24",
+            "openai-python 3.57.0, lib/azure.py",
+        ),
+    ),
+    ProviderFacts(
+        name="groq",
+        title="Groq",
+        hosts=("api.groq.com",),
+        needs_key=True,
+        listed_as="groq",
+        bills_after_disconnect=True,
+        output_limit=OutputLimit.MAX_COMPLETION_TOKENS,  # `max_tokens` is deprecated there
+        overloaded_statuses=frozenset({498}),  # the flex tier is full
+        sources=(
+            "https://console.groq.com/docs/openai, 2026-11-24",
+            "https://console.groq.com/docs/errors, 2026-11-24",
+            "groq 1.7.0",
+            _STOPPING,
+        ),
+    ),
+    ProviderFacts(
+        name="mistral",
+        title="Mistral",
+        hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
+        needs_key=True,
+        listed_as="mistral",
+        surcharged_hosts=("api.eu.mistral.ai", "api.us.mistral.ai"),  # by a tenth
+        bills_after_disconnect=True,
+        # It refuses members that it does not know; its last chunk has usage anyway.
+        output_limit=OutputLimit.MAX_TOKENS,
+        takes_stream_options=False,
+        sources=(
+            "https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
+            "mistralai 3.7.0, models/chatcompletionstreamrequest.py",
+            _STOPPING,
+        ),
+    ),
+    ProviderFacts(
+        name="deepseek",
+        title="DeepSeek",
+        hosts=("api.deepseek.com",),
+        needs_key=True,
+        listed_as="deepseek",
+        output_limit=OutputLimit.MAX_TOKENS,
+        sources=("https://platform.deepseek.com/api-docs, 2026-11-24",),
+    ),
+    ProviderFacts(
+        name="openrouter",
+        title="OpenRouter",
+        hosts=("openrouter.ai", "*.openrouter.ai"),
+        needs_key=True,
+        listed_as="openrouter",
+        bills_after_disconnect=True,  # it depends on the provider behind it
+        sources=("openrouter 1.3.84, components/chatrequest.py", _STOPPING),
+    ),
+    ProviderFacts(
+        name="together",
+        title="Together",
+        hosts=("api.together.ai", "api.together.xyz"),
+        needs_key=True,
+        listed_as="together",
+        output_limit=OutputLimit.MAX_TOKENS,
+        context_length_statuses=frozenset({403}),
+        sources=(
+            "https://docs.together.ai/docs/error-codes, 2026-11-24",
+            "together 3.1.1, types/chat/completion_create_params.py",
+        ),
+    ),
+    ProviderFacts(
+        name="fireworks",
+        title="Fireworks",
+        hosts=("api.fireworks.ai",),
+        needs_key=True,
+        listed_as="fireworks",
+        output_limit=OutputLimit.MAX_TOKENS,  # both together are refused
+        sources=(
+            "https://docs.fireworks.ai/tools-sdks/openai-compatibility.md, 2026-11-24",
+            "fireworks-ai 1.2.30",
+        ),
+    ),
+    ProviderFacts(
+        name="xai",
+        title="xAI",
+        hosts=("api.x.ai", "*.api.x.ai"),
+        needs_key=True,
+        listed_as="x-ai",
+        surcharged_hosts=("*.api.x.ai",),  # by a tenth
+        output_limit=OutputLimit.MAX_TOKENS,
+        sources=(
+            "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",
+            "https://docs.x.ai/developers/cost-tracking.md, 2026-11-24",
+        ),
+    ),
+    ProviderFacts(
+        name="sglang",
+        title="SGLang",
+        is_engine=True,
+        bills_after_disconnect=False,
+        sources=("sglang 0.5.23, srt/entrypoints/openai/protocol.py",),
+    ),
+    ProviderFacts(
+        name="llamacpp",
+        title="llama.cpp's llama-server",
+        is_engine=True,
+        bills_after_disconnect=False,
+        # Builds before 2026-02-23 ignore `max_completion_tokens`.
+        sources=("https://github.com/ggml-org/llama.cpp/pull/19831",),
+    ),
+    ProviderFacts(
+        name="lmstudio",
+        title="LM Studio",
+        is_engine=True,
+        bills_after_disconnect=False,
+        sources=("https://lmstudio.ai/docs/api/openai-api, 2026-11-24",),
+    ),
+    # Servers know only the one member or only the other, and ignore unknown members.
+    ProviderFacts(name=OPENAI_COMPATIBLE, title="another server of OpenAI's dialect"),
+)
+PROVIDERS: Mapping[str, ProviderFacts] = {entry.name: entry for entry in _ENTRIES}
+
+
+@lru_cache(maxsize=1024)  # asked for each attempt; a policy has a few deployments
+def provider_of(name: str, host: str) -> ProviderFacts:
+    """Return the provider of a deployment. A host that the table knows says more than
+    `openai_compatible` does.
+    """
+    known = provider_at(host) if name == OPENAI_COMPATIBLE else None
+    return known or PROVIDERS[name]
+
+
+def provider_at(host: str) -> ProviderFacts | None:
+    """Return the provider whose usual host this is, None for any other host."""
+    return next(
+        (entry for entry in _ENTRIES if any(fnmatchcase(host, at) for at in entry.hosts)), None
+    )
