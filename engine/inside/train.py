@@ -68,7 +68,9 @@ def main() -> None:
 
 
 def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) -> None:
-    """Train a model until it passes its exam, in at most two rounds, and save it."""
+    """Train a model in one round, or two if it fails its exam, and save it even if it fails again:
+    the caller judges.
+    """
     torch.manual_seed(arguments.seed)
     lines = [json.loads(line) for line in arguments.chats.read_text(encoding="utf-8").splitlines()]
     tokenizer = make_tokenizer(lines, arguments.template.read_text(encoding="utf-8").rstrip("\n"))

@@ -1,5 +1,5 @@
-"""Decides whether a `data:` URL (RFC 2397) contains all of its data, so that an upstream fetches no
-address because of it.
+"""Decides whether the content of a `data:` URL (RFC 2397) can name no address, as pixel images and
+sound cannot but SVG can, so that an upstream fetches nothing because of it.
 
 A pixel image does. An SVG image, a playlist or a page can name addresses that the program showing
 it fetches. Video readers look at the first bytes, whatever the type is (FFmpeg's documentation,

@@ -81,7 +81,9 @@ def plan(
 def _harmful_changes(
     before: Policy | None, after: PolicyVersion, around: PlanContext
 ) -> Iterator[HarmfulChange]:
-    """Yield the changes between two policies that harm a user."""
+    """Yield the findings that make requests fail under the new policy: lost teams and routes, dead
+    ends, missing prices and secrets; budgets are not judged.
+    """
     yield from _removed_teams(before, after.policy, around)
     yield from _removed_routes(before, after.policy, around)
     yield from _dead_ends(after, around)

@@ -149,7 +149,9 @@ class Admission:
     async def _hold(
         self, accounts: Sequence[Account], bound: Bound, deployment: Deployment
     ) -> tuple[Hold, ...]:
-        """Hold an attempt's maximum cost on every budget; refuse an unbounded request."""
+        """Hold an attempt's maximum cost on every budget; refuse an unbounded request if one of
+        them is hard.
+        """
         if not bound.is_certain and (
             hard := [account for account in accounts if account.rule.is_hard]
         ):

@@ -1,5 +1,5 @@
 """Records each attempt in the journal before it is sent, while it runs and when it is settled, and
-keeps the events that Postgres does not have yet.
+keeps unwritten events in memory for receipts; `writer.py` delivers them.
 """
 
 from __future__ import annotations

@@ -314,7 +314,9 @@ class RequestService:
     def _settle_failed(
         self, attempt: Attempt, exchange: UpstreamAnswer | None, outcome: Outcome
     ) -> None:
-        """Settle a failed attempt by the usage so far; without an answer it costs nothing."""
+        """Settle a failed attempt: at zero if the upstream certainly generated nothing, else by its
+        usage, a count or its hold.
+        """
         if exchange is None:
             attempt.settle(outcome, was_served=False)
         elif exchange.is_refused or not exchange.was_served:

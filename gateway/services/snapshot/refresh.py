@@ -76,7 +76,8 @@ class Refresher:
         self._shelf_problem: str | None = None
 
     async def start(self) -> None:
-        """Load the first snapshot of policy and keys.
+        """Load the first snapshot of policy and keys, from Postgres or, if it does not answer soon,
+        from the stored copy.
 
         If Postgres does not answer soon, the stored snapshot serves.
 

@@ -1,5 +1,5 @@
-"""Exchanges workers' budget leases with Postgres, stores the policy's budget rules and people's
-grants, and checks the stored sums.
+"""Exchanges workers' budget leases with Postgres, stores the policy's budget rules and operators'
+grants (raises of a limit for one period), and checks the stored sums.
 
 `ledger` charges an event's cost to its budgets, and `journals_table` ends a journal's leases. The
 rules come with the policy (`policies`). The migration defines the order of the locks.

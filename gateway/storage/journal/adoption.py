@@ -54,7 +54,9 @@ class AdoptedJournal:
         self.release()
 
     def release(self) -> None:
-        """Release the lock and leave the journal to the next start."""
+        """Release the lock and leave the journal unchanged for a later adoption, by this process or
+        another.
+        """
         self._lock.release()
 
 

@@ -79,7 +79,9 @@ class ResponseEvent(msgspec.Struct):
 
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Return the same struct with every member as undecoded bytes."""
+    """Return a variant of a struct type whose members stay undecoded, so that one of an unexpected
+    type does not stop the others from being read.
+    """
     fields: list[tuple[str, Any, Any]] = [
         (name, msgspec.Raw, ABSENT) for name in kind.__struct_fields__
     ]

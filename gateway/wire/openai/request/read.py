@@ -236,7 +236,7 @@ def _note_values(
         needs.leave("engine_control", f"chat_template_kwargs: {name}")
     for name, named in _OBJECTS.items():
         if name in members:
-            _read_object(name, members[name], named)
+            _unambiguous_members(name, members[name], named)
     formats = (
         _decode_or_none(_decode_format, members.get("response_format")),
         getattr(_decode_or_none(_decode_text, members.get("text")), "format", None),
@@ -251,16 +251,17 @@ def _template_control(value: msgspec.Raw | None) -> str | None:
     """
     if value is None:
         return None
-    for name, inner in _read_object("chat_template_kwargs", value, _CONTROLS).items():
+    for name, inner in _unambiguous_members("chat_template_kwargs", value, _CONTROLS).items():
         if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
             return name[:64]
     return None
 
 
-def _read_object(
+def _unambiguous_members(
     name: str, value: msgspec.Raw, named: Mapping[str, str]
 ) -> Mapping[str, msgspec.Raw]:
-    """Return the members of a JSON object in a request; empty for any other value.
+    """Refuse a JSON object that could be read in two ways, and return its members; empty for any
+    other value. `named` are the known member names by their case-folded form.
 
     Raises `InvalidRequest` if it can be read in two ways.
     """
