@@ -202,7 +202,7 @@ def _read_plain(call: Call) -> None:
     except ValueError:
         call.ending = "truncated"
         return
-    if call.status != 200 or "error" in answer:
+    if call.status != 200 or answer.get("error"):  # a plain response has the member, null
         error = answer.get("error") or {}
         call.ending, call.code, call.message = (
             "error",
