@@ -4,6 +4,7 @@ demo policy, shows the tour, and ends everything on Ctrl-C.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -117,13 +118,14 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         )  # first: a wrong address must not cost a home and half a minute
         machine.require(options, has_engine_elsewhere=brought is not None)
         _make_home(options.home)
+        held = hold_home(options.home, options.engine_home)
         print(
             f"Tollgate keeps everything in {options.home} "
             f"(TOLLGATE_HOME){_database_outside_home(toolbox)}.\n",
             flush=True,
         )
         up_file = options.home / "up.json"
-        with ExitStack() as opened:
+        with held, ExitStack() as opened:
             with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
                 owner = opened.enter_context(toolbox.open_as_owner())
                 _prepare_database(toolbox, owner)
@@ -162,6 +164,22 @@ def _make_home(home: Path) -> None:
         raise BadUsage(
             f"The home {home} cannot be made: {error.strerror}. Fix that, or set TOLLGATE_HOME."
         ) from error
+
+
+def hold_home(home: Path, engine_home: Path) -> TextIO:
+    """Lock the home for this `up`, and return the file whose closing unlocks it. Raises `BadUsage`
+    if another `up` has the home: its gateway would be led to this one's engine.
+    """
+    file = (home / "up.lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadUsage(
+            f"A `tollgate up` of the home {home} runs already. Stop it, or name another home that "
+            f"shares the engine: TOLLGATE_HOME={home}-2 TOLLGATE_ENGINE_HOME={engine_home}"
+        ) from None
+    return file
 
 
 def _database_outside_home(toolbox: Toolbox) -> str:
