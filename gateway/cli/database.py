@@ -121,7 +121,11 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         raise typer.Exit(1)
 
 
-@app.command("url", epilog='\b\nExample:\n  psql "$(tollgate db url --as reports)"')
+@app.command(
+    "url",
+    short_help="Print the database's address with its password.",
+    epilog='\b\nExample:\n  psql "$(tollgate db url --as reports)"',
+)
 def url(
     ctx: typer.Context,
     purpose: Annotated[

@@ -94,7 +94,7 @@ app = typer.Typer(
 def run_report(
     ctx: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A report; `tollgate report list` lists them.")
+        str, typer.Argument(metavar="NAME", hidden=True)  # a report's own help has no such argument
     ],
     by: Annotated[
         list[str] | None, typer.Option("--by", help="Split by these, comma separated.")
@@ -117,7 +117,7 @@ def run_report(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Answer the question called NAME. Money is in USD; days and months are UTC."""
+    """Answer one question of `tollgate report list`. Money is in USD; days and months are UTC."""
     toolbox: Toolbox = ctx.obj
     if name not in REPORTS:
         near = get_close_matches(name, REPORTS, n=1)

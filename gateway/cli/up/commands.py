@@ -90,7 +90,7 @@ def up(
     """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
     It checks this machine first, and downloads or makes nothing if there is an obstacle. The
-    first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two
+    first start installs vLLM (0.6 GB to download, 2.3 GB of disk, about 2 minutes on two
     cores); later ones take under a minute. Ctrl-C ends everything it started.
     """
     options = UpOptions(
