@@ -8,6 +8,8 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -15,7 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import httpx2
 import typer
@@ -35,6 +37,8 @@ from gateway.services.policy.apply import apply_policy
 from gateway.wire.parsed_policy import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.cli.toolbox import Options, Toolbox
     from gateway.services.stores import Stores
 
@@ -428,11 +432,11 @@ def _show_tour(tour: Tour, chosen: UpOptions) -> None:
     """Send the tour's three requests and print each result."""
     with ProgressStep("Tour: three requests", usual_s=5):
         stops = [visit() for visit in (tour.answer, tour.refusal, tour.unknown_model)]
-    print("\nThe tour: every line below was a real request.\n")
+    print("\nThe tour: three real requests.\n")
     for stop in stops:
         print("\n      ".join((f"  {stop.title}", *stop.lines)))
     is_tiny = chosen.model is None and chosen.engine_url is None
-    print(f"      ({TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.)")
+    print(f"\n  {TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.")
     if os.environ.get("OPENAI_API_KEY"):
         joined = (
             "may fall back to it"
@@ -456,7 +460,7 @@ def _show_addresses(options: Options, chosen: UpOptions) -> None:
 def _show_key(options: Options, key: str) -> None:
     """Print the demo API key, and how to point a client at the gateway."""
     print(f"""\
-  API key     {key}   (team {demo_policy.TEAM}, demo)
+  API key     {key}   (team {demo_policy.TEAM}; a demo key)
 
   Point an existing client here with two lines:
     - client = OpenAI(api_key="sk-...")
@@ -468,8 +472,24 @@ def _show_key(options: Options, key: str) -> None:
     -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")  # noqa: E501
 
 
+def export_line(bin_folder: Path, variables: Mapping[str, str]) -> str | None:
+    """Return the shell line after which another terminal finds the command and this home; None if
+    the PATH of `variables` has the command already.
+    """
+    command = bin_folder / "tollgate"
+    found = shutil.which("tollgate", path=variables.get("PATH", ""))
+    if not command.exists() or (found is not None and Path(found) == command):
+        return None
+    home = variables.get("TOLLGATE_HOME")
+    return f'export PATH={shlex.quote(str(bin_folder))}:"$PATH"' + (
+        f" TOLLGATE_HOME={shlex.quote(str(Path(home).expanduser().absolute()))}" if home else ""
+    )
+
+
 def _watch_until_interrupted(children: Children) -> None:
     """Wait until Ctrl-C; raise `ChildFailed` if one of the processes ends."""
+    if line := export_line(Path(sys.executable).parent, os.environ):
+        print(f"\n  For `tollgate` in another terminal:\n    {line}")
     print("\n  Ctrl-C stops everything.", flush=True)
     while True:
         children.require_alive()
