@@ -67,11 +67,16 @@ deployments:
     model: large
     region: us-east
     price: {{input_usd_per_mtok: 1.00, output_usd_per_mtok: 4.00}}
+    max_output_tokens: 1024
 {_external_deployment() if demo.has_external else ""}routes:
   - {{name: {ROUTE}, aliases: [tiny, "gpt-4o*"], deployments: [{behind_route}], objective: priority}}
   - {{name: {OUT_OF_BOUNDS_ROUTE}, deployments: [far-away], objective: priority}}
 {_external_route() if demo.has_external else ""}teams:
-  - {{name: {TEAM}, cost_centre: CC-DEMO, data_class: internal, routes: [{routes}]}}
+  - name: {TEAM}
+    cost_centre: CC-DEMO
+    data_class: internal
+    routes: [{routes}]
+    budgets: [{{period: month, limit_usd: 5, kind: hard}}]
 """  # noqa: E501
 
 
@@ -84,6 +89,7 @@ def _external_deployment() -> str:
     api_key: "env:OPENAI_API_KEY"
     model: {EXTERNAL_MODEL}
     region: global
+    max_output_tokens: 128000   # its own maximum, which a hard budget holds
 """
 
 
