@@ -138,9 +138,10 @@ def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
     problems = [check for check in checks if check.status != OK]
     failed = [check for check in problems if check.status == FAIL]
     out = sys.stderr if failed else sys.stdout
-    for check in problems:
+    remedies = [check.what_to_do for check in problems] + [""]
+    for check, next_remedy in zip(problems, remedies[1:]):  # noqa: B905 - needs Python 3.10
         print("{}: {}".format(check.check, check.finding), file=out)
-        if check.what_to_do:
+        if check.what_to_do not in ("", next_remedy):  # the same for all ports: once, below them
             print("    " + check.what_to_do.replace("\n", "\n    "), file=out)
     if not problems and not is_quiet:
         print(
@@ -468,7 +469,10 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
             finding = "{}:{} of the {} cannot be used: {}".format(
                 port.host, port.number, port.of, why
             )
-        remedy = "Stop it, or use another port: {} {}".format(others, command)
+        way_out = (
+            "Stop it, or use another port" if len(taken) == 1 else "Stop them, or use other ports"
+        )
+        remedy = "{}: {} {}".format(way_out, others, command)
         if server.is_compatible:
             remedy += "\nTo meter that server: " + up_with(server.url, command, others + " ")
         yield PreflightCheck(FAIL, "port", finding, remedy)

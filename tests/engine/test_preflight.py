@@ -201,6 +201,20 @@ def test_a_taken_port_is_reported_with_its_owner_and_a_working_command() -> None
     assert f"{words} tollgate up --engine-url http://127.0.0.1:{port}" in done.stderr
 
 
+def test_several_taken_ports_have_one_command_below_them() -> None:
+    """A second `make run` repeated the same line of four variables four times."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        done = preflighted(
+            TOLLGATE_METRICS_PORT=str(one.getsockname()[1]),
+            TOLLGATE_DASHBOARD_PORT=str(two.getsockname()[1]),
+        )
+    assert done.stderr.count("is taken by") == 2
+    assert done.stderr.count("Stop them, or use other ports: TOLLGATE_METRICS_PORT=") == 1
+
+
 def test_a_program_that_speaks_no_http_is_named_by_its_process() -> None:
     """Somebody has to find it to stop it."""
     with socket.create_server(("127.0.0.1", 0)) as held:
