@@ -179,3 +179,17 @@ def test_a_child_that_dies_is_noticed_while_another_is_followed(tmp_path: Path) 
             children.follow("following", step)
     finally:
         children.stop()
+
+
+def test_a_killed_child_is_reported_with_its_signal(tmp_path: Path) -> None:
+    """After `kill -9` the line read "ended by itself (exit -9)": the kernel kills so too, if memory
+    is short.
+    """
+    children = Children(tmp_path / "logs")
+    kill_itself = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    try:
+        children.start("gateway", [sys.executable, "-c", kill_itself], {})
+        with pytest.raises(ChildFailed, match=r"gateway was killed from outside \(signal 9\)"):
+            children.finish("gateway")
+    finally:
+        children.stop()

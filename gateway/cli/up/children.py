@@ -112,7 +112,7 @@ class Children:
             is_done = name in self._may_end and child.poll() == 0
             if child.poll() is not None and not is_done:
                 raise ChildFailed(
-                    f"The {name} ended by itself (exit {child.returncode}). The end of "
+                    f"The {name} {_ending(child.returncode)}. The end of "
                     f"{self.log_path(name)}:\n"
                     f"{self.log_tail(name)}"
                 )
@@ -159,6 +159,13 @@ def _show(step: ProgressStep, line: bytes) -> None:
         step.say(event["message"])
     else:
         step.advance(event["message"], done=event["done"] / event["total"], left_s=event["left_s"])
+
+
+def _ending(code: int) -> str:
+    """Describe the end of a process that nothing here stopped; a negative code is a signal's."""
+    if code < 0:
+        return f"was killed from outside (signal {-code})"
+    return f"ended by itself (exit {code})"
 
 
 def _signal_group(
