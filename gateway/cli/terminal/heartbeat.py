@@ -70,8 +70,5 @@ def _print_when_silent(
         if waits_s <= 0:
             waits_s = silent_s
             working_s = monotonic() - began_s
-            sys.stderr.write(
-                f"Still working after {working_s:.0f} s, most likely on Postgres. Ctrl-C stops "
-                "it.\n"
-            )
+            sys.stderr.write(f"Still working after {working_s:.0f} s. Ctrl-C stops it.\n")
             sys.stderr.flush()
