@@ -4,15 +4,30 @@ libraries, so that the first page does not wait for them.
 
 from __future__ import annotations
 
+import logging
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from streamlit.web import cli
 
-# Charts, tables and the Postgres driver take a second to import: the first page would wait for it.
-from dashboard.views import budgets, events, latency, receipt, spend  # noqa: F401
+VIEWS = ("budgets", "events", "latency", "receipt", "spend")
+
+
+def import_views() -> None:
+    """Import charts, tables and the Postgres driver: the first page would wait a second for them.
+
+    Streamlit warns of every cached function that is imported before its server runs; as this is
+    intended, its warnings are off meanwhile.
+    """
+    logging.disable(logging.WARNING)
+    for name in VIEWS:
+        import_module(f"dashboard.views.{name}")
+    logging.disable(logging.NOTSET)
+
 
 if __name__ == "__main__":
+    import_views()
     cli.main(
         ["run", str(Path(__file__).parent / "server.py"), *sys.argv[1:]], prog_name="dashboard"
     )
