@@ -139,10 +139,8 @@ def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
     if attempts == 0:
         return ()
     if not unknown and not derived:
-        return (
-            f"Usage is the provider's own final figure, or provably none, for all {attempts:,} "
-            "attempts.",
-        )
+        of_all = "the one attempt" if attempts == 1 else f"all {attempts:,} attempts"
+        return (f"Usage is the provider's own final figure, or provably none, for {of_all}.",)
     found = []
     if unknown:
         held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
