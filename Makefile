@@ -40,14 +40,14 @@ fmt: .venv/dev.stamp ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lint: .venv/dev.stamp
+lint: .venv/dev.stamp ## Check format and style; installs the development tools
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 
-types: .venv/dev.stamp
+types: .venv/dev.stamp ## Check the types
 	@$(BIN)/mypy
 
-imports: .venv/dev.stamp
+imports: .venv/dev.stamp ## Check that the layers import one way
 	@$(BIN)/lint-imports --no-cache
 
 coverage: .venv/dev.stamp ## Prove 100 % branch coverage of domain, wire and journal

@@ -11,8 +11,10 @@ from pydantic.fields import FieldInfo
 
 from gateway.domain.policy.known_members import KNOWN_MEMBERS
 from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.routing.objectives import OBJECTIVES
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy.document import BLOCKS
+from gateway.wire.policy.routes import RouteBlock
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(
     encoding="utf-8"
@@ -37,6 +39,12 @@ def test_every_field_is_documented(heading: str) -> None:
     block = BLOCKS[heading]
     fields = [(name, block.model_fields[of]) for name, of in block.names().items()]
     assert documented == [row(name, field) for name, field in fields]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_has_its_meaning_in_the_reference(name: str) -> None:
+    """A new objective was accepted and listed, and nothing said what it does."""
+    assert f"`{name}`" in str(RouteBlock.model_fields["objective"].description)
 
 
 def example() -> str:
