@@ -246,6 +246,13 @@ ODD = [
         "teams[0].projects[1].budgets[0].limit_usd",
         "larger than the",
     ),
+    (  # the smaller one of two for the same period
+        "{period: once, limit_usd: 200.000000001, name: pilot-2026, overdraft_usd: 1}",
+        "{period: month, limit_usd: 900, name: pilot-2026}",
+        49,
+        "teams[0].projects[1].budgets[0].limit_usd",
+        "is larger than the whole team's, pilot-2026 of 900 USD",
+    ),
     (
         ", max_output_tokens: 4096",
         "",

@@ -64,6 +64,7 @@ def test_half_a_report_is_read_by_halves() -> None:
         "TEXT named_metrics.num_requests_waiting=inf",
         'JSON {"named_metrics": {"num_requests_waiting": "3"}}',
         "JSON " + "[" * 4000,
+        'JSON {"named_metrics": {"num_requests_waiting": 1%s}}' % ("0" * 400),
         JSON.replace("}}", "}, " + '"x": "' + "y" * 5000 + '"}'),
         "JSON \ud800",
     ],

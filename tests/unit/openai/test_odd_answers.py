@@ -12,11 +12,13 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.assemble import Assembler
+from gateway.wire.openai.answer.complete_answer import rewrite
 from gateway.wire.sse import EventSplitter
 from gateway.wire.surrogates import hidden
 from tests.answers import PricedStream, chat_stream, response_stream
 from tests.answers import rewrite_chat as chat
 from tests.answers import rewrite_response as response
+from tests.factories import read
 
 ERROR = {"error": {"message": "no", "type": "server_error"}}
 HALF = '"\\ud83d"'
@@ -265,3 +267,20 @@ def test_a_plain_answer_of_nothing_but_its_end_is_bought() -> None:
     with pytest.raises(UpstreamError, match="not asked again") as raised:
         assembler.body()
     assert raised.value.is_final
+
+
+@pytest.mark.parametrize(
+    ("body", "usage"),
+    [
+        (b'{"choices":5}', None),
+        (b'{"choices":5,"usage":{"prompt_tokens":3}}', TokenUsage(input_tokens=3)),
+    ],
+)
+def test_an_object_of_unknown_shape_passes_with_its_usage_if_it_has_one(
+    body: bytes, usage: TokenUsage | None
+) -> None:
+    """A server may add a shape that we do not know: its caller gets it, and its usage is booked."""
+    observed = Observed()
+    asked = read(b'{"model":"assistant","messages":[]}')
+    assert rewrite(asked, body, observed) == body
+    assert observed.usage == usage

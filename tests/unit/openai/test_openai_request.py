@@ -21,7 +21,13 @@ from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 from gateway.wire.json_bounds import MAX_LOOKED_AT
 from gateway.wire.members import locate
-from gateway.wire.openai.request.read import prepare, read_request, stream_options
+from gateway.wire.openai.dialect import OpenAIDialect
+from gateway.wire.openai.request.read import (
+    is_empty_input,
+    prepare,
+    read_request,
+    stream_options,
+)
 from gateway.wire.prompt_text import has_prompt_text
 from tests.answers import at_once
 from tests.factories import deployment, request
@@ -437,3 +443,16 @@ def test_the_callers_stream_options_are_kept() -> None:
     wanted = stream_options(read, include_usage=True)
     assert wanted == {"include_usage": True, "include_obfuscation": False}
     assert prepare(read, {"stream_options": wanted}).count(b"stream_options") == 1
+
+
+def test_a_chat_without_messages_is_refused_before_anything_is_sent() -> None:
+    """A completion's body at the chats' address."""
+    with pytest.raises(InvalidRequest, match="'messages' is missing") as refused:
+        OpenAIDialect().read_request(Operation.CHAT, b'{"model":"m","prompt":"x"}')
+    assert refused.value.param == "messages"
+
+
+def test_embeddings_without_an_input_are_not_empty_ones() -> None:
+    """The upstream refuses them; only empty texts may have no tokens."""
+    assert not is_empty_input(read_request(Operation.EMBEDDINGS, b'{"model":"m"}'))
+    assert is_empty_input(read_request(Operation.EMBEDDINGS, b'{"model":"m","input":[""]}'))
