@@ -192,7 +192,8 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
 
 @contextmanager
 def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
-    """Yield the bundle of stores over one database, and close the database afterwards."""
+    """Yield the bundle of stores over one database, and close its connections afterwards."""
+    ledger = Ledger(database)
     try:
         yield Stores(
             url=url,
@@ -202,7 +203,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             prices=PriceStore(database),
             price_list=price_list,
             budgets=BudgetStore(database),
-            ledger=Ledger(database),
+            ledger=ledger,
             letters=DeadLetters(database),
             resolutions=ResolutionStore(database),
             repricing=RepriceStore(database),
@@ -211,6 +212,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             audit=AuditLog(database),
         )
     finally:
+        ledger.close()  # it has connections of its own
         database.close()
 
 

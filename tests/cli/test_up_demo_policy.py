@@ -10,8 +10,10 @@ from gateway.wire.parsed_policy import parse
 
 
 @pytest.mark.parametrize("has_external", [False, True])
-def test_the_demo_team_has_a_hard_budget_that_every_deployment_can_hold(has_external: bool) -> None:
-    """The README's `tollgate budget list` and the page Budgets were empty after `make run`."""
+def test_the_demo_team_has_a_budget_that_refuses_nothing(has_external: bool) -> None:
+    """The README's `tollgate budget list` and the page Budgets were empty after `make run`. A hard
+    one asks Postgres before the first request, and on a busy machine the tour failed with 503.
+    """
     demo = Demo(
         engine_url="http://127.0.0.1:8001",
         engine_model="tiny",
@@ -25,5 +27,5 @@ def test_the_demo_team_has_a_hard_budget_that_every_deployment_can_hold(has_exte
 
     (team,) = parsed.policy.teams.values()
     assert team.name == TEAM
-    assert [budget.kind for budget in team.budgets] == [BudgetKind.HARD]
-    assert parsed.notes == ()  # one names each deployment whose answers have no bound
+    assert [budget.kind for budget in team.budgets] == [BudgetKind.SOFT]
+    assert parsed.notes == ()

@@ -105,7 +105,7 @@ def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstre
     """
     road = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")
     own = tmp_path / "own.yaml"
-    own.write_text(document(demo()).replace("name: demo,", "name: mine,"))
+    own.write_text(document(demo()).replace("name: demo\n", "name: mine\n"))
     road.tollgate("policy", "apply", str(own), "--yes")
     road.stop()
     again = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")

@@ -76,7 +76,7 @@ deployments:
     cost_centre: CC-DEMO
     data_class: internal
     routes: [{routes}]
-    budgets: [{{period: month, limit_usd: 5, kind: hard}}]
+    budgets: [{{period: month, limit_usd: 5, kind: soft}}]
 """  # noqa: E501
 
 
@@ -89,7 +89,7 @@ def _external_deployment() -> str:
     api_key: "env:OPENAI_API_KEY"
     model: {EXTERNAL_MODEL}
     region: global
-    max_output_tokens: 128000   # its own maximum, which a hard budget holds
+    max_output_tokens: 128000
 """
 
 

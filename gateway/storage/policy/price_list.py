@@ -137,7 +137,9 @@ def _find_listed(
     """Return the bundled list's provider and model for a deployment, None if it lacks them."""
     facts = PROVIDERS[provider]
     by_url = base_url if provider == OPENAI_COMPATIBLE else None
-    if (by_url is None and facts.listed_as is None) or facts.is_surcharged(host_of(base_url)):
+    if by_url is None and facts.listed_as is None:
+        return None
+    if facts.surcharged_hosts and facts.is_surcharged(host_of(base_url)):
         return None
     try:
         return get_snapshot().find_provider_model(model, None, facts.listed_as, by_url)
