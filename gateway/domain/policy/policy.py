@@ -18,9 +18,9 @@ from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_o
 from gateway.domain.places.regions import ANY, RegionTree
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
-from gateway.domain.providers.facts import Facts, Known, facts_of, host_of, known_of
+from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
 from gateway.domain.providers.known_hosts import Statement
-from gateway.domain.providers.table import OutputLimit, ProviderFacts, provider_of
+from gateway.domain.providers.table import OutputLimit, ProviderFacts
 
 
 class DataClass(IntEnum):
@@ -53,7 +53,7 @@ def default_output_limit(provider: str, base_url: str) -> OutputLimit:
     """Return the members that carry the maximum output tokens at a provider, if the document does
     not name them.
     """
-    return provider_of(provider, host_of(base_url)).output_limit
+    return provider_facts_of(provider, base_url).output_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class Deployment:
     @property
     def provider_facts(self) -> ProviderFacts:
         """Return the provider's entry in the table of providers, for its host if that says more."""
-        return provider_of(self.provider, host_of(self.base_url))
+        return provider_facts_of(self.provider, self.base_url)
 
     @property
     def facts(self) -> Facts:

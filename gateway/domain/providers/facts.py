@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.providers.known_hosts import KnownPlace, Statement, known_place
+from gateway.domain.providers.table import ProviderFacts, provider_of
 
 T = TypeVar("T")
 
@@ -128,6 +129,14 @@ def known_of(
 def host_of(base_url: str) -> str:
     """Return the host of an address, in lower case and without a trailing dot."""
     return (urlsplit(base_url).hostname or "").rstrip(".")
+
+
+@lru_cache(maxsize=4096)  # asked for each attempt
+def provider_facts_of(provider: str, base_url: str) -> ProviderFacts:
+    """Return a deployment's entry in the table of providers, by its host if that says more than its
+    provider's name.
+    """
+    return provider_of(provider, host_of(base_url))
 
 
 def _processing(region: str, declared: Statement | None, known: KnownPlace | None) -> Fact[str]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import lru_cache
 
 
 class OutputLimit(StrEnum):
@@ -209,7 +208,6 @@ _ENTRIES = (
 PROVIDERS: Mapping[str, ProviderFacts] = {entry.name: entry for entry in _ENTRIES}
 
 
-@lru_cache(maxsize=1024)  # asked for each attempt; a policy has a few deployments
 def provider_of(name: str, host: str) -> ProviderFacts:
     """Return the provider of a deployment. A host that the table knows says more than
     `openai_compatible` does.

@@ -27,9 +27,10 @@ _NO_OBJECT = re.compile(rb'("object"\s*:\s*)""')
 
 def with_legal_finish(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
     """Return an answer or chunk whose finish reasons are words of OpenAI's description."""
-    if all(choice.finish_reason is None or choice.finish_reason in LEGAL for choice in choices):
-        return payload
-    return _FINISH.sub(_legal_member, payload)
+    for choice in choices:  # a loop: once for each chunk
+        if choice.finish_reason is not None and choice.finish_reason not in LEGAL:
+            return _FINISH.sub(_legal_member, payload)
+    return payload
 
 
 def with_object(payload: bytes) -> bytes:
