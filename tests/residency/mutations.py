@@ -35,7 +35,7 @@ SAME: dict[str, str] = {
     ),
     "return False": "of `overlaps` without a denied region: no rule has none",
     "new = set(ways.get(todo.pop(), ())) - found": "walks a part again; a circle is rejected",
-    "sub_processor=_first(said, lambda one: one.sub_processor) or "
+    "sub_processor=_first(statements, lambda one: one.sub_processor) or "
     "Fact(None),": "shown, not decided by",
 }
 
