@@ -36,33 +36,7 @@ def _answers_past_window(deployment: DeploymentBlock) -> bool:
     return window is not None and answer is not None and answer > window
 
 
-def _lacks_key(provider: str) -> Callable[[DeploymentBlock], bool]:
-    """Return a test for a deployment of this provider without a credential."""
-    return lambda deployment: (
-        deployment.of("provider") == provider and not deployment.has("api_key")
-    )
-
-
-def _is_called_self_hosted(provider: str) -> Callable[[DeploymentBlock], bool]:
-    """Return a test for a deployment of this company that is declared self-hosted."""
-
-    def is_called(deployment: DeploymentBlock) -> bool:
-        return deployment.of("provider") == provider and deployment.of("self_hosted") is True
-
-    return is_called
-
-
 _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...] = (
-    *(
-        (
-            "api_key",
-            _lacks_key(name),
-            f"is missing; {name} asks for one: write for example 'api_key: env:{name.upper()}"
-            "_API_KEY'",
-        )
-        for name, provider in PROVIDERS.items()
-        if provider.needs_key
-    ),
     (
         "gpu",
         lambda d: d.has("gpu") and d.has("price"),
@@ -73,16 +47,6 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...
         lambda d: d.has("gpu") and d.of("provider") is not None and not d.is_own(),
         "GPU hours price only self-hosted deployments; add 'self_hosted: true' or write 'price' "
         "instead",
-    ),
-    *(
-        (
-            "self_hosted",
-            _is_called_self_hosted(name),
-            f"provider {name} is never self-hosted; for an engine of your own write vllm or "
-            "openai_compatible",
-        )
-        for name, provider in PROVIDERS.items()
-        if provider.needs_key
     ),
     *(
         (
@@ -114,9 +78,30 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...
 
 def check_deployment(deployment: DeploymentBlock) -> None:
     """Check the fields of one deployment against each other."""
+    _check_company(deployment)
     for field, is_broken, message in _DEPLOYMENT_RULES:
         if is_broken(deployment):
             deployment.error(field, message)
+
+
+def _check_company(deployment: DeploymentBlock) -> None:
+    """Report a deployment of a company's API that lacks its key or is declared self-hosted."""
+    provider = PROVIDERS.get(deployment.of("provider"))
+    if provider is None or not provider.needs_key:
+        return
+    name = provider.name
+    if not deployment.has("api_key"):
+        deployment.error(
+            "api_key",
+            f"is missing; {name} asks for one: write for example 'api_key: env:{name.upper()}"
+            "_API_KEY'",
+        )
+    if deployment.of("self_hosted") is True:
+        deployment.error(
+            "self_hosted",
+            f"provider {name} is never self-hosted; for an engine of your own write vllm or "
+            "openai_compatible",
+        )
 
 
 _ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")
