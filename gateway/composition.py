@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import inf
 from uuid import UUID
@@ -178,23 +178,20 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
             limit_s=SERVING_LIMIT_S,
             renew=lambda: renewed(url, LoginPurpose.GATEWAY, home),
         )
-        try:
+        with closing(database), closing(Ledger(database)) as ledger:
             yield ServingStores(
                 database=database,
                 keys=KeyStore(database),
                 policies=PolicyStore(database),
                 prices=PriceStore(database),
-                ledger=Ledger(database),
+                ledger=ledger,
             )
-        finally:
-            database.close()
 
 
 @contextmanager
 def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
     """Yield the bundle of stores over one database, and close its connections afterwards."""
-    ledger = Ledger(database)
-    try:
+    with closing(database), closing(Ledger(database)) as ledger:
         yield Stores(
             url=url,
             database=Administration(database, url=url, home=settings.home_path),
@@ -211,9 +208,6 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             ejections=EjectionStore(database),
             audit=AuditLog(database),
         )
-    finally:
-        ledger.close()  # it has connections of its own
-        database.close()
 
 
 def _machine(settings: Settings) -> Machine:
