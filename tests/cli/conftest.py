@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,19 @@ class Cli:
         ran = self(*arguments, given=given)
         assert ran.code == 0, ran
         return ran.out
+
+
+@contextmanager
+def running(server: HTTPServer) -> Iterator[HTTPServer]:
+    """Let a server answer in a thread of its own while the block runs."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, running
 from tests.providers.authority import Authority
 
 POLICY = """version: 1
@@ -41,12 +40,8 @@ def provider(authority: Authority) -> Iterator[int]:
     listening = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     listening.socket = authority.server("good").wrap_socket(listening.socket, server_side=True)
     listening.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that hang up
-    thread = threading.Thread(target=listening.serve_forever)
-    thread.start()
-    yield listening.server_address[1]
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with running(listening):
+        yield listening.server_address[1]
 
 
 def checks(cli: Cli) -> dict[str, tuple[str, str]]:

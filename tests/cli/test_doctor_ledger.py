@@ -5,7 +5,6 @@ roll-ups.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,7 +19,7 @@ from gateway.settings import Settings
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, running
 from tests.storage.factories import event
 
 READY = {
@@ -136,19 +135,11 @@ def test_doctor_repeats_the_health_of_a_running_gateway(
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
-    try:
+    with running(HTTPServer(("127.0.0.1", 0), Handler)) as server:
         settings = Settings(
             home=tmp_path / "home", database_url=database_url, port=server.server_address[1]
         )
         found = checks(Cli(build_toolbox(settings)))
-    finally:
-        server.shutdown()
-        server.server_close()
     assert (found["gateway"]["status"], found["gateway"]["finding"]) == (
         "fail",
         READY["problems"][0],

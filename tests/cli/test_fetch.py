@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +14,7 @@ from gateway.cli.terminal.fetch import fetch
 from gateway.cli.up.children import Children
 from gateway.cli.up.readiness import wait_for
 from gateway.errors import OperatorError
+from tests.cli.conftest import running
 from tests.providers.authority import Authority
 
 
@@ -36,13 +36,8 @@ class Healthy(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[HTTPServer]:
-    listening = HTTPServer(("127.0.0.1", 0), type("Handler", (Healthy,), {}))
-    thread = threading.Thread(target=listening.serve_forever)
-    thread.start()
-    yield listening
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with running(HTTPServer(("127.0.0.1", 0), type("Handler", (Healthy,), {}))) as listening:
+        yield listening
 
 
 def test_waiting_for_a_server_without_tls_loads_no_certificates(

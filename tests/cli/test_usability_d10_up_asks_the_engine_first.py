@@ -11,12 +11,12 @@ import http.server
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import running
 from tests.gateway_process import REPOSITORY, free_port
 
 
@@ -33,13 +33,8 @@ class Locked(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def locked_url() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Locked)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Locked)) as server:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
 def up(home: Path, engine_url: str) -> subprocess.CompletedProcess[str]:

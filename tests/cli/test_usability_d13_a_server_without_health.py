@@ -5,7 +5,6 @@ D13).
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.up.demo_policy import Demo, document
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, running
 from tests.providers.authority import Authority
 
 KEY = "the-key-of-the-engine"
@@ -37,13 +36,8 @@ class Compatible(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[HTTPServer]:
-    listening = HTTPServer(("127.0.0.1", 0), type("Handler", (Compatible,), {}))
-    thread = threading.Thread(target=listening.serve_forever)
-    thread.start()
-    yield listening
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with running(HTTPServer(("127.0.0.1", 0), type("Handler", (Compatible,), {}))) as listening:
+        yield listening
 
 
 def reach(cli: Cli, server: HTTPServer, folder: Path, *, scheme: str = "http") -> dict[str, str]:
