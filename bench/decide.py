@@ -22,10 +22,10 @@ from statistics import median
 from bench.stand import machine
 from bench.stand.page import replace_between
 from gateway.domain.ids import uuid7
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
-    Operation,
     Policy,
     PolicyVersion,
     ResidencyRule,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 
 from bench.stand import machine
 from gateway.api.large_bodies import is_large
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import prepare, read_request
 

@@ -49,10 +49,10 @@ from gateway.domain.deployments.breaker import Breaker
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.ids import uuid7
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
-    Operation,
     Policy,
     PolicyVersion,
     ResidencyRule,

@@ -11,6 +11,7 @@ person who can act on it.
     │   ├── ResidencyDenied          residency_denied
     │   ├── ModelNotFound            model_not_found
     │   ├── InvalidRequest           invalid_request
+    │   │   └── Untranslatable       invalid_request: a dialect has no place for a field
     │   ├── IdempotencyMismatch      idempotency_mismatch
     │   ├── IdempotencyConflict      idempotency_conflict
     │   ├── ContextLengthExceeded    context_length_exceeded
@@ -112,6 +113,10 @@ class ModelNotFound(RequestError):
 
 class InvalidRequest(RequestError):
     code = "invalid_request"
+
+
+class Untranslatable(InvalidRequest):
+    """A field has no place in the dialect of one deployment; another deployment may take it."""
 
 
 class IdempotencyMismatch(RequestError):

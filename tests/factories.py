@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from gateway.domain.ids import uuid7
+from gateway.domain.operation import Operation
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
-    Operation,
     Policy,
     PolicyVersion,
     ResidencyRule,

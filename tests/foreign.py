@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-from gateway.domain.policy.policy import Deployment, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest, RequestError, UpstreamError

@@ -20,6 +20,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.ModelNotFound: 404,
     errors.NotSupported: 404,
     errors.InvalidRequest: 400,
+    errors.Untranslatable: 400,
     errors.IdempotencyMismatch: 400,
     errors.IdempotencyConflict: 409,
     errors.ContextLengthExceeded: 400,

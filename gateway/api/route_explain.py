@@ -11,7 +11,8 @@ import msgspec
 from gateway.api import attribution
 from gateway.api.routes import DIALECTS
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.policy.policy import DataClass, Operation, Route, Team
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Route, Team
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Caller, RequestFacts, unsent
 from gateway.domain.routing.affinity import named_session

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.wire.dialect import Dialect
 from gateway.wire.openai.dialect import OpenAIDialect
 

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
+from gateway.domain.operation import Operation
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
-from gateway.domain.policy.policy import Deployment, Operation, Policy, ResidencyRule, Route, Team
+from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.providers.known_hosts import known_place
 from gateway.domain.providers.table import OPENAI_COMPATIBLE, provider_at

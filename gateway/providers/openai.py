@@ -6,39 +6,33 @@ answers, usage and errors; it sends nothing itself. Their differences are data
 from __future__ import annotations
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from math import isnan
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from gateway.domain.ids import text_of
-from gateway.domain.policy.policy import Deployment, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
-from gateway.errors import (
-    ContextLengthExceeded,
-    InvalidRequest,
-    ModelNotFound,
-    Overloaded,
-    QuotaExhausted,
-    RateLimited,
-    RequestError,
-    UpstreamAuth,
-    UpstreamError,
-    UpstreamTimeout,
-)
-from gateway.providers.credentials import resolve
-from gateway.wire.dialect import AnswerStream, UpstreamRequest
+from gateway.errors import RequestError
+from gateway.providers.translations import losses_at
+from gateway.providers.upstream_errors import request_error
+from gateway.providers.upstream_headers import upstream_headers
+from gateway.wire.callers import conversation_of, writer_for
+from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
+from gateway.wire.observed import Observed
 from gateway.wire.openai.answer import complete_answer
 from gateway.wire.openai.answer.assemble import Assembler
-from gateway.wire.openai.answer.chat import chat_stream
+from gateway.wire.openai.answer.chat import ChatStream, chat_stream
 from gateway.wire.openai.answer.responses import response_stream
 from gateway.wire.openai.answer.shapes import usage_in
-from gateway.wire.openai.error import ErrorBody, read_error
-from gateway.wire.openai.request.read import prepare, stream_options
+from gateway.wire.openai.chat_translation.reader import ChatReader, chat_events
+from gateway.wire.openai.chat_translation.request import write_chat_request
+from gateway.wire.openai.error import read_error
+from gateway.wire.openai.request.read import prepare, read_request, stream_options
 from gateway.wire.openai.request.size import MAXIMUM_MEMBERS
+from gateway.wire.translation.translated_stream import TranslatedStream
 
 PATHS = {
     Operation.CHAT: "/chat/completions",
@@ -46,8 +40,6 @@ PATHS = {
     Operation.RESPONSES: "/responses",
     Operation.EMBEDDINGS: "/embeddings",
 }
-LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
-QUOTA_USED_UP = "insufficient_quota"
 # The smallest request for each endpoint. It contains nothing of any caller's request.
 PROBES: Mapping[Operation, Mapping[str, Any]] = {
     Operation.CHAT: {"messages": [{"role": "user", "content": "."}], "max_tokens": 1},
@@ -66,8 +58,29 @@ class OpenAI:
         {Operation.RESPONSES}
     )  # `store` is true there unless the body sets it to false
 
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
+        """Return a chat that says the same as a request in a dialect that the deployment does not
+        speak; None if it speaks the caller's.
+
+        Raises `Untranslatable` for a field that a chat has no place for.
+        """
+        if read.facts.operation in deployment.native:
+            return None
+        losses = losses_at(deployment, "chat completions")
+        chat = write_chat_request(conversation_of(read), losses, model=read.facts.model)
+        return Translation(
+            sent_as=Operation.CHAT,
+            body=read_request(Operation.CHAT, chat),
+            dropped_fields=tuple(losses.fields),
+        )
+
     async def call(
-        self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
+        self,
+        deployment: Deployment,
+        request: Request,
+        *,
+        output_cap_tokens: int | None = None,
+        translation: Translation | None = None,
     ) -> UpstreamRequest:
         """Return the HTTP request of one attempt (address, headers, and the caller's adapted body),
         to be sent by the transport.
@@ -76,7 +89,7 @@ class OpenAI:
 
         `output_cap_tokens` is the maximum that is sent, None to keep the caller's own.
         """
-        read = request.body
+        read = request.body if translation is None else translation.body
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
         dropped: tuple[str, ...] = ()
@@ -86,7 +99,7 @@ class OpenAI:
             values |= dict.fromkeys(sent, output_cap_tokens)
             dropped = tuple(name for name in known if name not in sent and name in read.members)
         is_streamed = read.facts.is_stream or is_assembled
-        headers = self._headers(
+        headers = upstream_headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
         )
         self.add_headers(headers, request, is_streamed=is_streamed)
@@ -97,7 +110,8 @@ class OpenAI:
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
             is_streamed=is_streamed,
-            answer_type="application/json" if is_assembled else None,
+            answer_type=None if translation is None and not is_assembled else "application/json",
+            translation=translation,
         )
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
@@ -110,7 +124,7 @@ class OpenAI:
         operation = next(one for one in PROBES if one in deployment.operations)
         return UpstreamRequest(
             url=deployment.base_url.rstrip("/") + PATHS[operation],
-            headers=self._headers(deployment, probe_id, is_stream=False),
+            headers=upstream_headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
 
@@ -150,8 +164,15 @@ class OpenAI:
 
         It keeps the text if the upstream reports no running usage.
         """
+        if call.translation is not None:
+            chat = self._chat_stream(call.translation.body, call)
+            return TranslatedStream(ChatReader(chat), writer_for(read))
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, collects_text=True)
+        return self._chat_stream(read, call)
+
+    def _chat_stream(self, read: RequestBody, call: UpstreamRequest) -> ChatStream:
+        """Return the reader of a chat's or a completion's stream."""
         return chat_stream(
             model=read.facts.model,
             wants_usage=read.facts.wants_usage,
@@ -161,136 +182,24 @@ class OpenAI:
             collects_text=not call.asks_running_usage,
         )
 
-    rewrite = staticmethod(complete_answer.rewrite)
+    def rewrite(
+        self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
+    ) -> AnswerPart:
+        """Return a complete answer for the caller; record its metadata in `observed`.
+
+        Raises `UnreadableAnswer` for one that cannot be an answer.
+        """
+        if call.translation is None:
+            return complete_answer.rewrite(read, body, observed)
+        chat = complete_answer.rewrite(call.translation.body, body, observed)
+        return writer_for(read).whole(chat_events(chat, observed))
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
     ) -> RequestError:
         """Map an upstream's error by status and type, never by the text of its message."""
-        error = self._error(deployment, status, read_error(body))
-        asked_s = _asked_wait_s(headers)
-        if asked_s is not None:
-            error.asked_wait_s = asked_s
-        if isinstance(error, RateLimited | Overloaded):
-            error.retry_after_s = min(max(asked_s or 0.0, LEAST_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
-        # Redirects are not followed and missing models do not appear: a retry there would fail
-        # again.
-        error.is_same_again = error.is_same_again or (
-            status < 500 and isinstance(error, UpstreamError)
-        )
-        return error
-
-    def _error(self, deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
-        """Return the caller's error for an upstream's HTTP status and error body."""
-        name, provider = deployment.name, deployment.provider_facts
-        if status in provider.context_length_statuses:
-            return _too_long(deployment, error_body)
-        if status == 403 and error_body.is_moderation:
-            return _refused(deployment, status, error_body)
-        if status in (401, 403):
-            error = UpstreamAuth(
-                f"{name} refused the gateway's own credential (HTTP {status}). Ask an admin."
-            )
-            error.may_be_this_request = status == 403
-            return error
-        if status == 404 and error_body.param == "model":
-            return UpstreamError(
-                f"{name} does not know its model {deployment.model}. Ask an admin."
-            )
-        if status == 404:
-            return ModelNotFound(
-                f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
-            )
-        if status == 429 and QUOTA_USED_UP in (error_body.code, error_body.type):
-            return QuotaExhausted(
-                f"The gateway's account at {name} is used up (HTTP 429). Ask an admin."
-            )
-        if status == 429:
-            return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
-        if status in (408, 504, 524):
-            return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
-        if status in (503, 529) or status in provider.overloaded_statuses:
-            return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")
-        if status >= 500 or status < 400:
-            return UpstreamError(f"{name} failed (HTTP {status}).")
-        return _refused(deployment, status, error_body)
+        return request_error(deployment, status, headers, read_error(body))
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""
         return usage_in(body)
-
-    def _headers(
-        self,
-        deployment: Deployment,
-        request_id: UUID,
-        *,
-        is_stream: bool,
-        traceparent: str | None = None,
-    ) -> dict[str, str]:
-        """Return the headers of an upstream request, with the deployment's credential."""
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream" if is_stream else "application/json",
-            "accept-encoding": "identity",  # the gateway reads the bytes on the way
-            "user-agent": "tollgate",
-            "x-request-id": text_of(request_id),
-        }
-        if traceparent is not None:
-            headers["traceparent"] = traceparent
-        secret = resolve(deployment)
-        if secret is not None:
-            key_header = deployment.provider_facts.key_header
-            is_bearer = key_header == "authorization"
-            headers[key_header] = f"Bearer {secret}" if is_bearer else secret
-        return headers
-
-
-def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
-    """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
-    message.
-    """
-    if error_body.code == "context_length_exceeded" or error_body.param in (
-        "input_tokens",
-        "max_tokens",
-    ):
-        return _too_long(deployment, error_body)
-    return InvalidRequest(
-        f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",
-        param=error_body.param,
-    )
-
-
-def _too_long(deployment: Deployment, error_body: ErrorBody) -> RequestError:
-    """Return the error for a request that does not fit into the model's context."""
-    return ContextLengthExceeded(
-        f"{deployment.name}: {error_body.message} Send less, ask for fewer tokens, or use a route "
-        "with more context.",
-        param=error_body.param,
-    )
-
-
-def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that a `retry-after` header asks for, in seconds, never negative; None if
-    absent or unreadable.
-    """
-    retry_after = headers.get("retry-after")
-    if retry_after is None:
-        return None
-    try:
-        seconds = float(retry_after)
-    except ValueError:
-        seconds = _seconds_until(retry_after, headers.get("date"))
-    return None if isnan(seconds) else max(seconds, 0.0)
-
-
-def _seconds_until(moment: str, now: str | None) -> float:
-    """Return the seconds until an HTTP date, by the upstream's own clock, which may differ from
-    ours.
-
-    NaN if that is undefined.
-    """
-    try:
-        return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        # TypeError: only one of them has a time zone. OverflowError: a year of twenty digits.
-        return float("nan")

@@ -13,7 +13,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from gateway.domain.policy.policy import Deployment, Operation, Priority
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, Priority
 from gateway.domain.request.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
 from gateway.wire.openai.answer.assemble import is_convertible

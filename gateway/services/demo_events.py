@@ -17,7 +17,7 @@ from random import Random
 
 from gateway.domain.ids import uuid7
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.pricing.selfhost import GpuRate, standard_price
 from gateway.domain.pricing.settlement import Evidence, Settlement, settle

@@ -21,7 +21,13 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.residency.rules import Permit
 from gateway.errors import RequestError
-from gateway.wire.dialect import AnswerPart, AnswerStream, PlainAnswerAssembler, UpstreamRequest
+from gateway.wire.dialect import (
+    AnswerPart,
+    AnswerStream,
+    PlainAnswerAssembler,
+    Translation,
+    UpstreamRequest,
+)
 from gateway.wire.observed import Observed
 
 
@@ -91,11 +97,22 @@ class Provider(Protocol):
 
     bills_errors: bool
 
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
+        """Return a request in the deployment's dialect; None if it speaks the caller's.
+
+        Raises `Untranslatable` for a field that the dialect has no place for.
+        """
+
     async def call(
-        self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
+        self,
+        deployment: Deployment,
+        request: Request,
+        *,
+        output_cap_tokens: int | None = None,
+        translation: Translation | None = None,
     ) -> UpstreamRequest:
-        """Return the HTTP call that carries this request to the deployment. A cap bounds the answer
-        if the caller set no maximum.
+        """Return the HTTP call that carries this request, or its translation, to the deployment. A
+        cap bounds the answer if the caller set no maximum.
 
         Waits only for a credential that expires. Raises `UpstreamAuth` if there is none.
         """
@@ -106,8 +123,10 @@ class Provider(Protocol):
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> PlainAnswerAssembler:
         """Return the assembler that makes a plain answer of a stream that was requested instead."""
 
-    def rewrite(self, read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
-        """Return a complete answer for the caller; record its metadata in `observed`.
+    def rewrite(
+        self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
+    ) -> AnswerPart:
+        """Return a complete answer to this call for the caller; record its metadata in `observed`.
 
         A body that is not understood is returned unchanged. Raises `UnreadableAnswer` for one that
         cannot be an answer.

@@ -9,12 +9,12 @@ need no dialect's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.wire.observed import Observed
@@ -28,13 +28,26 @@ class EventTooLarge(ValueError):
     """One event of a stream is larger than any that is read."""
 
 
+class Translation(Struct, frozen=True, kw_only=True, gc=False):
+    """A request in the dialect of an upstream that does not speak its caller's.
+
+    `sent_as` names that dialect, for receipts. `body` is the request in it: for OpenAI's a
+    `RequestBody` of chat, else the members of its JSON object, without the model and the maximum.
+    `dropped_fields` are the caller's names of fields without a place in it.
+    """
+
+    sent_as: str
+    body: Any
+    dropped_fields: tuple[str, ...] = ()
+
+
 class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One POST to a deployment, ready to send, with its credential. Header names are in lower case.
 
     `is_assembled`: sent as a stream although its caller asked for a plain answer; the answer is
     assembled from the stream. `is_streamed`: the answer comes in pieces, so that its first token
     has its own deadline. `answer_type` is the content type of a plain answer for the caller; None
-    to keep the upstream's.
+    to keep the upstream's. `translation` is None if the upstream speaks the caller's dialect.
     """
 
     url: str
@@ -44,6 +57,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
     is_assembled: bool = False
     is_streamed: bool = False
     answer_type: str | None = None
+    translation: Translation | None = None
 
 
 class UnpricedPart(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import CasesRejected, PolicyRejected
 from gateway.wire.policy.deployments import Capabilities
 from gateway.wire.policy.scalars import Label, ModelName, Name, Names

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.wire.openai.request.read import read_request
 from tests.attacks.bounded import Bounded
 

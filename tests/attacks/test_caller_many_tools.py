@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.large_bodies import is_large
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import read_request
 from gateway.wire.openai.request.tools import MAX_TOOLS

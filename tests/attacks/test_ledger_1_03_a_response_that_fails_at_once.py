@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.ledger.usage_event import Outcome
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from tests import factories

@@ -12,7 +12,8 @@ from gateway.domain.budgets.budgets import BudgetKind
 from gateway.domain.ledger.records import Written
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.policy.policy import Operation, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Route
 from gateway.domain.pricing.pricing import MOST_NUSD
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.request.bound import bound_of

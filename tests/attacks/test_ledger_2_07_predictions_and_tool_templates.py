@@ -6,7 +6,7 @@ bytes.
 
 from __future__ import annotations
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.wire.openai.request.read import read_request
 from tests.attacks.bounded import Bounded
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
 from gateway.api.route_explain import read_question
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import prepare, read_request
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.known_members import NAMED_MEMBERS
-from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import prepare, read_request
 

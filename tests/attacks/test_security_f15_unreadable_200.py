@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from tests import factories

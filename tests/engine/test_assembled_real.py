@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from test_engine_real import IS_READY, RunningEngine, served
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.providers.vllm import Vllm
 from gateway.wire.openai.answer.assemble import is_convertible
 from tests import factories

@@ -6,7 +6,8 @@ from datetime import date
 
 import pytest
 
-from gateway.domain.policy.policy import Operation, PolicyVersion
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import PolicyVersion
 from gateway.domain.routing.replay import Place
 from gateway.errors import CasesRejected
 from gateway.services.policy.apply import prices_of

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import (
     DEFAULT_OPERATIONS,
     DataClass,
     Deployment,
-    Operation,
     Route,
     Team,
     Timeouts,

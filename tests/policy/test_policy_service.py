@@ -10,7 +10,8 @@ from decimal import Decimal
 import pytest
 
 from gateway.domain.budgets.budgets import BudgetRule
-from gateway.domain.policy.policy import Deployment, Operation, PolicyVersion
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.request import RequestFacts, unsent

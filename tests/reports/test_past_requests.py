@@ -9,7 +9,7 @@ from itertools import chain
 from sqlalchemy import text
 
 from gateway import reports
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.routing.replay import Alike, PastSpend
 from gateway.reports.report import Dataset

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import asdict
 from openai.types.chat import ChatCompletionChunk
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.registry import build_providers
@@ -52,7 +52,7 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     upstream = next(folder.glob("upstream.*")).read_bytes()
     if not read.facts.is_stream:
         seen = Observed()
-        return call.body, written(provider.rewrite(read, upstream, seen), cost), seen
+        return call.body, written(provider.rewrite(read, call, upstream, seen), cost), seen
     stream = PricedStream(provider.stream(read, call), cost)
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
     return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.observed

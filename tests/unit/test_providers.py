@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy.policy import Operation, default_output_limit
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import default_output_limit
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import (
     OPENAI_COMPATIBLE,

@@ -20,7 +20,7 @@ from gateway.cli.policy.explain import recorded_explanation, show_explanation
 from gateway.cli.policy.plan import plan
 from gateway.cli.policy.readmit import readmit
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, write
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import unsent
 from gateway.domain.routing.replay import Place

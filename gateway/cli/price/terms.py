@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from gateway.domain.policy.policy import Deployment, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.errors import BadUsage

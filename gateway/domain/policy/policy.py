@@ -15,6 +15,7 @@ from functools import cached_property
 
 from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, accounts_of
 from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_of_owner
+from gateway.domain.operation import CONVERSATIONS, OF_OPENAI, ONLY_STATED, Operation
 from gateway.domain.places.regions import ANY, RegionTree
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
@@ -37,16 +38,14 @@ class DataClass(IntEnum):
         return self.name.lower()
 
 
-class Operation(StrEnum):
-    """A caller's operation. The value is the name a deployment lists under `operations`."""
-
-    CHAT = "chat"
-    COMPLETIONS = "completions"
-    RESPONSES = "responses"
-    EMBEDDINGS = "embeddings"
-
-
 DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+def default_operations(native: frozenset[Operation]) -> frozenset[Operation]:
+    """Return the operations that a deployment serves if the policy names none: those that it speaks
+    itself and does not need to be stated, and every conversation.
+    """
+    return (native - ONLY_STATED) | CONVERSATIONS
 
 
 def default_output_limit(provider: str, base_url: str) -> OutputLimit:
@@ -124,7 +123,9 @@ class Deployment:
     receive although they store, fetch or send data elsewhere or control the engine. `residency` is
     the document's statement about its place besides `region`. Deployments of one `group` are
     replicas of one engine. `max_in_flight` is one worker's maximum of concurrent attempts there.
-    `output_limit` selects the member for the maximum tokens of an answer.
+    `native` are the `operations` that the upstream speaks itself; the others are translated, and
+    `drops_untranslatable` decides what happens to a field without a place there. `output_limit`
+    selects the member for the maximum tokens of an answer.
     """
 
     name: str
@@ -139,6 +140,8 @@ class Deployment:
     price: Price | None = None
     stand_in_price: Price | None = None
     operations: frozenset[Operation] = DEFAULT_OPERATIONS
+    native: frozenset[Operation] = OF_OPENAI
+    drops_untranslatable: bool = False
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
     context_window: int | None = None

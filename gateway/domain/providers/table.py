@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from gateway.domain.operation import OF_OPENAI, Operation
+
 
 class OutputLimit(StrEnum):
     """The member that carries the maximum tokens of a chat's answer."""
@@ -38,7 +40,8 @@ class ProviderFacts:
     `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
     that its caller closed is billed to its end; None if no source states it. `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
-    OpenAI's API. `sources` say who states all this.
+    OpenAI's API. `native` are the operations that it speaks itself. `sources` say who states all
+    this.
     """
 
     name: str
@@ -55,6 +58,7 @@ class ProviderFacts:
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
     sources: tuple[str, ...] = ()
+    native: frozenset[Operation] = OF_OPENAI
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""

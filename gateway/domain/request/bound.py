@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.domain.policy.policy import Deployment, Operation, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.request.request import RequestFacts
 

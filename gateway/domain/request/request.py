@@ -9,7 +9,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from gateway.domain.policy.policy import DataClass, Operation, Priority
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Priority
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):

@@ -13,7 +13,8 @@ from itertools import chain
 from math import inf, log
 
 from gateway.domain.hashing import hash64, mixed
-from gateway.domain.policy.policy import Operation, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.routing.affinity import spread
 from gateway.domain.routing.decide import Choice, Decision, Ranking

@@ -15,15 +15,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.domain.budgets.budgets import EPOCH, Account
-from gateway.domain.policy.policy import (
-    DataClass,
-    Deployment,
-    Operation,
-    Policy,
-    PolicyVersion,
-    Route,
-    Team,
-)
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Deployment, Policy, PolicyVersion, Route, Team
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price, UnknownTier, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenUsage

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from gateway.domain.money import nusd_from_usd
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend
 from gateway.reports.dimensions import Columns
 from gateway.reports.report import Dataset

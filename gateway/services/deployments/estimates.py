@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.policy.policy import Deployment, LatencyPrior, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, LatencyPrior
 from gateway.domain.request.bound import UNSEEN_PROMPT
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.routing.affinity import session_of

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from gateway.domain.policy.policy import DataClass, Operation, Policy, PolicyVersion
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Policy, PolicyVersion
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.routing.decide import NONE_EJECTED, Decision, Ranking, decide, find_route

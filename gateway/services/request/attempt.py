@@ -18,7 +18,7 @@ from gateway.domain.budgets.budgets import Account, Hold
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import (
@@ -38,6 +38,7 @@ from gateway.services.ports import Clock
 from gateway.services.request.admission import AttemptGrant
 from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
+from gateway.wire.dialect import Translation
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 
@@ -49,6 +50,7 @@ SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and
 class Attempt(Struct, kw_only=True):
     """The life of one upstream call. The relay fills `observed` as the answer passes.
 
+    `translation` is the request in the deployment's dialect, None if it speaks the caller's.
     `begun` is the event that stands if the process dies; `event` is the settled one. Each listener
     of `on_settled` is called once, when the attempt ends. `slot` is its place in flight at the
     deployment. `queue_s` is its wait here for capacity, budget or a pause, from its request (see
@@ -69,6 +71,7 @@ class Attempt(Struct, kw_only=True):
     clock: Clock
     meter: Meter
     queue_s: float | None = None
+    translation: Translation | None = None
     observed: Observed = msgspec.field(default_factory=Observed)
     http_status: int | None = None
     stated_region: str | None = None  # the region that the upstream's headers report
@@ -392,6 +395,7 @@ class Attempts:
         *,
         number: int,
         wanted_s: float | None = None,
+        translation: Translation | None = None,
     ) -> Attempt:
         """Start an attempt's clock after everything was granted, and return the attempt.
 
@@ -422,6 +426,7 @@ class Attempts:
             slot=slot,
             on_settled=on_settled,
             queue_s=queue_s,
+            translation=translation,
             begun=_begun_event(
                 self.event_templates.of(choice, request.body.facts.operation),
                 admitted,
@@ -431,6 +436,7 @@ class Attempts:
                 started_at=clock.now(),
                 holds=grant.holds,
                 queue_s=queue_s,
+                translation=translation,
             ),
         )
 
@@ -514,6 +520,7 @@ def _begun_event(
     started_at: datetime,
     holds: tuple[Hold, ...],
     queue_s: float | None,
+    translation: Translation | None,
 ) -> UsageEvent:
     """Return an attempt's initial event, which stands if the process dies: interrupted, at its
     hold.
@@ -534,7 +541,7 @@ def _begun_event(
         client_request_id=request.client_request_id,
         service_tier=_asked_tier(request),
         holds=holds,
-        features=_features(request, bound, choice.decision.team.data_tags),
+        features=_features(request, bound, choice.decision.team.data_tags, translation),
         decision=ranking.record,
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
@@ -549,7 +556,9 @@ def _asked_tier(request: Request) -> str | None:
     return next((tier for tier in tiers if tier is not None), None)
 
 
-def _features(request: Request, bound: Bound, team_tags: frozenset[str]) -> Mapping[str, object]:
+def _features(
+    request: Request, bound: Bound, team_tags: frozenset[str], translation: Translation | None
+) -> Mapping[str, object]:
     """Return the request features that a replay needs, with the request's own data tags only: the
     policy has `team_tags`.
     """
@@ -567,4 +576,8 @@ def _features(request: Request, bound: Bound, team_tags: frozenset[str]) -> Mapp
         features["prompts"] = facts.prompts
     if request.data_tags and (own := request.data_tags - team_tags):
         features["data_tags"] = sorted(own)
+    if translation is not None:
+        features["sent_as"] = translation.sent_as
+        if translation.dropped_fields:
+            features["dropped_fields"] = list(translation.dropped_fields)
     return features

@@ -103,7 +103,9 @@ class Failover(Struct, kw_only=True):
         return choice
 
     def note_full(self, choice: Choice, error: RequestError) -> None:
-        """Exclude a deployment whose own limit has no room; the next candidate may have room."""
+        """Exclude a deployment that cannot take the request (its own limit has no room, or its
+        dialect no place for a field); the next candidate may take it.
+        """
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
         self.failure = self.failure or error

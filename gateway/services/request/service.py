@@ -21,6 +21,7 @@ from gateway.errors import (
     RateLimited,
     RequestError,
     ResidencyDenied,
+    Untranslatable,
     UpstreamError,
     UpstreamNotCalled,
     UpstreamTimeout,
@@ -141,7 +142,7 @@ class RequestService:
                 await self.pause(failover.pause_s)
             try:
                 attempt = await self._begin(admitted, choice, failover, wanted_s=wanted_s)
-            except (RateLimited, ConcurrencyLimited) as error:
+            except (RateLimited, ConcurrencyLimited, Untranslatable) as error:
                 failover.note_full(choice, error)
                 continue
             except RequestError as error:
@@ -220,9 +221,11 @@ class RequestService:
     ) -> Attempt:
         """Begin an attempt with a slot at the deployment and a hold on every budget.
 
-        Raises the error for the caller; then nothing is taken.
+        Raises the error for the caller, `Untranslatable` too; then nothing is taken.
         """
         deployment = choice.candidate.deployment
+        provider = self.providers[deployment.provider]
+        translation = provider.translate(deployment, admitted.request.body)
         slot = self.health.take_slot(
             failover.chosen_state
         )  # before any wait, so that requests that arrive meanwhile see it
@@ -235,7 +238,13 @@ class RequestService:
             raise
         number = failover.made + 1
         attempt = self.attempts.begin(
-            admitted, choice, grant, slot, number=number, wanted_s=wanted_s
+            admitted,
+            choice,
+            grant,
+            slot,
+            number=number,
+            wanted_s=wanted_s,
+            translation=translation,
         )
         team = admitted.request.caller.team
         self.health.note_started(slot, team=team, number=number, now_s=attempt.started_s)
@@ -295,7 +304,10 @@ class RequestService:
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
         call = await provider.call(
-            deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens
+            deployment,
+            attempt.request,
+            output_cap_tokens=attempt.bound.output_cap_tokens,
+            translation=attempt.translation,
         )
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
         return UpstreamAnswer(

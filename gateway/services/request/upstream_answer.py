@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.ports import Provider, Upstream
@@ -192,7 +192,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         Raises `UpstreamError` if it is not an answer.
         """
         try:
-            part = self.provider.rewrite(self.request.body, body, observed)
+            part = self.provider.rewrite(self.request.body, self.call, body, observed)
         except UnreadableAnswer as problem:
             raise self._unreadable(str(problem)) from None
         return written(part, self.attempt.cost_text)
@@ -256,7 +256,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     def _assembled_body(self, assembler: PlainAnswerAssembler) -> bytes:
         """Return the plain answer that a stream was assembled to, for the caller, with its cost."""
         body = assembler.body()
-        part = self.provider.rewrite(self.request.body, body, assembler.observed)
+        part = self.provider.rewrite(self.request.body, self.call, body, assembler.observed)
         return written(part, self.attempt.cost_text)
 
     def _written(self, parts: Sequence[AnswerPart]) -> bytes:

@@ -22,7 +22,7 @@ from gateway.domain.deployments.engine_counters import (
     Tokens,
     UnknownAttempt,
 )
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.pricing import Price
 from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
 from gateway.storage.policy.prices import rate_from_row

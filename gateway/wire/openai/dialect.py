@@ -4,7 +4,7 @@ their form.
 
 from __future__ import annotations
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest
 from gateway.wire.openai import error

@@ -6,11 +6,11 @@ The dialect's own shape is `{"error":{"message","type","param","code"}}`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from gateway.wire.error_body import ErrorBody
 from gateway.wire.openai.bounds import is_quick
 
 MAX_MESSAGE_CHARS = 1000
@@ -34,17 +34,6 @@ TYPES = {
     "overloaded": "server_error",
     "unavailable": "server_error",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
-    """An upstream's error."""
-
-    message: str
-    type: str | None
-    param: str | None
-    code: str | None
-    is_moderation: bool = False  # the prompt was refused, not the credential
 
 
 def read_error(body: bytes) -> ErrorBody:

@@ -6,13 +6,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Self
 
-from gateway.domain.policy.policy import (
-    Deployment,
-    LatencyPrior,
-    Operation,
-    Timeouts,
-    default_output_limit,
-)
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, LatencyPrior, Timeouts, default_output_limit
 from gateway.domain.policy.request_fields import FEATURES
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.words import shown
 from gateway.wire.policy.deployments import DeploymentBlock

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.policy.policy import DataClass, LatencyPrior, Operation, Priority, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, LatencyPrior, Priority, Route
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request

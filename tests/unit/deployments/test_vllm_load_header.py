@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.providers.registry import build_providers
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 from tests import factories

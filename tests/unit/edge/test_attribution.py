@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.api import attribution
-from gateway.domain.policy.policy import DataClass, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass
 from gateway.domain.request.request import RequestFacts, unsent
 from gateway.errors import InvalidRequest
 from tests.factories import team

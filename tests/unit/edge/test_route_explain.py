@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from gateway.api.route_explain import explained, read_question
-from gateway.domain.policy.policy import DataClass, LatencyPrior, Operation, Policy, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, LatencyPrior, Policy, Route
 from gateway.domain.routing.replay import Place
 from gateway.errors import InvalidRequest, ModelNotFound, RouteNotAllowed
 from gateway.services.deployments.estimates import Estimates

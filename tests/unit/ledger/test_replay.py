@@ -20,14 +20,8 @@ from gateway.domain.budgets.budgets import (
     BudgetRule,
     BudgetScope,
 )
-from gateway.domain.policy.policy import (
-    DataClass,
-    Deployment,
-    LatencyPrior,
-    Operation,
-    Policy,
-    Route,
-)
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Deployment, LatencyPrior, Policy, Route
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.routing.replay import (

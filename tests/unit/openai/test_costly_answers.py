@@ -12,7 +12,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
 from gateway.wire.dialect import EventTooLarge

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.wire.data_urls import holds_all
 from gateway.wire.openai.request.read import read_request
 

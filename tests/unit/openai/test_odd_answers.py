@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
 from gateway.wire.observed import Observed

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from gateway.domain.budgets.budgets import Hold
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import Caller, Request
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide
 from gateway.services.deployments.ejections import Ejections

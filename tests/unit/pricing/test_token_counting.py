@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.request.request import RequestBody

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy.policy import Operation, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Route
 from gateway.domain.pricing.pricing import Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.bound import MOST_TOOL_CALLS, UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of

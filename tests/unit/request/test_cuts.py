@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.settlement import Counted, Settlement
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.providers.registry import build_providers

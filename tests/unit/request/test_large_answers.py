@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from gateway.domain.ledger.usage_event import Outcome
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import UpstreamError

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.request.bound import UNBOUNDED_OUTPUT_TOKENS

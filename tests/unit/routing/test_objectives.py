@@ -12,14 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.domain.policy.policy import (
-    Balance,
-    DataClass,
-    LatencyPrior,
-    Operation,
-    Priority,
-    Route,
-)
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Balance, DataClass, LatencyPrior, Priority, Route
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.request import RequestFacts

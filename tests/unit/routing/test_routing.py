@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy.policy import DataClass, Operation, Route
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Route
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.routing.decide import Decision, decide, find_route, origin_of

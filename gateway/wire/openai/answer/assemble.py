@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.errors import UpstreamError
 from gateway.wire.observed import Observed

@@ -4,7 +4,7 @@ usage; raises for a body without JSON.
 
 from __future__ import annotations
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.inflate import inflated

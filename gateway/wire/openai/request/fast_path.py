@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 
 
 class Fields(msgspec.Struct):

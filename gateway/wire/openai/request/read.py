@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, by_folded
-from gateway.domain.policy.policy import Operation
 from gateway.domain.policy.request_fields import (
     FEATURE_OF_MEMBER,
     TEMPLATE_CONTROLS,

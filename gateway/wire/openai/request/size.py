@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`

@@ -1,0 +1,126 @@
+"""Maps an upstream's error answer to the caller's error, by status and type, for every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isnan
+
+from gateway.domain.policy.policy import Deployment
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    RequestError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.wire.error_body import ErrorBody
+
+LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
+QUOTA_USED_UP = "insufficient_quota"
+
+
+def request_error(
+    deployment: Deployment, status: int, headers: Mapping[str, str], error_body: ErrorBody
+) -> RequestError:
+    """Map an upstream's error by status and type, never by the text of its message."""
+    error = _error(deployment, status, error_body)
+    asked_s = _asked_wait_s(headers)
+    if asked_s is not None:
+        error.asked_wait_s = asked_s
+    if isinstance(error, RateLimited | Overloaded):
+        error.retry_after_s = min(max(asked_s or 0.0, LEAST_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+    # Redirects are not followed and missing models do not appear: a retry there would fail
+    # again.
+    error.is_same_again = error.is_same_again or (status < 500 and isinstance(error, UpstreamError))
+    return error
+
+
+def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
+    """Return the caller's error for an upstream's HTTP status and error body."""
+    name, provider = deployment.name, deployment.provider_facts
+    if status in provider.context_length_statuses:
+        return _too_long(deployment, error_body)
+    if status == 403 and error_body.is_moderation:
+        return _refused(deployment, status, error_body)
+    if status in (401, 403):
+        error = UpstreamAuth(
+            f"{name} refused the gateway's own credential (HTTP {status}). Ask an admin."
+        )
+        error.may_be_this_request = status == 403
+        return error
+    if status == 404 and error_body.param == "model":
+        return UpstreamError(f"{name} does not know its model {deployment.model}. Ask an admin.")
+    if status == 404:
+        return ModelNotFound(
+            f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
+        )
+    if status == 429 and QUOTA_USED_UP in (error_body.code, error_body.type):
+        return QuotaExhausted(
+            f"The gateway's account at {name} is used up (HTTP 429). Ask an admin."
+        )
+    if status == 429:
+        return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
+    if status in (408, 504, 524):
+        return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
+    if status in (503, 529) or status in provider.overloaded_statuses:
+        return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")
+    if status >= 500 or status < 400:
+        return UpstreamError(f"{name} failed (HTTP {status}).")
+    return _refused(deployment, status, error_body)
+
+
+def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:
+    """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
+    message.
+    """
+    if error_body.code == "context_length_exceeded" or error_body.param in (
+        "input_tokens",
+        "max_tokens",
+    ):
+        return _too_long(deployment, error_body)
+    return InvalidRequest(
+        f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",
+        param=error_body.param,
+    )
+
+
+def _too_long(deployment: Deployment, error_body: ErrorBody) -> RequestError:
+    """Return the error for a request that does not fit into the model's context."""
+    return ContextLengthExceeded(
+        f"{deployment.name}: {error_body.message} Send less, ask for fewer tokens, or use a route "
+        "with more context.",
+        param=error_body.param,
+    )
+
+
+def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
+    """Return the wait that a `retry-after` header asks for, in seconds, never negative; None if
+    absent or unreadable.
+    """
+    retry_after = headers.get("retry-after")
+    if retry_after is None:
+        return None
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        seconds = _seconds_until(retry_after, headers.get("date"))
+    return None if isnan(seconds) else max(seconds, 0.0)
+
+
+def _seconds_until(moment: str, now: str | None) -> float:
+    """Return the seconds until an HTTP date, by the upstream's own clock, which may differ from
+    ours.
+
+    NaN if that is undefined.
+    """
+    try:
+        return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        # TypeError: only one of them has a time zone. OverflowError: a year of twenty digits.
+        return float("nan")

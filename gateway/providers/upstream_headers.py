@@ -1,0 +1,34 @@
+"""Makes the headers of a request to an upstream, with the deployment's credential."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from gateway.domain.ids import text_of
+from gateway.domain.policy.policy import Deployment
+from gateway.providers.credentials import resolve
+
+
+def upstream_headers(
+    deployment: Deployment,
+    request_id: UUID,
+    *,
+    is_stream: bool,
+    traceparent: str | None = None,
+) -> dict[str, str]:
+    """Return the headers of an upstream request, with the deployment's credential."""
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream" if is_stream else "application/json",
+        "accept-encoding": "identity",  # the gateway reads the bytes on the way
+        "user-agent": "tollgate",
+        "x-request-id": text_of(request_id),
+    }
+    if traceparent is not None:
+        headers["traceparent"] = traceparent
+    secret = resolve(deployment)
+    if secret is not None:
+        key_header = deployment.provider_facts.key_header
+        is_bearer = key_header == "authorization"
+        headers[key_header] = f"Bearer {secret}" if is_bearer else secret
+    return headers

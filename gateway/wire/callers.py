@@ -1,0 +1,34 @@
+"""Names the translations of each dialect of callers: its requests as neutral conversations, and
+neutral answer events as its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gateway.domain.operation import Operation
+from gateway.domain.request.request import RequestBody
+from gateway.wire.openai.chat_translation.request import read_chat_request
+from gateway.wire.openai.chat_translation.writer import ChatWriter
+from gateway.wire.translation.answer_events import AnswerWriter
+from gateway.wire.translation.conversation import Conversation
+
+_READERS: Mapping[Operation, Callable[[RequestBody], Conversation]] = {
+    Operation.CHAT: read_chat_request,
+}
+_WRITERS: Mapping[Operation, Callable[[RequestBody], AnswerWriter]] = {
+    Operation.CHAT: ChatWriter,
+}
+
+
+def conversation_of(read: RequestBody) -> Conversation:
+    """Return a caller's request as a neutral conversation.
+
+    Raises `InvalidRequest` for one that means nothing in the caller's own dialect.
+    """
+    return _READERS[read.facts.operation](read)
+
+
+def writer_for(read: RequestBody) -> AnswerWriter:
+    """Return the writer of the caller's answer to a request."""
+    return _WRITERS[read.facts.operation](read)

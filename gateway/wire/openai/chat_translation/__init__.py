@@ -1,0 +1,1 @@
+"""A chat in OpenAI's dialect as a neutral conversation and neutral answer events, and back."""

@@ -1,0 +1,150 @@
+"""Declares the events of an answer in neutral values, and the protocols of their readers and
+writers: the answer between an upstream's dialect and another one of the caller.
+
+A reader makes events of an upstream's bytes and records usage, end and text in `Observed`. A writer
+makes the caller's answer of the events, streamed or whole. An answer of one choice has the events
+`Started`, then its content in order, `Finished`, `Used` (once, final) and `Ended`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import AnswerPart
+from gateway.wire.observed import Observed
+from gateway.wire.translation.conversation import NO_JSON
+
+
+class Finish(StrEnum):
+    """The end of one choice. The values are OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The upstream began to answer. `usage` is what it reports of the prompt at this time."""
+
+    answer_id: str = ""
+    usage: TokenUsage | None = None
+
+
+class TextPiece(Struct, frozen=True, kw_only=True):
+    """More text of a choice. `logprobs` is OpenAI's list for these tokens, as sent."""
+
+    text: str
+    choice: int = 0
+    logprobs: msgspec.Raw = NO_JSON
+
+
+class RefusalPiece(Struct, frozen=True, kw_only=True):
+    """More words of a refusal."""
+
+    text: str
+    choice: int = 0
+
+
+class ThoughtPiece(Struct, frozen=True, kw_only=True):
+    """More reasoning of a choice. `signature` comes with its last piece, which may be empty;
+    `sealed` is a whole block that only its provider can read.
+    """
+
+    text: str = ""
+    signature: str = ""
+    sealed: str = ""
+    choice: int = 0
+
+
+class CallStarted(Struct, frozen=True, kw_only=True):
+    """A tool call began. `call` counts the calls of a choice from 0. `signature` is Gemini's."""
+
+    call: int
+    call_id: str
+    name: str
+    signature: str = ""
+    choice: int = 0
+
+
+class CallArguments(Struct, frozen=True, kw_only=True):
+    """More of the JSON text of a call's arguments."""
+
+    call: int
+    text: str
+    choice: int = 0
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """A choice is complete. `native` is the provider's own word; `stop_sequence` is the caller's
+    that was met, if the provider names it.
+    """
+
+    finish: Finish
+    native: str = ""
+    stop_sequence: str | None = None
+    choice: int = 0
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """The final usage of the whole answer."""
+
+    usage: TokenUsage
+    service_tier: str | None = None
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """The upstream ended the stream with an error; nothing follows."""
+
+    code: str
+    message: str
+
+
+class Ended(Struct, frozen=True):
+    """The upstream's own end of the answer was seen; nothing follows."""
+
+
+AnswerEvent = (
+    Started
+    | TextPiece
+    | RefusalPiece
+    | ThoughtPiece
+    | CallStarted
+    | CallArguments
+    | Finished
+    | Used
+    | Failed
+    | Ended
+)
+
+
+class AnswerReader(Protocol):
+    """Reads an upstream's stream, in whatever framing it comes."""
+
+    @property
+    def observed(self) -> Observed:
+        """The usage, end and text that were read from the stream so far."""
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended."""
+
+
+class AnswerWriter(Protocol):
+    """Writes the caller's answer, either streamed or whole."""
+
+    content_type: ClassVar[str]  # of a stream
+
+    def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
+        """Return the parts of the caller's stream for these events."""
+
+    def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
+        """Return the caller's plain answer for all events of an answer."""
