@@ -19,7 +19,7 @@ from gateway.cli.operator import operator_name
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
-from gateway.providers.credentials import resolve
+from gateway.providers.credentials import resolve, unusable_reference
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.stores import Stores
@@ -230,6 +230,7 @@ def _machine(settings: Settings) -> Machine:
         journals=journals,
         database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
         secret_of=resolve,
+        unusable_reference=unusable_reference,
         user_of=user_of,
         owner=owner,
     )

@@ -7,11 +7,24 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
 
 MOST_BYTES = 64 * 1024
+
+
+class SigningKey(NamedTuple):
+    """A key that signs requests; `session_token` goes with a temporary one."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None
+
+    def __repr__(self) -> str:
+        """Return no part of the secret."""
+        return "SigningKey(...)"
 
 
 class SecretUnusable(Exception):
@@ -24,15 +37,46 @@ def resolve(deployment: Deployment) -> str | None:
     Raises `UpstreamAuth` with the reference, never the value. Files are read each time, so a
     rotated secret needs no restart.
     """
-    reference = deployment.api_key
-    if reference is None:
+    return None if deployment.api_key is None else _header_value(deployment, deployment.api_key)
+
+
+def signing_key(deployment: Deployment) -> SigningKey | None:
+    """Return the key that signs a deployment's requests, None if it declares none. Raises
+    `UpstreamAuth`.
+    """
+    parts = deployment.credentials
+    if parts is None or parts.access_key_id is None or parts.secret_access_key is None:
         return None
+    token = parts.session_token
+    return SigningKey(
+        _header_value(deployment, parts.access_key_id),
+        _header_value(deployment, parts.secret_access_key),
+        None if token is None else _header_value(deployment, token),
+    )
+
+
+def unusable_reference(deployment: Deployment) -> str | None:
+    """Return the first reference of a deployment that leads to no secret; None if all do."""
+    for reference in deployment.secret_references:
+        try:
+            _header_value(deployment, reference)
+        except UpstreamAuth:
+            return reference
+    return None
+
+
+def _header_value(deployment: Deployment, reference: str) -> str:
+    """Return the secret of a reference. Raises `UpstreamAuth` if there is none, or if no header can
+    carry it.
+    """
     try:
         secret = read_secret(reference)
     except SecretUnusable as problem:
-        raise _missing(deployment, str(problem)) from None
+        raise _missing(deployment, reference, str(problem)) from None
     if not (secret.isascii() and secret.isprintable()):
-        raise _missing(deployment, "is more than one line of ASCII, so no header can carry it")
+        raise _missing(
+            deployment, reference, "is more than one line of ASCII, so no header can carry it"
+        )
     return secret
 
 
@@ -75,9 +119,9 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _missing(deployment: Deployment, what: str) -> UpstreamAuth:
+def _missing(deployment: Deployment, reference: str, what: str) -> UpstreamAuth:
     """Return the error for a deployment whose credential cannot be used, with the reason."""
     return UpstreamAuth(
-        f"The credential {deployment.api_key} of deployment {deployment.name} {what} where the "
+        f"The credential {reference} of deployment {deployment.name} {what} where the "
         "gateway runs. Ask an admin to set it. Nothing was sent."
     )

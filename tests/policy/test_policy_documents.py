@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OF_OPENAI, Operation
 from gateway.domain.policy.policy import (
-    DEFAULT_OPERATIONS,
     DataClass,
     Deployment,
     Route,
     Team,
     Timeouts,
+    default_operations,
 )
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import GpuRate
@@ -580,7 +580,7 @@ def test_the_example_reads_as_written() -> None:
             output_tok_per_s=Decimal(2500),
             target_utilisation=Decimal("0.5"),
         ),
-        operations=DEFAULT_OPERATIONS,
+        operations=default_operations(OF_OPENAI),
         capabilities=frozenset({"tools", "json_schema", "reasoning"}),
         context_window=32768,
     )

@@ -29,7 +29,7 @@ from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, Reques
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Options, SecretOf, Toolbox
+    from gateway.cli.toolbox import Machine, Options, SecretOf, Toolbox, UnusableReference
     from gateway.services.stores import Stores
 
 PROBE_LIMIT_S = 3.0
@@ -105,7 +105,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     version, policy_check = _policy(stores)
     yield policy_check
     if version is not None:
-        yield from _deployments(version, toolbox.machine.secret_of)
+        yield from _deployments(version, toolbox.machine)
         yield from _prices(version, toolbox, stores)
 
 
@@ -222,31 +222,30 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
 
 
-def _deployments(version: PolicyVersion, secret_of: SecretOf) -> Iterator[Check]:
+def _deployments(version: PolicyVersion, machine: Machine) -> Iterator[Check]:
     """Yield the checks of each deployment's secret and connection."""
     from concurrent.futures import ThreadPoolExecutor
 
     deployments = list(version.policy.deployments.values())
     for deployment in deployments:
-        if deployment.api_key is not None:
-            yield _secret(deployment, secret_of)
+        if deployment.secret_references:
+            yield _secret(deployment, machine.unusable_reference)
     with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from pool.map(partial(_reach_check, secret_of=secret_of), deployments)
+        yield from pool.map(partial(_reach_check, secret_of=machine.secret_of), deployments)
 
 
-def _secret(deployment: Deployment, secret_of: SecretOf) -> Check:
-    """Check that a deployment's secret can be read on this machine."""
-    name = f"secret {deployment.name}"
-    try:
-        secret_of(deployment)
-    except RequestError:
+def _secret(deployment: Deployment, unusable: UnusableReference) -> Check:
+    """Check that a deployment's secrets can be read on this machine."""
+    name, reference = f"secret {deployment.name}", unusable(deployment)
+    if reference is not None:
         return Check(
             name,
             Status.FAIL,
-            f"{deployment.api_key} is missing, empty or no line of ASCII here",
+            f"{reference} is missing, empty or no line of ASCII here",
             "set it on the gateway's machine",
         )
-    return Check(name, Status.OK, f"{deployment.api_key} is set here")
+    verb = "is" if len(deployment.secret_references) == 1 else "are"
+    return Check(name, Status.OK, f"{', '.join(deployment.secret_references)} {verb} set here")
 
 
 def _reach_check(deployment: Deployment, *, secret_of: SecretOf) -> Check:

@@ -29,7 +29,7 @@ from gateway.cli.terminal.progress import ProgressStep
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
-from gateway.errors import BadUsage, DatabaseUnavailable, UpstreamAuth
+from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.reports import Dataset
 from gateway.services.policy.apply import document_sha256, prices_of
 from gateway.services.policy.past_prices import PastPrices
@@ -41,7 +41,7 @@ from gateway.services.policy.replay import PastSource, Replay, RouteTally, repla
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import SecretOf, Toolbox
+    from gateway.cli.toolbox import Toolbox, UnusableReference
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.reports import Reports
     from gateway.services.stores import Stores
@@ -121,7 +121,7 @@ def make_plan(
         around = PlanContext(
             live_keys=_live_keys(stores, now),
             traffic=_traffic(reports, now),
-            unresolved=_unresolved(policy, toolbox.machine.secret_of),
+            unresolved=_unresolved(policy, toolbox.machine.unusable_reference),
             place=place,
             prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
         )
@@ -203,15 +203,14 @@ def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
     return Counter(key.team for key in live)
 
 
-def _unresolved(policy: Policy, secret_of: SecretOf) -> Mapping[str, str]:
+def _unresolved(policy: Policy, unusable: UnusableReference) -> Mapping[str, str]:
     """Return the deployments whose secret cannot be read on this machine, each with the reason."""
 
     found = {}
     for deployment in policy.deployments.values():
-        try:
-            secret_of(deployment)
-        except UpstreamAuth:
-            found[deployment.name] = f"{deployment.api_key} is empty, not set or cannot be read"
+        reference = unusable(deployment)
+        if reference is not None:
+            found[deployment.name] = f"{reference} is empty, not set or cannot be read"
     return found
 
 

@@ -113,6 +113,34 @@ class LatencyPrior:
     tpot_s: float = 0.02
 
 
+# The features that no translation carries over: a translation is refused, or leaves them out.
+LEFT_OUT = frozenset({"hosted_tools", "unknown_fields"})
+_NONE: frozenset[str] = frozenset()
+
+
+class FieldLoss(StrEnum):
+    """The treatment of a request's field that has no place in the dialect of its upstream."""
+
+    REFUSE = "refuse"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """References to the parts of a signing key (`env:NAME`, `file:PATH`), never the secrets.
+
+    `is_ambient`: the identity that the platform gives to the gateway's own process.
+    """
+
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+    is_ambient: bool = False
+
+
+AMBIENT = Credentials(is_ambient=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One model at one provider in one region.
@@ -124,8 +152,9 @@ class Deployment:
     the document's statement about its place besides `region`. Deployments of one `group` are
     replicas of one engine. `max_in_flight` is one worker's maximum of concurrent attempts there.
     `native` are the `operations` that the upstream speaks itself; the others are translated, and
-    `drops_untranslatable` decides what happens to a field without a place there. `output_limit`
-    selects the member for the maximum tokens of an answer.
+    `untranslatable` decides what happens to a field without a place there. `credentials` stand
+    instead of `api_key` where a provider signs its requests. `output_limit` selects the member for
+    the maximum tokens of an answer.
     """
 
     name: str
@@ -141,7 +170,8 @@ class Deployment:
     stand_in_price: Price | None = None
     operations: frozenset[Operation] = DEFAULT_OPERATIONS
     native: frozenset[Operation] = OF_OPENAI
-    drops_untranslatable: bool = False
+    untranslatable: FieldLoss = FieldLoss.REFUSE
+    credentials: Credentials | None = None
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
     context_window: int | None = None
@@ -153,6 +183,28 @@ class Deployment:
     group: str | None = None
     prior: LatencyPrior | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @property
+    def secret_references(self) -> tuple[str, ...]:
+        """Return the references to all secrets that its requests need."""
+        own = self.credentials or Credentials()
+        found = (self.api_key, own.access_key_id, own.secret_access_key, own.session_token)
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def drops_untranslatable(self) -> bool:
+        """Return True if a field without a place in the upstream's dialect is left out."""
+        return self.untranslatable is FieldLoss.DROP
+
+    def translates(self, operation: Operation) -> bool:
+        """Return True if a request of this operation is translated for the upstream."""
+        return operation not in self.native
+
+    def unsent_features(self, operation: Operation) -> frozenset[str]:
+        """Return the features of a request that its translation leaves out, so that they need no
+        permission.
+        """
+        return LEFT_OUT if self.drops_untranslatable and self.translates(operation) else _NONE
 
     @property
     def provider_facts(self) -> ProviderFacts:

@@ -83,12 +83,13 @@ def facts_of(
     """
     host = host_of(base_url)
     known = known_place(host)
+    names = {provider, provider_of(provider, host).company, "" if known is None else known.provider}
     statements = [
         one for one in (declared, None if known is None else known.statement) if one is not None
     ]
     return Facts(
         host=host,
-        providers=frozenset({provider} if known is None else {provider, known.provider}),
+        providers=frozenset(names - {""}),
         is_self_hosted=is_self_hosted,
         processing=_processing(region, declared, known),
         at_rest=_first(statements, lambda one: one.at_rest) or Fact(UNKNOWN),

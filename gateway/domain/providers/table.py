@@ -40,7 +40,9 @@ class ProviderFacts:
     `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
     that its caller closed is billed to its end; None if no source states it. `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
-    OpenAI's API. `native` are the operations that it speaks itself. `sources` say who states all
+    OpenAI's API. `native` are the operations that it speaks itself. `company` is set if it differs
+    from the name: a residency rule may deny either. `takes_credentials` are the forms of
+    `credentials` that it takes instead of a key: `ambient`, `keys`. `sources` say who states all
     this.
     """
 
@@ -59,6 +61,8 @@ class ProviderFacts:
     overloaded_statuses: frozenset[int] = frozenset()
     sources: tuple[str, ...] = ()
     native: frozenset[Operation] = OF_OPENAI
+    company: str = ""
+    takes_credentials: tuple[str, ...] = ()
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
@@ -87,6 +91,7 @@ _ENTRIES = (
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
         needs_key=True,
         key_header="api-key",
+        takes_credentials=("ambient",),
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         sources=(

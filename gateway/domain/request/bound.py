@@ -86,7 +86,8 @@ def bound_of(
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
         answer_tokens = (most_tokens + facts.predicted_bytes) * facts.answers
-    calls = MOST_TOOL_CALLS if "hosted_tools" in facts.features else 0
+    features = facts.features - deployment.unsent_features(facts.operation)
+    calls = MOST_TOOL_CALLS if "hosted_tools" in features else 0
     nusd = hold_nusd(
         price,
         input_bound_tokens=prompt_tokens,
@@ -100,7 +101,7 @@ def bound_of(
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
         and (window is not None or (sees_prompt and is_capped))
-        and UNBOUNDED.isdisjoint(facts.features),
+        and UNBOUNDED.isdisjoint(features),
     )
 
 
@@ -112,7 +113,12 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
     # The size of a picture's file does not determine its price: providers charge by its pixels.
     sees_prompt = (
         expansion_tokens is not None
-        and (not facts.features or UNSEEN_PROMPT.isdisjoint(facts.features))
+        and (
+            not facts.features
+            or UNSEEN_PROMPT.isdisjoint(
+                facts.features - deployment.unsent_features(facts.operation)
+            )
+        )
         and "vision" not in facts.capabilities
     )
     tokens = facts.body_bytes + deployment.input_overhead_tokens + (expansion_tokens or 0)

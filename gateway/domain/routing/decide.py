@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import (
+    LEFT_OUT,
     DataClass,
     Deployment,
     Policy,
@@ -395,8 +396,13 @@ def decide(
         return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
 
     def eligible(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Return the candidates without an obstacle."""
-        return tuple(one for one in candidates if not one.obstacles)
+        """Return the candidates without an obstacle. An objective sorts them by its score: of
+        equals, those come first that need no translation.
+        """
+        found = [one for one in candidates if not one.obstacles]
+        if route.objective != "priority":
+            found.sort(key=lambda one: one.deployment.translates(facts.operation))
+        return tuple(found)
 
     candidates = tuple(candidate(name) for name in route.deployments)
     shadows = tuple(candidate(name) for name in route.shadow_deployments)
@@ -432,7 +438,8 @@ def _missing_permissions(
     deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield each feature of the request and the permission for it that the deployment lacks."""
-    for asked in sorted(facts.features - deployment.allows):
+    unsent = deployment.unsent_features(facts.operation)
+    for asked in sorted(facts.features - deployment.allows - unsent):
         name, tier = feature_and_tier(NEEDED_UNDER_RULES.get(asked, asked))
         is_free = asked in NEEDED_UNDER_RULES and not is_ruled
         is_priced = tier is not None and price is not None and price.covers_tier(tier)
@@ -461,12 +468,10 @@ def _unmet_requirements(
         name for _, name in _missing_permissions(deployment, facts, price, is_ruled=is_ruled)
     ):
         feature = FEATURES[name]
-        found.append(
-            (
-                "leaves_region" if feature.leaves_region else "field",
-                f"does not allow {name}: {feature.why}",
-            )
-        )
+        detail = f"does not allow {name}: {feature.why}"
+        if name in LEFT_OUT and deployment.translates(facts.operation):
+            detail += " (`untranslatable: drop` there would leave it out)"
+        found.append(("leaves_region" if feature.leaves_region else "field", detail))
     return tuple(found)
 
 

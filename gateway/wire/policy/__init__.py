@@ -29,9 +29,12 @@ def json_schema() -> dict[str, Any]:
 
 def to_yaml(policy: Policy) -> str:
     """Return the effective policy as YAML; `parse` of it gives the same policy."""
-    return yaml.dump(
-        effective(policy), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
-    )
+    return document_yaml(effective(policy))
+
+
+def document_yaml(document: dict[str, Any]) -> str:
+    """Return a document's members as YAML."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _Dumper(yaml.SafeDumper):

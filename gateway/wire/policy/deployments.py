@@ -7,8 +7,18 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Self
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import Deployment, LatencyPrior, Timeouts, default_output_limit
+from gateway.domain.policy.policy import (
+    AMBIENT,
+    Credentials,
+    Deployment,
+    FieldLoss,
+    LatencyPrior,
+    Timeouts,
+    default_operations,
+    default_output_limit,
+)
 from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed
 from gateway.wire.policy.limits import LimitsBlock
@@ -23,7 +33,7 @@ from gateway.wire.policy.scalars import (
     Tokens,
     UpstreamModel,
 )
-from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
+from gateway.wire.yaml_blocks.blocks import Block, Items, OrWord, optional, required
 from gateway.wire.yaml_blocks.scalars import Boolean, integer, member_of, one_of
 
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
@@ -33,6 +43,7 @@ Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
 _TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
 _ENGINES = [name for name, provider in PROVIDERS.items() if provider.is_engine]
 _NEED_KEYS = [name for name, provider in PROVIDERS.items() if provider.needs_key]
+_AMBIENT = [name for name, one in PROVIDERS.items() if "ambient" in one.takes_credentials]
 _VERIFY = (
     "TLS certificates are always checked and nothing turns that off; remove the field. "
     "To trust a private CA, name its file in the gateway's SSL_CERT_FILE"
@@ -88,12 +99,26 @@ class LatencyBlock(Block):
     )
 
 
+class CredentialsBlock(Block):
+    """The parts of a signing key."""
+
+    title = "credentials block"
+    makes = Credentials
+    access_key_id: SecretReference = required("Reference to the key's id.", "env:AWS_ACCESS_KEY_ID")
+    secret_access_key: SecretReference = required(
+        "Reference to the secret key.", "env:AWS_SECRET_ACCESS_KEY"
+    )
+    session_token: SecretReference | None = optional(
+        "Reference to the token of a temporary key.", "env:AWS_SESSION_TOKEN"
+    )
+
+
 class DeploymentBlock(Block):
     """One model at one provider or engine."""
 
     title = "deployment"
     makes = Deployment
-    sets = ("operations", "capabilities", "allows")
+    sets = ("operations", "native", "capabilities", "allows")
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
     provider: Annotated[str, one_of(PROVIDERS)] = required(
@@ -109,6 +134,11 @@ class DeploymentBlock(Block):
         "Reference to the upstream's key: `env:NAME` or `file:/absolute/path`; never the key.",
         "env:OPENAI_API_KEY",
         shown=f"none; required for {listed(_NEED_KEYS)}",
+    )
+    credentials: Annotated[CredentialsBlock, OrWord("ambient", AMBIENT)] | None = optional(
+        f"Instead of `api_key`: `ambient`, the identity that the platform gives to the gateway "
+        f"(for {listed(_AMBIENT)}), or the parts of a signing key, each a reference (see below).",
+        "ambient",
     )
     model: UpstreamModel = required("The model's name at the upstream.", "gpt-5.5")
     region: Name = required(
@@ -143,7 +173,22 @@ class DeploymentBlock(Block):
     operations: Operations | None = optional(
         f"Endpoints it serves, of {listed(Operation)}.",
         "[chat, embeddings]",
-        shown="`[chat, completions, responses]`",
+        shown="`[chat, completions, responses, messages]`, as far as `provider` speaks them or "
+        "they can be translated; the others are always stated",
+    )
+    native: Operations | None = optional(
+        "The operations that this server speaks itself, if they are fewer than its provider's; "
+        "other conversations are translated.",
+        "[chat]",
+        shown="those of `provider`",
+    )
+    untranslatable: Annotated[FieldLoss, member_of(FieldLoss)] = optional(
+        "What happens to a field of a translated request that has no place in the server's "
+        "dialect: `refuse` the request, or `drop` the field and name it in "
+        "`x-tollgate-dropped-fields`.",
+        "drop",
+        FieldLoss.REFUSE,
+        shown="`refuse`",
     )
     capabilities: Capabilities | None = optional(
         f"The model's capabilities, from {listed(CAPABILITIES)}; requests that need another "
@@ -211,7 +256,12 @@ class DeploymentBlock(Block):
     def value(self, **others: Any) -> Any:
         """Return the deployment that this block declares."""
         named, price, stand_in = (self.provider, self.model), self.price, self.stand_in_price
+        facts = provider_facts_of(self.provider, self.base_url)
+        native = facts.native if self.native is None else frozenset(self.native)
+        operations = self.operations
         return super().value(
+            native=native,
+            operations=frozenset(operations) if operations else default_operations(native),
             price=price and price.price(*named),
             stand_in_price=stand_in and stand_in.price(*named, is_stand_in=True),
             output_limit=self.output_limit or default_output_limit(self.provider, self.base_url),

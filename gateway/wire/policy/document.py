@@ -9,7 +9,12 @@ from typing import Annotated, Any, Self
 
 from gateway.domain.policy.policy import DataClass, Policy
 from gateway.domain.words import listed
-from gateway.wire.policy.deployments import DeploymentBlock, LatencyBlock, TimeoutsBlock
+from gateway.wire.policy.deployments import (
+    CredentialsBlock,
+    DeploymentBlock,
+    LatencyBlock,
+    TimeoutsBlock,
+)
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
 from gateway.wire.policy.residency import ClassBlock, FactsBlock, ResidencyRuleBlock
@@ -120,6 +125,7 @@ BLOCKS: dict[str, type[Block]] = {
     "data_tags": ResidencyRuleBlock,
     "deployments": DeploymentBlock,
     "deployments: residency": FactsBlock,
+    "deployments: credentials": CredentialsBlock,
     "deployments: gpu": GpuBlock,
     "deployments: price": PriceBlock,
     "deployments: latency": LatencyBlock,

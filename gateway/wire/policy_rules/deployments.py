@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.domain.operation import Operation
-from gateway.domain.providers.table import PROVIDERS
-from gateway.domain.words import shown
+from gateway.domain.operation import CONVERSATIONS, Operation
+from gateway.domain.policy.policy import AMBIENT
+from gateway.domain.providers.table import PROVIDERS, ProviderFacts
+from gateway.domain.words import listed, shown
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.yaml_blocks.blocks import Block
@@ -78,19 +79,58 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...
 
 def check_deployment(deployment: DeploymentBlock) -> None:
     """Check the fields of one deployment against each other."""
-    _check_company(deployment)
+    provider = PROVIDERS.get(deployment.of("provider"))
+    if provider is not None:
+        _check_company(deployment, provider)
+        _check_credentials(deployment, provider)
+        _check_operations(deployment, provider)
     for field, is_broken, message in _DEPLOYMENT_RULES:
         if is_broken(deployment):
             deployment.error(field, message)
 
 
-def _check_company(deployment: DeploymentBlock) -> None:
+def _check_credentials(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
+    """Report credentials beside a key, or in a form that the provider does not take."""
+    credentials = deployment.of("credentials")
+    if credentials is None:
+        return
+    if deployment.has("api_key"):
+        deployment.error("credentials", "stand instead of 'api_key'; remove one of them")
+    form = "ambient" if credentials == AMBIENT else "keys"
+    if form not in provider.takes_credentials:
+        takes = listed(provider.takes_credentials) if provider.takes_credentials else "none"
+        deployment.error(
+            "credentials",
+            f"of this form ({form}) are not taken by {provider.name} (it takes {takes}); write "
+            "'api_key' instead",
+        )
+
+
+def _check_operations(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
+    """Report operations that the provider neither speaks nor gets translated."""
+    native = provider.native
+    for spot, operation in deployment.items_of("native"):
+        if operation not in provider.native:
+            spot.error(
+                f"{provider.name} does not speak {operation} by itself; 'native' names fewer of "
+                f"{listed(sorted(provider.native)) or 'none'}"
+            )
+    if deployment.of("native") is not None:
+        native = native & frozenset(deployment.of("native"))
+    for spot, operation in deployment.items_of("operations"):
+        if operation not in native and operation not in CONVERSATIONS:
+            spot.error(
+                f"{provider.name} does not serve {operation}, and nothing can be translated to "
+                f"serve it; it serves {listed(sorted(native | CONVERSATIONS))}"
+            )
+
+
+def _check_company(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
     """Report a deployment of a company's API that lacks its key or is declared self-hosted."""
-    provider = PROVIDERS.get(deployment.of("provider"))
-    if provider is None or not provider.needs_key:
+    if not provider.needs_key:
         return
     name = provider.name
-    if not deployment.has("api_key"):
+    if not (deployment.has("api_key") or deployment.has("credentials")):
         deployment.error(
             "api_key",
             f"is missing; {name} asks for one: write for example 'api_key: env:{name.upper()}"

@@ -142,6 +142,43 @@ class Entries:
         return inner(named)
 
 
+@dataclass(frozen=True, slots=True)
+class OrWord:
+    """Reads a block, or one `word` that stands for a whole domain value `means`."""
+
+    word: str
+    means: object
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the pydantic schema that reads this block or word, and writes it back."""
+        return core_schema.no_info_wrap_validator_function(
+            self._validate,
+            handler(source),
+            serialization=core_schema.wrap_serializer_function_ser_schema(self._written),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of the block or the word to pydantic."""
+        return {"anyOf": [{"const": self.word}, handler(schema)]}
+
+    def _validate(self, spot: Spot | Invalid, inner: Inner) -> Any:
+        """Return the word's value, or the block."""
+        if isinstance(spot, Spot) and isinstance(spot.node, yaml.ScalarNode):
+            if spot.node.value == self.word and spot.node.tag == TAG + "str":
+                return self.means
+            spot.error(f"must be '{self.word}' or a mapping of names to values")
+            return INVALID
+        return inner(spot)
+
+    def _written(self, value: Any, inner: Callable[[Any], Any]) -> Any:
+        """Return a block or the word as it stands in a document."""
+        return self.word if value == self.means else inner(value)
+
+
 def required(meaning: str, example: str, *, alias: str | None = None) -> Any:
     """Return the declaration of a field that each block must have; `meaning` and `example` (YAML)
     are for the reference.
@@ -322,8 +359,18 @@ def _document_value(value: Any, annotation: Any) -> Any:
         return sorted(items) if isinstance(value, frozenset) else items
     if isinstance(value, Mapping):
         return {name: _document_value(item, annotation) for name, item in value.items()}
-    block = _block_in(annotation)
-    return value if value is None or block is None else block.of_value(value)
+    block, word = _block_in(annotation), _word_in(annotation)
+    if value is None or block is None or (word is not None and value == word.means):
+        return value
+    return block.of_value(value)
+
+
+@cache
+def _word_in(annotation: Any) -> OrWord | None:
+    """Return the word that a field takes instead of a block; None if it takes none."""
+    if isinstance(annotation, OrWord):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _word_in(part))), None)
 
 
 @cache

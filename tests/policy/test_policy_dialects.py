@@ -1,0 +1,84 @@
+"""The fields of a deployment that say which dialects its server speaks, and who signs for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.operation import OF_OPENAI, Operation
+from gateway.domain.policy.policy import AMBIENT, Credentials, FieldLoss
+from gateway.wire.parsed_policy import parse
+from gateway.wire.policy import effective, to_yaml
+from tests import factories
+from tests.policy.documents import findings
+
+DOCUMENT = """version: 1
+classes: {{internal: {{regions: [any]}}}}
+deployments:
+  - {{name: one, provider: {provider}, base_url: "https://llm.example/v1", model: m, region: eu,
+     price: {{input_usd_per_mtok: 1, output_usd_per_mtok: 2}}{fields}}}
+routes:
+  - {{name: assistant, deployments: [one]}}
+teams:
+  - {{name: payments, cost_centre: CC-1, data_class: internal, routes: [assistant]}}
+"""
+
+
+def document(fields: str = "", provider: str = "openai_compatible") -> str:
+    return DOCUMENT.format(fields=fields and ", " + fields, provider=provider)
+
+
+def test_every_conversation_is_served_unless_the_policy_says_less() -> None:
+    one = parse(document()).policy.deployments["one"]
+    assert one.native == OF_OPENAI
+    assert one.operations == OF_OPENAI - {Operation.EMBEDDINGS} | {Operation.MESSAGES}
+    assert one.translates(Operation.MESSAGES)
+    assert not one.translates(Operation.RESPONSES)
+    less = parse(document("native: [chat]")).policy.deployments["one"]
+    assert less.operations == {Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES}
+    assert less.translates(Operation.RESPONSES)
+    assert not less.translates(Operation.CHAT)
+
+
+def test_a_dropped_feature_needs_no_permission() -> None:
+    """A tool that is dropped is never sent."""
+    refuses = parse(document("native: [chat]")).policy.deployments["one"]
+    assert refuses.unsent_features(Operation.RESPONSES) == frozenset()
+    drops = parse(document("native: [chat], untranslatable: drop")).policy.deployments["one"]
+    assert drops.untranslatable is FieldLoss.DROP
+    assert "hosted_tools" in drops.unsent_features(Operation.RESPONSES)
+    assert drops.unsent_features(Operation.CHAT) == frozenset()
+
+
+def test_the_identity_of_the_platform_is_read_and_written() -> None:
+    parsed = parse(document("credentials: ambient", provider="azure_openai")).policy
+    assert parsed.deployments["one"].credentials == AMBIENT
+    assert parsed.deployments["one"].secret_references == ()
+    assert effective(parsed)["deployments"][0]["credentials"] == "ambient"
+    assert parse(to_yaml(parsed)).policy == parsed
+
+
+def test_every_reference_of_a_signing_key_is_listed() -> None:
+    key = Credentials(
+        access_key_id="env:ID", secret_access_key="file:/run/key", session_token="env:TOKEN"
+    )
+    one = factories.deployment(credentials=key)
+    assert one.secret_references == ("env:ID", "file:/run/key", "env:TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("fields", "provider", "message"),
+    [
+        ("credentials: ambient", "openai_compatible", "are not taken by openai_compatible"),
+        ("credentials: ambience", "azure_openai", "must be 'ambient' or a mapping"),
+        ("credentials: {access_key_id: env:ID}", "azure_openai", "is missing; write for example"),
+        ("credentials: ambient, api_key: env:K", "azure_openai", "stand instead of 'api_key'"),
+        ("credentials: {access_key_id: AKIA1234}", "azure_openai", "never the secret itself"),
+        ("operations: [completions], native: [chat]", "openai_compatible", "does not serve"),
+        ("native: [messages]", "openai_compatible", "does not speak messages by itself"),
+        ("untranslatable: ignore", "openai_compatible", "drop"),
+    ],
+)
+def test_a_mistake_is_named(fields: str, provider: str, message: str) -> None:
+    found = findings(document(fields, provider))
+    assert found is not None
+    assert any(message in one.message for one in found), found
