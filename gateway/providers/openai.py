@@ -14,6 +14,7 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.table import ProviderFacts, RunningUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import RequestError
 from gateway.providers.translations import losses_at
@@ -52,7 +53,6 @@ PROBES: Mapping[Operation, Mapping[str, Any]] = {
 class OpenAI:
     """Calls one upstream of the OpenAI dialect and reads its answers."""
 
-    asks_running_usage = False
     bills_errors = False
     stores_by_default = frozenset(
         {Operation.RESPONSES}
@@ -107,7 +107,7 @@ class OpenAI:
             url=deployment.base_url.rstrip("/") + PATHS[read.facts.operation],
             headers=headers,
             body=prepare(read, values, dropped=dropped),
-            asks_running_usage=self.asks_running_usage,
+            asks_running_usage=deployment.provider_facts.running_usage is not None,
             is_assembled=is_assembled,
             is_streamed=is_streamed,
             answer_type=None if translation is None and not is_assembled else "application/json",
@@ -152,9 +152,8 @@ class OpenAI:
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
-        wants_usage = read.facts.is_stream and read.facts.operation is not Operation.RESPONSES
-        if wants_usage and deployment.provider_facts.takes_stream_options:
-            values["stream_options"] = stream_options(read, include_usage=True)
+        if read.facts.is_stream and read.facts.operation is not Operation.RESPONSES:
+            values |= _usage_members(deployment.provider_facts, read)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
         return values
@@ -178,6 +177,7 @@ class OpenAI:
             wants_usage=read.facts.wants_usage,
             wants_running_usage=read.facts.wants_running_usage,
             asked_running_usage=call.asks_running_usage,
+            cuts_timings=call.asks_running_usage and not _asks_timings(read),
             choices=read.facts.choices,
             collects_text=not call.asks_running_usage,
         )
@@ -203,3 +203,24 @@ class OpenAI:
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""
         return usage_in(body)
+
+
+def _usage_members(provider: ProviderFacts, read: RequestBody) -> dict[str, Any]:
+    """Return the members that ask a provider for the usage of a stream, at its end and on the
+    way.
+    """
+    found: dict[str, Any] = {}
+    if provider.takes_stream_options:
+        asks_each = (
+            {RunningUsage.USAGE: True} if provider.running_usage is RunningUsage.USAGE else {}
+        )
+        found["stream_options"] = stream_options(read, include_usage=True, **asks_each)
+    if provider.running_usage is RunningUsage.TIMINGS:
+        found[RunningUsage.TIMINGS] = True
+    return found
+
+
+def _asks_timings(read: RequestBody) -> bool:
+    """Return True if the caller itself asks for llama.cpp's timings."""
+    place = read.members.get(RunningUsage.TIMINGS)
+    return place is not None and read.body[place.start : place.end] == b"true"

@@ -39,8 +39,6 @@ class Vllm(OpenAI):
     `assembles_plain`: send plain requests as streams if only the bill can differ.
     """
 
-    asks_running_usage = True
-
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
         """Make the adapter; both arguments are explained at the class."""
         self._salt_key = salt_key
@@ -59,15 +57,14 @@ class Vllm(OpenAI):
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """Return the body members that OpenAI's dialect sets, plus the team's `cache_salt` and
-        running usage on streams.
+        """Return the body members that OpenAI's dialect sets, plus the team's `cache_salt`, and
+        those that ask for a stream to be assembled.
         """
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.facts.operation in _SALTED:
             values["cache_salt"] = _salt(self._salt_key, team)
         if is_assembled:
             values["stream"] = True
-        if is_assembled or "stream_options" in values:
             values["stream_options"] = stream_options(
                 read, include_usage=True, continuous_usage_stats=True
             )

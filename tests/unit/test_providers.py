@@ -29,6 +29,7 @@ from gateway.errors import (
 )
 from gateway.providers.credentials import resolve
 from gateway.providers.openai import OpenAI
+from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
 from tests.answers import at_once
 from tests.factories import deployment, read, request
@@ -98,12 +99,47 @@ def test_text_is_kept_only_if_the_upstream_sends_no_running_usage() -> None:
     """
     chat = read(b'{"model":"m","messages":[],"stream":true}')
     responses = read(b'{"model":"m","input":"x","stream":true}', Operation.RESPONSES)
-    streams = [
-        provider.stream(body, at_once(provider.call(deployment(), request(body))))
-        for provider in (OpenAI(), Vllm(b""))
-        for body in (chat, responses)
-    ]
-    assert [stream.observed.collects_text for stream in streams] == [True, True, False, True]
+    for name, provider in build_providers(salt_key=b"").items():
+        one = deployment(provider=name)
+        streams = [
+            provider.stream(body, at_once(provider.call(one, request(body))))
+            for body in (chat, responses)
+        ]
+        counts = PROVIDERS[name].running_usage is None
+        assert [stream.observed.collects_text for stream in streams] == [counts, True]
+
+
+@pytest.mark.parametrize(
+    ("provider", "asked"),
+    [
+        ("vllm", {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
+        ("sglang", {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
+        ("llamacpp", {"stream_options": {"include_usage": True}, "timings_per_token": True}),
+        ("lmstudio", {"stream_options": {"include_usage": True}}),
+        ("mistral", {}),
+    ],
+)
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.COMPLETIONS])
+def test_running_usage_is_asked_for_where_it_exists(
+    provider: str, asked: dict[str, object], operation: Operation
+) -> None:
+    """Without it, an abandoned stream of an own engine would be counted or run on to its end."""
+    body = read(b'{"model":"m-1","messages":[],"prompt":"a","stream":true}', operation)
+    adapter = build_providers(salt_key=b"")[provider]
+    call = at_once(adapter.call(deployment(provider=provider), request(body)))
+    sent = json.loads(call.body)
+    names = ("stream_options", "timings_per_token")
+    assert {name: sent[name] for name in names if name in sent} == asked
+    assert call.asks_running_usage is (PROVIDERS[provider].running_usage is not None)
+
+
+def test_a_plain_answer_is_not_asked_for_running_usage() -> None:
+    """TensorRT-LLM refuses `stream_options` without a stream."""
+    for name in PROVIDERS:
+        adapter = build_providers(salt_key=b"")[name]
+        sent = at_once(adapter.call(deployment(provider=name), request())).body
+        assert b"stream_options" not in sent
+        assert b"timings_per_token" not in sent
 
 
 @pytest.mark.parametrize(

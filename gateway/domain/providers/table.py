@@ -30,6 +30,13 @@ class OutputLimit(StrEnum):
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
 
 
+class RunningUsage(StrEnum):
+    """The member that asks an upstream for its running usage, on every chunk of a stream."""
+
+    USAGE = "continuous_usage_stats"  # in `stream_options`; answered by `usage`, per choice
+    TIMINGS = "timings_per_token"  # llama.cpp's; answered by `timings`, per choice
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
     """One provider.
@@ -38,7 +45,8 @@ class ProviderFacts:
     the policy says otherwise. `needs_key`: it refuses requests without a credential, which goes in
     `key_header`. `listed_as` is its name in the price list, None to find it by the address; at
     `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
-    that its caller closed is billed to its end; None if no source states it. `output_limit`,
+    that its caller closed is billed to its end; None if no source states it. `running_usage`: how
+    it reports the usage of a stream on the way; None if it does not. `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `native` are the operations that it speaks itself. `company` is set if it differs
     from the name: a residency rule may deny either. `takes_credentials` are the forms of
@@ -55,6 +63,7 @@ class ProviderFacts:
     listed_as: str | None = None
     surcharged_hosts: tuple[str, ...] = ()
     bills_after_disconnect: bool | None = None
+    running_usage: RunningUsage | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
     takes_stream_options: bool = True
     context_length_statuses: frozenset[int] = frozenset()
@@ -74,7 +83,13 @@ OPENAI_COMPATIBLE = "openai_compatible"
 # that it does not list as stopping, the whole answer is expected on the bill.
 _STOPPING = "https://openrouter.ai/docs/api-reference/streaming, 2026-11-24"
 _ENTRIES = (
-    ProviderFacts(name="vllm", title="vLLM", is_engine=True, bills_after_disconnect=False),
+    ProviderFacts(
+        name="vllm",
+        title="vLLM",
+        is_engine=True,
+        bills_after_disconnect=False,
+        running_usage=RunningUsage.USAGE,
+    ),
     ProviderFacts(
         name="openai",
         title="OpenAI",
@@ -194,15 +209,23 @@ _ENTRIES = (
         title="SGLang",
         is_engine=True,
         bills_after_disconnect=False,
-        sources=("sglang 0.5.23, srt/entrypoints/openai/protocol.py",),
+        running_usage=RunningUsage.USAGE,
+        sources=(
+            "sglang 0.5.23, srt/entrypoints/openai/protocol.py",
+            "sglang 0.5.23, srt/entrypoints/openai/serving_chat.py",
+        ),
     ),
     ProviderFacts(
         name="llamacpp",
         title="llama.cpp's llama-server",
         is_engine=True,
         bills_after_disconnect=False,
+        running_usage=RunningUsage.TIMINGS,
         # Builds before 2026-02-23 ignore `max_completion_tokens`.
-        sources=("https://github.com/ggml-org/llama.cpp/pull/19831",),
+        sources=(
+            "https://github.com/ggml-org/llama.cpp/pull/19831",
+            "llama.cpp, tools/server/README.md, commit 00dc8057ab28",
+        ),
     ),
     ProviderFacts(
         name="lmstudio",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -82,6 +83,14 @@ class _Metrics(msgspec.Struct):
     queue_time_ms: Any = None
 
 
+class _Timings(msgspec.Struct):
+    """llama.cpp's counts: new tokens of the prompt, reused ones, and those of the answer."""
+
+    prompt_n: _Count | None = None
+    cache_n: _Count | None = None
+    predicted_n: _Count | None = None
+
+
 class _Item(msgspec.Struct):
     type: msgspec.Raw = msgspec.Raw()
 
@@ -98,6 +107,7 @@ _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
+_decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
 
@@ -177,6 +187,42 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return None
 
 
+def usage_on_the_way(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the running usage in a chunk's `usage`, or in llama.cpp's `timings`; None if it cannot
+    be read.
+
+    The whole prompt is `prompt_n + cache_n` (llama.cpp, tools/server/README.md, commit
+    00dc8057ab28). Older builds do not send `cache_n`, and then the prompt is unknown.
+    """
+    usage = usage_from_wire(raw)
+    if usage is not None or memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return usage
+    try:
+        timings = _decode_timings(raw)
+    except _UNREADABLE:
+        return None
+    new, cached, output = timings.prompt_n, timings.cache_n, timings.predicted_n
+    prompt = None if new is None or cached is None else new + cached
+    if prompt is None and output is None:
+        return None
+    return TokenUsage(input_tokens=prompt, cached_input_tokens=cached, output_tokens=output)
+
+
+def usage_of_choices(ended: Sequence[TokenUsage], *, choices: int) -> TokenUsage:
+    """Return the usage of a whole answer from that of each of its choices; each has its own answer
+    and the whole prompt, which `choices` of them share.
+    """
+    if len(ended) == 1:
+        return ended[0]
+    prompts = _total(usage.input_tokens for usage in ended)
+    cached = _total(usage.cached_input_tokens for usage in ended)
+    return TokenUsage(
+        input_tokens=None if prompts is None else prompts // choices,
+        cached_input_tokens=None if cached is None else cached // choices,
+        output_tokens=_total(usage.output_tokens for usage in ended),
+    )
+
+
 def engine_queue_s(metrics: msgspec.Raw | bytes) -> float | None:
     """Return the seconds that a request waited in the engine, from the `metrics` member of a vLLM
     answer; None if absent or implausible.
@@ -253,6 +299,16 @@ def _output(wire: _Usage, reasoning: int | None) -> int | None:
         return answer
     is_beside = wire.total_tokens == prompt + answer + reasoning
     return answer + reasoning if is_beside else answer
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts, None if one of them is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def _first(count: int | None, other: int | None) -> int | None:

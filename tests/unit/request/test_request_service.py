@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -46,7 +47,7 @@ from gateway.storage.budgets.idempotency import ClaimTable
 from gateway.storage.budgets.limits import LimitWindows
 from gateway.storage.postgres.database import Database
 from gateway.wire.openai.dialect import OpenAIDialect
-from gateway.wire.sse import MAX_EVENT_BYTES
+from gateway.wire.sse import MAX_EVENT_BYTES, EventSplitter
 from tests import factories
 from tests.fakes import (
     FakeClock,
@@ -69,6 +70,7 @@ WHOLE = json.dumps(
     }
 ).encode()
 DONE = b"data: [DONE]\n\n"
+GOLDEN = Path(__file__).parents[2] / "golden"
 A_NUSD_A_LINE = 20  # each line of a receipt is rounded once, and a hold is above all of them
 
 
@@ -486,6 +488,27 @@ async def test_a_disconnect_mid_stream_charges_the_output_so_far() -> None:
     await answer.rest.aclose()
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
     assert (on.event.usage.output_tokens, upstream.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("provider", ["sglang", "llamacpp"])
+async def test_an_engine_that_reports_running_usage_is_stopped_when_its_caller_leaves(
+    provider: str,
+) -> None:
+    """The team is charged for exactly the tokens that were reported by then, as with vLLM."""
+    recorded = (GOLDEN / provider / "chat-stream" / "upstream.sse").read_bytes()
+    reported = {"sglang": (80, 64, 6), "llamacpp": (237, 236, 1)}[provider]
+    upstream = FakeUpstreamAnswer(list(EventSplitter().feed(recorded)))
+    on = stage(upstream)
+    one = factories.deployment(provider=provider, is_self_hosted=True)
+    answer = await on.answer(body(stream=True), one)
+    assert answer.rest is not None
+    await anext(answer.rest)
+    await answer.rest.aclose()
+    event = on.event
+    assert (event.outcome, event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
+    usage = event.usage
+    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == reported
+    assert upstream.closed == 1
 
 
 async def leaves(

@@ -15,7 +15,7 @@ from gateway.wire.members import cut, locate, locate_one, replace
 from gateway.wire.openai.answer.shapes import ABSENT, Chunk, ResponseBody
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 
-_MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
+_MODEL, _USAGE, _TIMINGS, _COST = b'"model"', b'"usage"', b'"timings"', b'"cost_usd"'
 _FIRST, _NEXT = _COST + b":", b"," + _COST + b":"
 _encode = msgspec.json.Encoder().encode
 
@@ -68,7 +68,17 @@ def spliced(
 
 def without_usage(payload: bytes, usage: bytes) -> bytes:
     """Return a stream event's payload without its usage."""
-    last = b',"usage":' + usage + b"}"
-    if payload.endswith(last):  # where vLLM and OpenAI write it: the event need not be walked
+    return _without(payload, _USAGE, usage)
+
+
+def without_timings(payload: bytes, timings: bytes) -> bytes:
+    """Return a stream event's payload without its timings."""
+    return _without(payload, _TIMINGS, timings)
+
+
+def _without(payload: bytes, quoted_name: bytes, value: bytes) -> bytes:
+    """Return a stream event's payload without one of its members."""
+    last = b"," + quoted_name + b":" + value + b"}"
+    if payload.endswith(last):  # where servers write it: the event need not be walked
         return payload[: -len(last)] + b"}"
-    return cut(payload, locate_one(payload, _USAGE, usage))
+    return cut(payload, locate_one(payload, quoted_name, value))

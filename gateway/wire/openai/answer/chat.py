@@ -2,8 +2,9 @@
 their usage and content.
 
 An answer passes through byte by byte except for two splices, `model` and `usage`. Running usage
-that only the gateway asked for is cut out, and so is a usage-only chunk that the caller did not ask
-for. Events are handled whole: at most one is held back.
+that only the gateway asked for (`usage`, or llama.cpp's `timings`) is cut out, and so is a
+usage-only chunk that the caller did not ask for. Events are handled whole: at most one is held
+back.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.members import MalformedJson, locate, require_utf8
-from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.answer_splices import places_in, spliced, without_usage
+from gateway.wire.observed import MAX_CHOICES, Observed
+from gateway.wire.openai.answer.answer_splices import (
+    places_in,
+    spliced,
+    without_timings,
+    without_usage,
+)
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.legal_words import with_legal_finish, with_object
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
@@ -41,8 +48,9 @@ from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,
     usage_from_groq,
-    usage_from_wire,
+    usage_of_choices,
     usage_of_embeddings,
+    usage_on_the_way,
 )
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
@@ -129,6 +137,7 @@ class ChatStream:
     wants_usage: bool
     wants_running_usage: bool
     asked_running_usage: bool
+    cuts_timings: bool
     observed: Observed
     choices: int  # requested per prompt
     _splitter: EventSplitter
@@ -138,6 +147,7 @@ class ChatStream:
     _new_head: bytes = b""
     _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
     _choice: int = 0  # the choice of the repeating events
+    _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -190,7 +200,7 @@ class ChatStream:
         if new.usage:
             self.observed.note_running(
                 msgspec.Raw(new.usage),
-                usage_from_wire,
+                usage_on_the_way,
                 choice=self._choice,
                 choices_per_prompt=self.choices,
             )
@@ -205,7 +215,8 @@ class ChatStream:
         if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
             return
         choice = chunk.choices[0]
-        if choice.finish_reason is not None or chunk.x_groq is not ABSENT:
+        others = chunk.x_groq, chunk.timings
+        if choice.finish_reason is not None or any(one is not ABSENT for one in others):
             return
         has_usage = is_there(chunk.usage)
         if has_usage and self._keeps_usage(False, True):
@@ -239,24 +250,37 @@ class ChatStream:
         """Record the chunk's usage; return True if it is the final one.
 
         The final usage comes in a chunk of its own or, with some providers, in the one that ends a
-        choice. The usage in any other chunk is a running figure, requested or not.
+        choice. The usage in any other chunk is a running figure, requested or not. llama.cpp's
+        running figures are its timings, so its usage is final.
         """
+        is_running = self.asked_running_usage and chunk.timings is ABSENT
         is_final = not chunk.choices or (
-            not self.asked_running_usage and any(choice.finish_reason for choice in chunk.choices)
+            not is_running and any(choice.finish_reason for choice in chunk.choices)
         )
         if not is_final:
             assert chunk.choices is not None
             self._note_running(chunk.usage, chunk.choices[0])
         elif (usage := usage_of(chunk)) is not None:
-            self.observed.note_final(usage)
+            self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
             self.observed.stated_geo = stated_geo(chunk.usage)
         return is_final
+
+    def _note_final(self, usage: TokenUsage, *, is_of_choice: bool) -> None:
+        """Record a final usage. llama.cpp ends each choice with one of its own, and they are
+        added up.
+        """
+        if is_of_choice and len(self._ended) < MAX_CHOICES:
+            self._ended.append(usage)
+            if len(self._ended) % self.choices:
+                return  # of some choices of a prompt: the running figures know more
+            usage = usage_of_choices(self._ended, choices=self.choices)
+        self.observed.note_final(usage)
 
     def _note_running(self, usage: msgspec.Raw, choice: AnswerChoice) -> None:
         """Record a running usage of one choice, undecoded."""
         self.observed.note_running(
             usage,
-            usage_from_wire,
+            usage_on_the_way,
             choice=number_of(choice.index),
             choices_per_prompt=self.choices,
         )
@@ -269,9 +293,7 @@ class ChatStream:
         has_usage = is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)
         if not has_usage:
-            for choice in chunk.choices or ():
-                if choice.usage is not ABSENT:
-                    self._note_running(choice.usage, choice)
+            self._note_other_running(chunk)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         legal = with_legal_finish(payload, chunk.choices or ())
@@ -280,7 +302,8 @@ class ChatStream:
         if legal is not payload:
             event, payload = with_data(event, legal), legal
         renames = chunk.model is not None and chunk.model != self.model
-        if not renames and not usage:
+        timings = self._timings_to_cut(chunk)
+        if not renames and not usage and not timings:
             return event
         keeps_usage = self._keeps_usage(is_final, has_usage)
         try:
@@ -295,9 +318,26 @@ class ChatStream:
                 )
             if usage and not keeps_usage:
                 payload = without_usage(payload, usage)
+            if timings:
+                payload = without_timings(payload, timings)
             return with_data(event, self._renamed(payload) if renames else payload)
         except MalformedJson:
             return event
+
+    def _note_other_running(self, chunk: Chunk) -> None:
+        """Record the running usage of a chunk without `usage`: in its choices or its timings."""
+        for choice in chunk.choices or ():
+            usage = chunk.timings if choice.usage is ABSENT else choice.usage
+            if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
+                self._note_running(usage, choice)
+
+    def _timings_to_cut(self, chunk: Chunk) -> bytes:
+        """Return the timings in a chunk that only the gateway asked for; empty if there are none.
+
+        llama.cpp sends those of the last chunk to every caller.
+        """
+        is_last = not chunk.choices or any(choice.finish_reason for choice in chunk.choices)
+        return b"" if is_last or not self.cuts_timings else bytes(chunk.timings)
 
     def _renamed(self, payload: bytes) -> bytes:
         """Return an event's payload with the caller's model name in place of the upstream's.
@@ -325,18 +365,21 @@ def chat_stream(
     wants_usage: bool,
     wants_running_usage: bool,
     asked_running_usage: bool,
+    cuts_timings: bool = False,
     choices: int = 1,
     collects_text: bool = False,
 ) -> ChatStream:
     """Return a new stream that rewrites an upstream's chat or completions stream for the caller.
 
-    `asked_running_usage`: the upstream was asked for usage on every chunk.
+    `asked_running_usage`: the upstream was asked for usage on every chunk. `cuts_timings`: the
+    caller did not ask for timings.
     """
     return ChatStream(
         model=model,
         wants_usage=wants_usage,
         wants_running_usage=wants_running_usage,
         asked_running_usage=asked_running_usage,
+        cuts_timings=cuts_timings,
         observed=Observed(collects_text=collects_text),
         choices=choices,
         _splitter=EventSplitter(),

@@ -50,6 +50,7 @@ class Chunk(msgspec.Struct):
     x_groq: msgspec.Raw = ABSENT
     data: msgspec.Raw = ABSENT  # embeddings
     metrics: msgspec.Raw = ABSENT
+    timings: msgspec.Raw = ABSENT  # llama.cpp's
 
 
 class UsageBody(msgspec.Struct):
