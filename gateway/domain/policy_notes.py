@@ -123,6 +123,7 @@ def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
     # Engines and OpenAI serve under a version, others may serve at their root.
     is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
     wants_version = deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
+    wants_version = wants_version and not deployment.provider_facts.base_path
     if not is_versioned and wants_version:
         address = f"{deployment.base_url.rstrip('/')}/chat/completions"
         yield "base_url", f"does not end in /v1, so chat goes to {address}; is that meant?"

@@ -14,9 +14,17 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.providers.table import ProviderFacts, RunningUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import RequestError
+from gateway.providers.differences import (
+    address_of,
+    asks_timings,
+    maximum_members,
+    tool_members,
+    unwanted_members,
+    usage_members,
+    without_refused,
+)
 from gateway.providers.translations import losses_at
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
@@ -31,8 +39,7 @@ from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.chat_translation.reader import ChatReader, chat_events
 from gateway.wire.openai.chat_translation.request import write_chat_request
 from gateway.wire.openai.error import read_error
-from gateway.wire.openai.request.read import prepare, read_request, stream_options
-from gateway.wire.openai.request.size import MAXIMUM_MEMBERS
+from gateway.wire.openai.request.read import prepare, read_request
 from gateway.wire.translation.translated_stream import TranslatedStream
 
 PATHS = {
@@ -60,18 +67,17 @@ class OpenAI:
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
         """Return a chat that says the same as a request in a dialect that the deployment does not
-        speak; None if it speaks the caller's.
+        speak, or the request without the members that it refuses; None if it takes the caller's.
 
-        Raises `Untranslatable` for a field that a chat has no place for.
+        Raises `Untranslatable` for a field that a chat has no place for, or that it refuses.
         """
         if read.facts.operation in deployment.native:
-            return None
+            return without_refused(deployment, read)
         losses = losses_at(deployment, "chat completions")
         chat = write_chat_request(conversation_of(read), losses, model=read.facts.model)
-        return Translation(
-            sent_as=Operation.CHAT,
-            body=read_request(Operation.CHAT, chat),
-            dropped_fields=tuple(losses.fields),
+        body = read_request(Operation.CHAT, chat)
+        return without_refused(deployment, body, losses) or Translation(
+            sent_as=Operation.CHAT, body=body, dropped_fields=tuple(losses.fields)
         )
 
     async def call(
@@ -89,28 +95,27 @@ class OpenAI:
 
         `output_cap_tokens` is the maximum that is sent, None to keep the caller's own.
         """
+        provider = deployment.provider_facts
         read = request.body if translation is None else translation.body
+        is_another = read.facts.operation is not request.body.facts.operation
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
-        dropped: tuple[str, ...] = ()
-        if output_cap_tokens is not None:
-            known = MAXIMUM_MEMBERS[read.facts.operation]
-            sent = deployment.output_limit.members if len(known) > 1 else known
-            values |= dict.fromkeys(sent, output_cap_tokens)
-            dropped = tuple(name for name in known if name not in sent and name in read.members)
+        maximum, others = maximum_members(deployment, read, output_cap_tokens)
+        values |= maximum
+        dropped = (*others, *unwanted_members(provider, read))
         is_streamed = read.facts.is_stream or is_assembled
         headers = upstream_headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
         )
         self.add_headers(headers, request, is_streamed=is_streamed)
         return UpstreamRequest(
-            url=deployment.base_url.rstrip("/") + PATHS[read.facts.operation],
+            url=address_of(deployment, provider) + PATHS[read.facts.operation],
             headers=headers,
             body=prepare(read, values, dropped=dropped),
-            asks_running_usage=deployment.provider_facts.running_usage is not None,
+            asks_running_usage=provider.running_usage is not None,
             is_assembled=is_assembled,
             is_streamed=is_streamed,
-            answer_type=None if translation is None and not is_assembled else "application/json",
+            answer_type="application/json" if is_assembled or is_another else None,
             translation=translation,
         )
 
@@ -123,7 +128,7 @@ class OpenAI:
         """
         operation = next(one for one in PROBES if one in deployment.operations)
         return UpstreamRequest(
-            url=deployment.base_url.rstrip("/") + PATHS[operation],
+            url=address_of(deployment, deployment.provider_facts) + PATHS[operation],
             headers=upstream_headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
@@ -149,11 +154,13 @@ class OpenAI:
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
         """Return the members that this dialect sets in a request's body."""
+        provider = deployment.provider_facts
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
         if read.facts.is_stream and read.facts.operation is not Operation.RESPONSES:
-            values |= _usage_members(deployment.provider_facts, read)
+            values |= usage_members(provider, read)
+        values |= tool_members(provider, read)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
         return values
@@ -163,8 +170,8 @@ class OpenAI:
 
         It keeps the text if the upstream reports no running usage.
         """
-        if call.translation is not None:
-            chat = self._chat_stream(call.translation.body, call)
+        if _is_another(call, read):
+            chat = self._chat_stream(_sent(call, read), call)
             return TranslatedStream(ChatReader(chat), writer_for(read))
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, collects_text=True)
@@ -177,7 +184,7 @@ class OpenAI:
             wants_usage=read.facts.wants_usage,
             wants_running_usage=read.facts.wants_running_usage,
             asked_running_usage=call.asks_running_usage,
-            cuts_timings=call.asks_running_usage and not _asks_timings(read),
+            cuts_timings=call.asks_running_usage and not asks_timings(read),
             choices=read.facts.choices,
             collects_text=not call.asks_running_usage,
         )
@@ -189,10 +196,10 @@ class OpenAI:
 
         Raises `UnreadableAnswer` for one that cannot be an answer.
         """
-        if call.translation is None:
-            return complete_answer.rewrite(read, body, observed)
-        chat = complete_answer.rewrite(call.translation.body, body, observed)
-        return writer_for(read).whole(chat_events(chat, observed))
+        answer = complete_answer.rewrite(_sent(call, read), body, observed)
+        if not _is_another(call, read):
+            return answer
+        return writer_for(read).whole(chat_events(answer, observed))
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
@@ -205,22 +212,11 @@ class OpenAI:
         return usage_in(body)
 
 
-def _usage_members(provider: ProviderFacts, read: RequestBody) -> dict[str, Any]:
-    """Return the members that ask a provider for the usage of a stream, at its end and on the
-    way.
-    """
-    found: dict[str, Any] = {}
-    if provider.takes_stream_options:
-        asks_each = (
-            {RunningUsage.USAGE: True} if provider.running_usage is RunningUsage.USAGE else {}
-        )
-        found["stream_options"] = stream_options(read, include_usage=True, **asks_each)
-    if provider.running_usage is RunningUsage.TIMINGS:
-        found[RunningUsage.TIMINGS] = True
-    return found
+def _sent(call: UpstreamRequest, read: RequestBody) -> RequestBody:
+    """Return the request as it was sent, before the gateway's own members."""
+    return read if call.translation is None else call.translation.body
 
 
-def _asks_timings(read: RequestBody) -> bool:
-    """Return True if the caller itself asks for llama.cpp's timings."""
-    place = read.members.get(RunningUsage.TIMINGS)
-    return place is not None and read.body[place.start : place.end] == b"true"
+def _is_another(call: UpstreamRequest, read: RequestBody) -> bool:
+    """Return True if a request was sent in another dialect than its caller's."""
+    return _sent(call, read).facts.operation is not read.facts.operation

@@ -69,8 +69,8 @@ def test_usage_is_normalised(case: str) -> None:
     """The provider's spelling, the one normal form; None for an unreported count."""
     expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
     _, _, seen = answered(GOLDEN / case, 10**9)
-    assert seen.usage is not None
-    usage = {
+    # Some upstreams report no usage: their text is counted.
+    usage = seen.usage and {
         name: n
         for name, n in asdict(seen.usage).items()
         if n is not None or name in expected["usage"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from gateway.errors import (
     Overloaded,
     RateLimited,
     RequestError,
+    Untranslatable,
     UpstreamAuth,
     UpstreamError,
     UpstreamTimeout,
@@ -31,8 +33,9 @@ from gateway.providers.credentials import resolve
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
+from gateway.wire.openai.answer.chat import ChatStream
 from tests.answers import at_once
-from tests.factories import deployment, read, request
+from tests.factories import REQUEST_ID, deployment, read, request
 
 CONTEXT = b'{"error":{"message":"too long","param":"messages","code":"context_length_exceeded"}}'
 VLLM_CONTEXT = (
@@ -268,6 +271,99 @@ def test_the_table_of_providers_is_complete() -> None:
             assert entry.is_engine or entry.needs_key
 
 
+def sent_by(provider: str, members: bytes, **changes: Any) -> dict[str, Any]:
+    """Return the body that a provider is sent for a chat with these members, dropped ones
+    included.
+    """
+    adapter = build_providers(salt_key=b"")[provider]
+    one = deployment(provider=provider, **changes)
+    body = read(b'{"model":"m-1","messages":[]%b}' % members)
+    translation = adapter.translate(one, body)
+    call = at_once(adapter.call(one, request(body), translation=translation))
+    found: dict[str, Any] = json.loads(call.body)
+    return found
+
+
+@pytest.mark.parametrize("provider", ["trtllm", "ollama", "mistral", "fireworks"])
+@pytest.mark.parametrize(
+    "sent", [b',"max_completion_tokens":9', b',"max_completion_tokens":9,"max_tokens":4']
+)
+def test_a_maximum_of_the_caller_goes_where_it_counts(provider: str, sent: bytes) -> None:
+    """Ollama ignores `max_completion_tokens` and writes without end; TensorRT-LLM refuses both
+    members together.
+    """
+    found = sent_by(provider, sent, output_limit=PROVIDERS[provider].output_limit)
+    assert (found.get("max_tokens"), "max_completion_tokens" in found) == (9, False)
+
+
+def test_mistral_is_not_sent_the_stream_options_of_its_caller() -> None:
+    """Official clients that want the usage send them; it comes there anyway."""
+    found = sent_by("mistral", b',"stream":true,"stream_options":{"include_usage":true}')
+    assert "stream_options" not in found
+
+
+@pytest.mark.parametrize(
+    ("members", "choice"),
+    [
+        (b',"tools":[{"type":"function","function":{"name":"f"}}]', "auto"),
+        (b',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"', "none"),
+        (b"", None),
+    ],
+)
+def test_tools_are_chosen_automatically_where_none_is_the_default(
+    members: bytes, choice: str | None
+) -> None:
+    """Without it, older builds of trtllm-serve call no tool."""
+    assert sent_by("trtllm", members).get("tool_choice") == choice
+    assert "tool_choice" not in sent_by("vllm", members) or choice == "none"
+
+
+@pytest.mark.parametrize("provider", ["trtllm", "triton", "mistral"])
+def test_a_refused_member_is_named_before_anything_is_sent(provider: str) -> None:
+    """These servers refuse members that they do not know, TensorRT-LLM with the text of an
+    exception.
+    """
+    with pytest.raises(Untranslatable, match="no place for 'store'") as refused:
+        sent_by(provider, b',"store":true')
+    assert refused.value.param == "store"
+
+
+def test_a_refused_member_that_says_nothing_is_left_out() -> None:
+    """`store: false` is what these servers do anyway."""
+    members = b',"store":false,"metadata":null,"user":"u"'
+    assert sent_by("trtllm", members) == {"model": "m-1", "messages": [], "user": "u"}
+
+
+def test_a_refused_member_is_dropped_by_name_if_the_deployment_drops() -> None:
+    """The answer's header names it."""
+    body = read(b'{"model":"m-1","messages":[],"metadata":{"a":"b"},"stream":true}')
+    one = deployment(provider="triton", drops_untranslatable=True)
+    translation = OpenAI().translate(one, body)
+    assert translation is not None
+    assert (translation.sent_as, translation.dropped_fields) == ("chat", ("metadata",))
+    call = at_once(OpenAI().call(one, request(body), translation=translation))
+    assert b"metadata" not in call.body
+    assert isinstance(OpenAI().stream(body, call), ChatStream)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://127.0.0.1:11434", "http://127.0.0.1:11434/v1/chat/completions"),
+        ("http://127.0.0.1:11434/", "http://127.0.0.1:11434/v1/chat/completions"),
+        ("http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1/chat/completions"),
+        ("http://127.0.0.1/ollama/v1", "http://127.0.0.1/ollama/v1/chat/completions"),
+    ],
+)
+def test_ollamas_address_has_no_path(base_url: str, url: str) -> None:
+    """Its own documents write it so; another provider's address is taken as it is."""
+    one = deployment(provider="ollama", base_url=base_url)
+    assert at_once(OpenAI().call(one, request())).url == url
+    assert at_once(OpenAI().probe(one, REQUEST_ID)).url == url
+    other = deployment(base_url="http://127.0.0.1:8000")
+    assert at_once(OpenAI().call(other, request())).url == "http://127.0.0.1:8000/chat/completions"
+
+
 COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.example/v1"}
 
 
@@ -285,13 +381,19 @@ COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.
 def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     limit: OutputLimit, members: dict[str, int], sent: str
 ) -> None:
-    """The caller's own is replaced, never sent twice, and left out if the upstream refuses it."""
+    """The caller's own is replaced, never sent twice, and left out if the upstream refuses it.
+    Where only `max_tokens` counts, its caller's other one moves there.
+    """
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
     call = at_once(OpenAI().call(target, request(body), output_cap_tokens=5))
     assert json.loads(call.body) == {"model": "m", "messages": [], **members}
-    untouched = at_once(OpenAI().call(target, request(body)))
-    assert untouched.body == body.body
+    is_moved = limit is OutputLimit.MAX_TOKENS and "max_completion_tokens" in sent
+    as_sent = at_once(OpenAI().call(target, request(body)))
+    assert json.loads(as_sent.body) == (
+        {"model": "m", "messages": [], "max_tokens": 9} if is_moved else json.loads(body.body)
+    )
+    assert is_moved or as_sent.body == body.body
 
 
 @pytest.mark.parametrize(

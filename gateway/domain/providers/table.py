@@ -46,7 +46,9 @@ class ProviderFacts:
     `key_header`. `listed_as` is its name in the price list, None to find it by the address; at
     `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
     that its caller closed is billed to its end; None if no source states it. `running_usage`: how
-    it reports the usage of a stream on the way; None if it does not. `output_limit`,
+    it reports the usage of a stream on the way; None if it does not. `base_path` completes an
+    address without a path. `refuses` are members of OpenAI's requests that make it refuse them.
+    `needs_tool_choice`: without the member it calls no tool. These, `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `native` are the operations that it speaks itself. `company` is set if it differs
     from the name: a residency rule may deny either. `takes_credentials` are the forms of
@@ -66,6 +68,9 @@ class ProviderFacts:
     running_usage: RunningUsage | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
     takes_stream_options: bool = True
+    refuses: frozenset[str] = frozenset()
+    needs_tool_choice: bool = False
+    base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
     sources: tuple[str, ...] = ()
@@ -82,6 +87,25 @@ OPENAI_COMPATIBLE = "openai_compatible"
 # OpenRouter lists the providers that stop, and bill to there, when a stream is closed. Of those
 # that it does not list as stopping, the whole answer is expected on the bill.
 _STOPPING = "https://openrouter.ai/docs/api-reference/streaming, 2026-11-24"
+# Members of OpenAI's chats and completions that no engine with a closed list of members knows.
+_OF_ITS_PLATFORM = frozenset(
+    {
+        "audio",
+        "client_metadata",
+        "metadata",
+        "modalities",
+        "moderation",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "verbosity",
+        "web_search_options",
+    }
+)
 _ENTRIES = (
     ProviderFacts(
         name="vllm",
@@ -142,6 +166,7 @@ _ENTRIES = (
         # It refuses members that it does not know; its last chunk has usage anyway.
         output_limit=OutputLimit.MAX_TOKENS,
         takes_stream_options=False,
+        refuses=frozenset({"logit_bias", "seed", "store", "user"}),
         sources=(
             "https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
             "mistralai 3.7.0, models/chatcompletionstreamrequest.py",
@@ -216,6 +241,24 @@ _ENTRIES = (
         ),
     ),
     ProviderFacts(
+        name="trtllm",
+        title="TensorRT-LLM's trtllm-serve",
+        is_engine=True,
+        bills_after_disconnect=False,
+        running_usage=RunningUsage.USAGE,
+        # Either member is taken, both together are refused.
+        output_limit=OutputLimit.MAX_TOKENS,
+        # `user` is known; `suffix` has a member and is refused.
+        refuses=_OF_ITS_PLATFORM | {"function_call", "functions", "suffix"},
+        # Before 2026 the choice was `none` by default; newer builds choose by themselves.
+        needs_tool_choice=True,
+        native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES}),
+        sources=(
+            "TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py, commit 0076e9390e1e, 2026-11-24",
+            "TensorRT-LLM, tensorrt_llm/serve/postprocess_handlers.py, commit 01bf19231d29",
+        ),
+    ),
+    ProviderFacts(
         name="llamacpp",
         title="llama.cpp's llama-server",
         is_engine=True,
@@ -233,6 +276,31 @@ _ENTRIES = (
         is_engine=True,
         bills_after_disconnect=False,
         sources=("https://lmstudio.ai/docs/api/openai-api, 2026-11-24",),
+    ),
+    ProviderFacts(
+        name="ollama",
+        title="Ollama",
+        is_engine=True,
+        bills_after_disconnect=False,
+        # It ignores `max_completion_tokens`, and then nothing bounds the answer.
+        output_limit=OutputLimit.MAX_TOKENS,
+        base_path="/v1",  # its address is written without a path
+        sources=(
+            "ollama, openai/openai.go, commit fb3076099687, 2026-08-21",
+            "ollama, server/routes.go, commit fb3076099687, 2026-08-21",
+        ),
+    ),
+    ProviderFacts(
+        name="triton",
+        title="Triton's OpenAI frontend",
+        is_engine=True,
+        bills_after_disconnect=False,
+        refuses=_OF_ITS_PLATFORM | {"parallel_tool_calls", "reasoning_effort"},
+        native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS}),
+        sources=(
+            "triton-inference-server/server, python/openai/openai_frontend/schemas/openai.py, "
+            "commit e1db8a603d86, 2026-08-19",
+        ),
     ),
     # Servers know only the one member or only the other, and ignore unknown members.
     ProviderFacts(name=OPENAI_COMPATIBLE, title="another server of OpenAI's dialect"),

@@ -195,6 +195,8 @@ def usage_on_the_way(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     00dc8057ab28). Older builds do not send `cache_n`, and then the prompt is unknown.
     """
     usage = usage_from_wire(raw)
+    if usage is not None and usage.input_tokens == 0 and not usage.output_tokens:
+        return None  # Ollama's completions have a usage of zeros on every chunk
     if usage is not None or memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return usage
     try:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import usage_of_choices, usage_on_the_way
 from tests.answers import chat_stream
 
@@ -31,12 +30,18 @@ def test_a_running_figure_is_read_in_both_shapes(raw: bytes, usage: tuple[int | 
 
 @pytest.mark.parametrize(
     "raw",
-    [b"{}", b"[]", b'{"prompt_n":1}', b'{"predicted_n":"x"}', b'{"predicted_n":1' + b" " * 2**17],
+    [
+        b"{}",
+        b"[]",
+        b'{"prompt_n":1}',
+        b'{"prompt_tokens":0,"completion_tokens":0}',
+        b'{"predicted_n":"x"}',
+        b'{"predicted_n":1' + b" " * 2**17,
+    ],
 )
-def test_unreadable_timings_are_no_figure(raw: bytes) -> None:
+def test_an_unreadable_figure_is_none(raw: bytes) -> None:
     """Nothing raises, and nothing becomes 0."""
     assert usage_on_the_way(raw) is None
-    assert len(raw) < 20 or len(raw) > MAX_USAGE_BYTES or b"x" in raw
 
 
 def test_choices_share_their_prompt() -> None:

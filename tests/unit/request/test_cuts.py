@@ -33,9 +33,12 @@ TRANSCRIPTS = [
     "deepseek/chat-stream",
     "sglang/chat-stream",
     "llamacpp/chat-stream",
+    "trtllm/chat-stream",
+    "ollama/chat-stream",
+    "triton/chat-stream",
 ]
 # Their upstreams report running usage, so the gateway keeps no text.
-RUNNING = {"vllm/chat-stream", "sglang/chat-stream", "llamacpp/chat-stream"}
+RUNNING = {f"{name}/chat-stream" for name in ("vllm", "sglang", "llamacpp", "trtllm")}
 HELD_NUSD = 10**9
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
