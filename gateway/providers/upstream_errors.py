@@ -23,6 +23,7 @@ from gateway.wire.error_body import ErrorBody
 
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
 QUOTA_USED_UP = "insufficient_quota"
+TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  # llama.cpp's second
 
 
 def request_error(
@@ -60,9 +61,10 @@ def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> Reques
         return ModelNotFound(
             f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
         )
-    if status == 429 and QUOTA_USED_UP in (error_body.code, error_body.type):
+    is_used_up = status == 429 and QUOTA_USED_UP in (error_body.code, error_body.type)
+    if is_used_up or status == 402 or status in provider.account_statuses:
         return QuotaExhausted(
-            f"The gateway's account at {name} is used up (HTTP 429). Ask an admin."
+            f"The gateway's account at {name} is used up (HTTP {status}). Ask an admin."
         )
     if status == 429:
         return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
@@ -79,10 +81,9 @@ def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> Requ
     """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
     message.
     """
-    if error_body.code == "context_length_exceeded" or error_body.param in (
-        "input_tokens",
-        "max_tokens",
-    ):
+    # A 422 is about the member's form, not about its size.
+    names_size = status != 422 and error_body.param in ("input_tokens", "max_tokens")
+    if names_size or not TOO_LONG.isdisjoint((error_body.code, error_body.type)):
         return _too_long(deployment, error_body)
     return InvalidRequest(
         f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",

@@ -3,7 +3,7 @@
 `tests/golden/<provider>/<case>/` holds the caller's request, the upstream's answer, the expected
 usage (`case.json`), the upstream request (`sent.json`) and the caller's answer (`answer.*`). The
 last two are written by `TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a
-person before they are committed.
+person before they are committed. `error*` holds an error answer, its status and the caller's error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
 from gateway.wire.dialect import written
 from gateway.wire.observed import Observed
+from gateway.wire.openai.dialect import OpenAIDialect
 from gateway.wire.sse import EventSplitter, data_of
 from tests import factories
 from tests.answers import PricedStream, at_once
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*/case.json"))
+FOLDERS = sorted(
+    path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*/case.json")
+)
+CASES = [folder for folder in FOLDERS if "/error" not in folder]
+ERRORS = [folder for folder in FOLDERS if "/error" in folder]
 WRITES = bool(os.environ.get("TOLLGATE_WRITE_GOLDEN"))
 
 
@@ -107,6 +112,29 @@ def test_chunks_are_valid_for_the_official_client(case: str) -> None:
             continue
         chunk = ChatCompletionChunk.model_validate_json(payload, strict=True)
         assert chunk.model == "assistant"
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_answer_becomes_the_callers_error(case: str) -> None:
+    """By its status and its type or code; the message is the upstream's only if the caller can fix
+    the request.
+    """
+    folder = GOLDEN / case
+    expected: dict[str, Any] = json.loads((folder / "case.json").read_text())
+    name = expected["provider"]
+    one = factories.deployment(provider=name, is_self_hosted=PROVIDERS[name].is_engine)
+    body = (folder / "upstream.json").read_bytes()
+    provider = build_providers(salt_key=b"golden")[name]
+    error = provider.error(one, expected["status"], {}, body=body)
+    found = {"error": type(error).__name__, "param": error.param}
+    assert found == {name: expected[name] for name in found}
+    answer = OpenAIDialect().error_body(error.code, error.message, param=error.param)
+    check_file(folder / "answer.json", answer)
+
+
+def test_every_provider_has_an_error() -> None:
+    """The shapes of errors differ most of all."""
+    assert {case.partition("/")[0] for case in ERRORS} == set(PROVIDERS)
 
 
 def test_every_provider_has_cases() -> None:

@@ -73,6 +73,7 @@ class ProviderFacts:
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
+    account_statuses: frozenset[int] = frozenset()
     sources: tuple[str, ...] = ()
     native: frozenset[Operation] = OF_OPENAI
     company: str = ""
@@ -211,8 +212,11 @@ _ENTRIES = (
         needs_key=True,
         listed_as="fireworks",
         output_limit=OutputLimit.MAX_TOKENS,  # both together are refused
+        account_statuses=frozenset({412}),  # suspended, or out of credit
         sources=(
             "https://docs.fireworks.ai/tools-sdks/openai-compatibility.md, 2026-11-24",
+            "https://docs.fireworks.ai/troubleshooting/status_error_codes/inference_error_code, "
+            "2026-11-24",
             "fireworks-ai 1.2.30",
         ),
     ),

@@ -14,6 +14,7 @@ from gateway.wire.error_body import ErrorBody
 from gateway.wire.openai.bounds import is_quick
 
 MAX_MESSAGE_CHARS = 1000
+_NO_REASON = "The upstream gave no reason."
 # Parts of `type` or `code` of providers that refuse a prompt: `content_policy_violation`,
 # `moderation_blocked`, …
 _MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
@@ -40,7 +41,8 @@ def read_error(body: bytes) -> ErrorBody:
     """Return an upstream's error from its body, in any of the shapes in use; never raises.
 
     OpenAI nests the error, and TensorRT-LLM sends it flat. vLLM's key check sends `{"error":
-    "text"}`, and vLLM's `code` is a number.
+    "text"}`, and vLLM's `code` is a number. Triton sends `{"detail": "text"}`. FastAPI's list of
+    wrong members is Triton's `detail`, and Mistral's `message`.
     """
     if not is_quick(body):
         return ErrorBody(
@@ -53,11 +55,29 @@ def read_error(body: bytes) -> ErrorBody:
     error: Any = decoded.get("error", decoded) if isinstance(decoded, dict) else decoded
     if not isinstance(error, dict):
         return ErrorBody(str(error)[:MAX_MESSAGE_CHARS], None, None, None)
-    message = error.get("message") or "The upstream gave no reason."
+    message, member = _reason(error)
     type_, param, code = (_short_text(error.get(name)) for name in ("type", "param", "code"))
     return ErrorBody(
-        str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error)
+        message[:MAX_MESSAGE_CHARS],
+        type_,
+        param or _short_text(member),
+        code,
+        _is_moderation(type_, code, error),
     )
+
+
+def _reason(error: dict[str, Any]) -> tuple[str, str | None]:
+    """Return an error's message, and the request's member that a list of wrong ones names first."""
+    said = error.get("message") or error.get("detail")
+    if isinstance(said, dict):
+        said = said.get("detail") or said
+    if not isinstance(said, list) or not said or not isinstance(said[0], dict):
+        return (str(said) if said else _NO_REASON), None
+    # Its `input` is the caller's content, so only the place and the message are taken.
+    place, message = said[0].get("loc"), str(said[0].get("msg") or _NO_REASON)
+    names = [str(name) for name in place if name != "body"] if isinstance(place, list) else []
+    member = ".".join(names)
+    return (f"{member}: {message}", member) if member else (message, None)
 
 
 def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
