@@ -63,6 +63,7 @@ T = TypeVar("T")
 
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way for this long
+DOCS_URL = "https://tollgate.example/docs"  # as in pyproject.toml
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much
 
 
@@ -132,6 +133,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
         "/v1/requests/{request_id}": _receipt,
         "/v1/usage/me": _usage,
         "/v1/route/explain": _route_explain,
+        "/": _root,
         "/healthz": _healthz,
         "/readyz": _readyz,
     }
@@ -353,6 +355,13 @@ def _limit_usage_json(figures: LimitUsage | None) -> dict[str, Any] | None:
         "remaining": max(figures.remaining, 0),
         "reset_s": figures.reset_s,
     }
+
+
+async def _root(request: Request) -> Response:
+    """Return what answers here, without any state: clients and probes ask before they have a
+    key.
+    """
+    return JSONResponse({"name": "tollgate", "version": __version__, "docs": DOCS_URL})
 
 
 async def _healthz(request: Request) -> Response:

@@ -16,8 +16,10 @@ from gateway.api.errors import Headers, error_answer
 from gateway.api.forward import Forwarder
 from gateway.api.http.caller_exchange import CallerExchange
 from gateway.api.http.parser import Fields
-from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
+from gateway.api.not_offered import instead_of, shape_of
+from gateway.api.routes import DEFAULT_DIALECT, ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
+from gateway.wire.dialect import ErrorShape
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,17 +27,24 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-_PLAIN_PATHS = re.compile(
-    "|".join(
-        re.sub(r"\{[a-z_]+\}", "[^/]+", endpoint.path)
-        for endpoint in ENDPOINTS
-        if endpoint.method == "GET" and not endpoint.is_metered
+DESCRIPTION = "/openapi.json"  # FastAPI's own endpoint, so not in the table
+# By method, the paths that FastAPI serves.
+_PLAIN_PATHS = {
+    method: re.compile(
+        "|".join(
+            re.sub(r"\\{[a-z_]+\\}", "[^/]+", re.escape(path))
+            for path in [
+                *(
+                    endpoint.path
+                    for endpoint in ENDPOINTS
+                    if endpoint.method == method and not endpoint.is_metered
+                ),
+                *([DESCRIPTION] if method == "GET" else []),
+            ]
+        )
     )
-    + "|/openapi.json"
-)
-_PLAIN_POSTS = frozenset(
-    endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST" and not endpoint.is_metered
-)
+    for method in {endpoint.method for endpoint in ENDPOINTS}
+}
 
 
 @dataclass(slots=True)
@@ -94,7 +103,12 @@ class Edge:
                 scope["method"], scope["path"]
             )
             if refusal is not None:
-                await _refuse(refusal, send)
+                shape = (
+                    shape_of(scope["path"])
+                    if isinstance(refusal, NotSupported)
+                    else DEFAULT_DIALECT
+                )
+                await _refuse(refusal, send, shape)
                 return
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
@@ -173,31 +187,32 @@ class Edge:
         serves them.
         """
         if path in FORWARDING:
-            return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
+            return NotSupported(f"{method} {path} is not offered. Use POST {path}.")
         if path == "/metrics":
             return NotSupported(
                 f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics"
             )
-        is_read = method in ("GET", "HEAD") and _PLAIN_PATHS.fullmatch(path)
-        if not is_read and not (method == "POST" and path in _PLAIN_POSTS):
+        if not _is_plain(method, path):
             return NotSupported(
-                f"{method} {_shown(path)} is not offered.{_base_url_hint(path)} Offered: {OFFERED}."
+                f"{method} {_shown(path)} is not offered.{_hint(path)} Offered: {OFFERED}."
             )
         return None
 
 
-async def _refuse(error: RequestError, send: Send) -> None:
+async def _refuse(error: RequestError, send: Send, shape: ErrorShape) -> None:
     """Send an error as the complete answer to a request outside of forwarding (ASGI); the
     connection closes after it.
     """
-    status, headers, body = _closing_answer(error)
+    status, headers, body = _closing_answer(error, shape)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
+def _closing_answer(
+    error: RequestError, shape: ErrorShape = DEFAULT_DIALECT
+) -> tuple[int, Headers, bytes]:
     """Return the status, headers and body of an error answer after which the connection closes."""
-    status, headers, body = error_answer(error)
+    status, headers, body = error_answer(error, shape)
     return (
         status,
         [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")],
@@ -212,6 +227,20 @@ def _host_name(host: bytes) -> str | None:
     return match[1].decode().lower() if match else None
 
 
+def _is_plain(method: str, path: str) -> bool:
+    """Return True if FastAPI serves this method and path."""
+    pattern = _PLAIN_PATHS.get(method)
+    return pattern is not None and pattern.fullmatch(path) is not None
+
+
+def _hint(path: str) -> str:
+    """Return the sentence that helps a caller of a path that is not offered, with a space before
+    it; empty if there is none.
+    """
+    instead = instead_of(path)
+    return _base_url_hint(path) or ("" if instead is None else f" {instead}")
+
+
 def _base_url_hint(path: str) -> str:
     """Return a hint for the usual error in a client's settings: a base URL without /v1, or with
     two.
@@ -219,7 +248,7 @@ def _base_url_hint(path: str) -> str:
     if path.startswith("/v1/v1/"):
         return f" Your base_url ends in /v1 twice; {_shown(path.removeprefix('/v1'))} is meant."
     versioned = f"/v1{path}"
-    if versioned in FORWARDING or versioned in _PLAIN_POSTS or _PLAIN_PATHS.fullmatch(versioned):
+    if versioned in FORWARDING or any(_is_plain(method, versioned) for method in _PLAIN_PATHS):
         return f" Your base_url should end in /v1, so that {_shown(versioned)} is asked for."
     return ""
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from gateway import errors
 from gateway.api.routes import DEFAULT_DIALECT
-from gateway.wire.dialect import Dialect
+from gateway.wire.dialect import ErrorShape
 
 STATUSES: dict[type[errors.RequestError], int] = {
     errors.InvalidApiKey: 401,
@@ -49,7 +49,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def error_answer(
-    error: errors.RequestError, dialect: Dialect = DEFAULT_DIALECT
+    error: errors.RequestError, dialect: ErrorShape = DEFAULT_DIALECT
 ) -> tuple[int, Headers, bytes]:
     """Return status, headers and body of an error's answer, in the caller's dialect."""
     status = STATUSES[type(error)]

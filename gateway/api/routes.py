@@ -46,6 +46,8 @@ ENDPOINTS = (
         "POST",
         "The deployments that a request would use, and why not the others; sends nothing",
     ),
+    Endpoint("/", "GET", "Name, version and where the documentation is"),
+    Endpoint("/", "HEAD", "The same without a body: something answers here"),
     Endpoint("/healthz", "GET", "Alive"),
     Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),
 )

@@ -151,16 +151,20 @@ class PlainAnswerAssembler(Protocol):
         """
 
 
-class Dialect(Protocol):
+class ErrorShape(Protocol):
+    """The form of an error's body. A dialect that is not offered has nothing else here."""
+
+    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+        """Return the body of an error answer in the client's dialect."""
+
+
+class Dialect(ErrorShape, Protocol):
     """The protocol of an endpoint's clients. An operation belongs to exactly one dialect."""
 
     def read_request(self, operation: Operation, body: bytes) -> RequestBody:
         """Return a client's request, parsed from its body. Raises `InvalidRequest` with the field
         and the fix.
         """
-
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
-        """Return the body of an error answer in the client's dialect."""
 
     def error_event(self, operation: Operation, code: str, message: str) -> bytes:
         """Return the event that ends a stream with an error after its start."""

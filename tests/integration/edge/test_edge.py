@@ -216,7 +216,7 @@ def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"),
+        ("PUT", "/"),
         ("GET", "/v1/nothing"),
         ("POST", "/v1/models"),
         ("GET", "/v1/chat/completions"),
