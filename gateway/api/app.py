@@ -23,6 +23,7 @@ from gateway.api.authenticate import caller_of
 from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
+from gateway.api.listed_models import listed_model
 from gateway.api.request_slots import RequestSlots
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
@@ -30,9 +31,7 @@ from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.policy.policy import Policy, Route
-from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import Caller
 from gateway.domain.routing.decide import find_route
 from gateway.domain.routing.replay import Place
@@ -56,7 +55,7 @@ from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import LimitStatus, LimitUsage
 from gateway.services.limits.own_reads import OwnReads
 from gateway.services.ports import Clock
-from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
+from gateway.services.snapshot.snapshot import SnapshotHolder
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -160,10 +159,9 @@ async def _models(request: Request) -> Response:
     """Return the routes that the caller's team may use, as OpenAI's list of models."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
-    snapshot = endpoints.holder.require()
-    policy = snapshot.policy.policy
+    policy = endpoints.holder.require().policy.policy
     team = policy.teams[caller.team]
-    listed = [_model_json(policy.routes[name], policy, snapshot) for name in team.routes]
+    listed = [_listed(endpoints, caller, policy.routes[name]) for name in team.routes]
     return JSONResponse({"object": "list", "data": listed})
 
 
@@ -171,41 +169,21 @@ async def _one_model(request: Request, model: str) -> Response:
     """Return one route of the caller's team, as OpenAI's model object."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
-    snapshot = endpoints.holder.require()
-    policy = snapshot.policy.policy
+    policy = endpoints.holder.require().policy.policy
     route = find_route(policy, policy.teams[caller.team], model)
-    return JSONResponse(_model_json(route, policy, snapshot))
+    return JSONResponse(_listed(endpoints, caller, route))
 
 
-def _model_json(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
-    """Return a route as an object of `/v1/models`."""
-    deployments = [policy.deployments[name] for name in route.deployments]
-    first = deployments[0]
-    price = snapshot.prices.get(first.name)
-    return {
-        "id": route.name,
-        "object": "model",
-        "created": 0,
-        "owned_by": "tollgate",
-        "aliases": list(route.aliases),
-        "context_length": first.context_window,
-        "capabilities": sorted(first.capabilities) if first.capabilities is not None else None,
-        "regions": sorted({deployment.region for deployment in deployments}),
-        "providers": sorted({deployment.provider for deployment in deployments}),
-        "pricing": _pricing(price),
-    }
-
-
-def _pricing(price: Price | None) -> dict[str, str] | None:
-    """Return a price as USD per million tokens, by kind of token, at its lowest context tier."""
-    if price is None:
-        return None
-    rates = {kind: price.rate(kind, input_tokens=0) for kind in TokenKind}
-    return {
-        f"{kind}_usd_per_mtok": f"{rate.normalize():f}"
-        for kind, rate in rates.items()
-        if rate is not None
-    }
+def _listed(endpoints: PlainEndpoints, caller: Caller, route: Route) -> dict[str, Any]:
+    """Return one route of the caller's team as an object of `/v1/models`."""
+    place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
+    return listed_model(
+        route,
+        caller=caller,
+        snapshot=endpoints.holder.require(),
+        place=place,
+        estimates=endpoints.estimates,
+    )
 
 
 async def _receipt(request: Request, request_id: str) -> Response:

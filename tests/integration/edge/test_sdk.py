@@ -282,7 +282,15 @@ def test_models_are_those_of_the_team(gateway: Gateway, client: openai.OpenAI) -
     mine = {model.id: model for model in client.models.list()}
     assert "us-only" in mine
     assert mine["chat"].regions == ["eu-de"]  # type: ignore[attr-defined]
-    assert mine["chat"].pricing["input_usd_per_mtok"] == "1.25"  # type: ignore[attr-defined]
+    assert mine["chat"].pricing == {  # type: ignore[attr-defined]
+        "input_usd_per_mtok": "1.25",
+        "cached_input_usd_per_mtok": "0.125",
+        "output_usd_per_mtok": "10",
+    }
+    assert mine["after-500"].deployments == [  # type: ignore[attr-defined]
+        {"name": name, "provider": "openai_compatible", "region": "eu-de"}
+        for name in ("down", "plain")
+    ]
     with openai.OpenAI(
         base_url=gateway.base_url, api_key=gateway.keys["search"], max_retries=0
     ) as theirs:
