@@ -17,7 +17,7 @@ from io import StringIO
 from itertools import islice
 from math import isfinite
 from time import monotonic
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,6 +35,13 @@ _COUNTS = {
     "vllm:generation_tokens_total": "generation_tokens",
     "vllm:num_requests_running": "running",
     "vllm:num_requests_waiting": "waiting",
+    "llamacpp:tokens_predicted_total": "generation_tokens",
+    "llamacpp:requests_processing": "running",
+    "llamacpp:requests_deferred": "waiting",
+    # llama.cpp counts the prompts' tokens in two parts. Older ones do not report the second, and
+    # one part alone is no count of the prompts.
+    "llamacpp:prompt_tokens_total": "processed_tokens",
+    "llamacpp:prompt_tokens_cached_total": "reused_tokens",
 }
 _STARTED = "process_start_time_seconds"
 _NAMES = (*_COUNTS, _STARTED)
@@ -81,7 +88,7 @@ class EngineSampler:
             at=at,
             is_up=True,
             started_at=_started_at(found.get(_STARTED), at),
-            prompt_tokens=_count(found, "prompt_tokens"),
+            prompt_tokens=_prompt_tokens(found),
             generation_tokens=_count(found, "generation_tokens"),
             running=_count(found, "running"),
             waiting=_count(found, "waiting"),
@@ -89,7 +96,8 @@ class EngineSampler:
 
     def metrics_page(self, deployment: Deployment, path: str = METRICS) -> str | None:
         """Return the text of an engine's metrics page, for its load; empty if it has none there,
-        None if nothing answered.
+        None if nothing answered. A path such as `:8002/metrics` names another port of the same
+        host.
 
         Takes a few seconds at most and raises nothing. A page that is cut, too long or late yields
         the part that arrived.
@@ -101,6 +109,10 @@ class EngineSampler:
         parts = urlsplit(deployment.base_url)
         status, body, is_whole = None, bytearray(), False
         try:
+            if path.startswith(":"):
+                port, _, path = path[1:].partition("/")
+                path = f"/{path}"
+                parts = parts._replace(netloc=_with_port(parts, port))
             url = httpcore2.URL(f"{parts.scheme}://{parts.netloc}{path}")
             stream = connect(parts, left_s=_time_left(self._timeout_s), tls=lambda: self._tls)
             with (
@@ -117,6 +129,12 @@ class EngineSampler:
         except NETWORK_ERRORS:
             pass
         return None if status is None else body.decode("utf-8", "replace"), is_whole
+
+
+def _with_port(parts: SplitResult, port: str) -> str:
+    """Return an address's host with another port, without a credential that the address names."""
+    host = parts.hostname or ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _time_left(timeout_s: float) -> Callable[[], float]:
@@ -139,6 +157,16 @@ def _count(figures: dict[str, float], name: str) -> int | None:
     """
     value = figures.get(name)
     return int(value) if value is not None and 0 <= value < 2**63 else None
+
+
+def _prompt_tokens(figures: dict[str, float]) -> int | None:
+    """Return an engine's count of prompt tokens, reused ones included; None if it reports only a
+    part of them.
+    """
+    processed, reused = _count(figures, "processed_tokens"), _count(figures, "reused_tokens")
+    if processed is None or reused is None:
+        return _count(figures, "prompt_tokens")
+    return processed + reused
 
 
 def _started_at(started_s: float | None, at: datetime) -> datetime | None:

@@ -22,8 +22,9 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
     Now: `running` and `waiting` requests, `kv_use` from 0 to 1, `block_size` in tokens. Over the
     last seconds, None if nothing ended in them: means of `prefill_s`, `queue_s` and `tpot_s`,
     `finished_per_s`, and `prefix_hit_share` of the looked-up prompt tokens. `sent_since` counts
-    this worker's requests after the report, `age_s` is its age. `room` is the most that ran at once
-    while others waited.
+    this worker's requests after the report, `age_s` is its age. `room` is the most that runs at
+    once: stated by the engine, else observed while others waited. `is_loaded` is False if the model
+    has to be loaded before it answers.
     """
 
     running: float | None = None
@@ -38,18 +39,22 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
     sent_since: int = 0
     age_s: float = 0.0
     room: float | None = None
+    is_loaded: bool | None = None
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
     """One page's figures, None for missing ones.
 
-    All except the first four count up from the start.
+    All except the first six (`GAUGES`) count up from the start. `loaded` is 1 if the model is in
+    memory, else 0.
     """
 
     running: float | None = None
     waiting: float | None = None
     kv_use: float | None = None
     block_size: float | None = None
+    room: float | None = None
+    loaded: float | None = None
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
     steps: float | None = None
@@ -80,6 +85,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _NO_COUNTERS = (None, None, None, None)
+GAUGES = 6
 
 
 class How(StrEnum):
@@ -92,21 +98,31 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """The place of one figure."""
+    """The place of one figure.
+
+    `only` is a label with its value, for a name whose lines are different figures. `scale` makes
+    seconds of the page's unit.
+    """
 
     figure: str
     name: str
     how: How = How.SUM
     label: str = ""
+    only: str = ""
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMetricNames:
-    """One engine's metric names, and the path of its page."""
+    """One engine's metric names, the path of its page, and the label that names the model.
+
+    A path that begins with a colon names another port of the same host.
+    """
 
     prefix: str
     signals: tuple[Signal, ...]
     path: str = "/metrics"
+    model_label: str = "model_name"
 
 
 def _summed_signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
@@ -125,8 +141,11 @@ def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
     )
 
 
-# vLLM 0.32 as observed; the others by their documentation and the protocol page of the llm-d
-# router.
+# The keys are the providers' names in a policy. vLLM 0.32 and llama.cpp (the release in
+# llama-cpp-python 0.3.36) as observed; SGLang by its documentation and the protocol page of the
+# llm-d router; TensorRT-LLM by tensorrt_llm/metrics/collector.py at commit 050f80def8df; Triton by
+# docs/user_guide/metrics.md at commit 067c1e968356 and, for its TensorRT-LLM backend, by the
+# protocol page too. Looked up on 2026-11-24.
 SIGNALS: Mapping[str, EngineMetricNames] = {
     "vllm": EngineMetricNames(
         prefix="vllm:",
@@ -188,13 +207,68 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
                 {
                     "running": "trtllm_num_requests_running",
                     "waiting": "trtllm_num_requests_waiting",
+                    "room": "trtllm_max_num_active_requests",
+                    "prompt_tokens": "trtllm_prompt_tokens_total",
+                    "generation_tokens": "trtllm_generation_tokens_total",
                     "finished": "trtllm_request_success_total",
                 }
             ),
             Signal(figure="kv_use", name="trtllm_kv_cache_utilization", how=How.MEAN),
             Signal(figure="block_size", name="trtllm_kv_cache_tokens_per_block", how=How.MEAN),
+            *_mean_of("prefill", "trtllm_request_prefill_time_seconds"),
             *_mean_of("queue", "trtllm_request_queue_time_seconds"),
             *_mean_of("tpot", "trtllm_time_per_output_token_seconds"),
+        ),
+    ),
+    "llamacpp": EngineMetricNames(
+        prefix="llamacpp:",
+        signals=(
+            *_summed_signals(
+                {
+                    "running": "llamacpp:requests_processing",
+                    "waiting": "llamacpp:requests_deferred",
+                    "prompt_tokens": "llamacpp:prompt_tokens_total",
+                    "generation_tokens": "llamacpp:tokens_predicted_total",
+                    "steps": "llamacpp:n_decode_total",
+                    # It counts the tokens of ended answers, so their mean time is one per token.
+                    "tpot_sum_s": "llamacpp:tokens_predicted_seconds_total",
+                    "tpot_count": "llamacpp:tokens_predicted_total",
+                }
+            ),
+        ),
+    ),
+    "triton": EngineMetricNames(
+        prefix="nv_inference_",
+        path=":8002/metrics",
+        model_label="model",
+        signals=(
+            *_summed_signals(
+                {
+                    "waiting": "nv_inference_pending_request_count",
+                    "finished": "nv_inference_request_success",
+                    "steps": "nv_inference_exec_count",
+                    "queue_count": "nv_inference_request_success",
+                }
+            ),
+            Signal(figure="queue_sum_s", name="nv_inference_queue_duration_us", scale=1e-6),
+            # Only the TensorRT-LLM backend has these, under its own model's name.
+            *(
+                Signal(figure=figure, name=name, how=How.MEAN, only=only)
+                for figure, name, only in (
+                    ("running", "nv_trt_llm_request_metrics", 'request_type="scheduled"'),
+                    ("room", "nv_trt_llm_request_metrics", 'request_type="max"'),
+                    (
+                        "kv_use",
+                        "nv_trt_llm_kv_cache_block_metrics",
+                        'kv_cache_block_type="fraction"',
+                    ),
+                    (
+                        "block_size",
+                        "nv_trt_llm_kv_cache_block_metrics",
+                        'kv_cache_block_type="tokens_per"',
+                    ),
+                )
+            ),
         ),
     ),
 }
@@ -212,8 +286,10 @@ def read_page(text: str, engine: str | None = None, *, model: str | None = None)
     if names is None:
         return EngineMetrics()
     whole = "\n" + text[: text.rfind("\n") + 1]  # a last line without its end may lack digits
-    found = {signal.figure: _figure(whole, signal, model) for signal in names.signals}
-    if found["kv_use"] is not None and found["kv_use"] > 1:
+    named = None if model is None else f',{names.model_label}="{model}"'
+    found = {signal.figure: _figure(whole, signal, named) for signal in names.signals}
+    kv_use = found.get("kv_use")
+    if kv_use is not None and kv_use > 1:
         found["kv_use"] = None
     return EngineMetrics(**found)
 
@@ -236,6 +312,8 @@ def load_between(
         kv_use=current.kv_use,
         block_size=current.block_size,
         sent_since=sent_since,
+        room=current.room,
+        is_loaded=None if current.loaded is None else current.loaded > 0,
     )
     if previous is None or seconds <= 0 or was_restarted(previous, current):
         return load
@@ -267,13 +345,15 @@ def _detected_engine(text: str) -> EngineMetricNames | None:
     return next((names for names in SIGNALS.values() if f"\n{names.prefix}" in f"\n{text}"), None)
 
 
-def _figure(page: str, signal: Signal, model: str | None) -> float | None:
+def _figure(page: str, signal: Signal, named: str | None) -> float | None:
     """Return one figure of a metrics page, combined from all lines of its name; None if it is
-    missing.
+    missing. `named` is the label of the wanted model, with a leading comma.
     """
     of_model: list[float] = []
     of_all: list[float] = []
     for labels, value in _lines(page, signal.name):
+        if f",{signal.only}" not in labels:
+            continue
         if signal.how is How.LABEL:
             number = _number(_label(labels, signal.label))
         else:
@@ -281,14 +361,14 @@ def _figure(page: str, signal: Signal, model: str | None) -> float | None:
         if number is None:
             continue
         of_all.append(number)
-        if model is not None and f',model_name="{model}"' in labels:
+        if named is not None and named in labels:
             of_model.append(number)
     chosen = of_model or of_all
     if not chosen:
         return None
     if signal.how is How.LABEL:
         return chosen[0]
-    total = sum(chosen)
+    total = sum(chosen) * signal.scale
     return _known(total / len(chosen) if signal.how is How.MEAN else total)
 
 
@@ -346,7 +426,7 @@ def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
         before is not None and after is not None and after < before
         for before, after in (
             (getattr(previous, name), getattr(current, name))
-            for name in EngineMetrics.__struct_fields__[4:]
+            for name in EngineMetrics.__struct_fields__[GAUGES:]
         )
     )
 

@@ -16,14 +16,13 @@ import structlog
 from msgspec.structs import replace
 
 from gateway.domain.deployments.engine_load import (
-    SIGNALS,
     EngineLoad,
     EngineMetrics,
     is_moving,
     load_between,
-    read_page,
     was_restarted,
 )
+from gateway.domain.deployments.engine_pages import pages_of, together
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.services.ports import Clock
 from gateway.wire.vllm_load import LoadHeader, read_load
@@ -42,7 +41,6 @@ FORGET_S = 2 * IDLE_EVERY_S + 5  # seconds; an older look is no evidence that th
 MOST_AT_ONCE = (
     32  # threads, started when needed; a hung engine blocks one of them for a few seconds
 )
-PATHS = tuple(dict.fromkeys(dialect.path for dialect in SIGNALS.values()))
 
 
 class _Engine:
@@ -53,9 +51,10 @@ class _Engine:
     def __init__(self, deployment: Deployment) -> None:
         """Start without any sample of this deployment's engine."""
         self.deployment = deployment
+        self.pages = pages_of(deployment.provider)
         self.is_asked = False
         self.asked_s = float("-inf")
-        self.path = 0
+        self.group = 0
         self.sent = 0
         self.sent_s = float("-inf")
         self._looks: deque[tuple[float, EngineMetrics]] = deque(maxlen=MOST_LOOKS)
@@ -88,7 +87,7 @@ class _Engine:
             if (
                 not self._looks
             ):  # not reachable, or not yet: an engine that loads its model has no figures
-                self.path = (self.path + 1) % len(PATHS)
+                self.group = (self.group + 1) % len(self.pages)
             return
         if not self._looks or is_moving(self._looks[-1][1], figures):
             self._moved_s = at_s
@@ -104,10 +103,14 @@ class _Engine:
         """Return the load with its free room, and the completion rate measured while the room was
         used.
 
-        An engine with few requests completes few, so its rate then means little.
+        An engine with few requests completes few, so its rate then means little. A room that the
+        engine states is not observed again.
         """
+        if load.room is not None:
+            self._room = load.room
         if load.waiting and load.running:
-            self._room = max(load.running, self._room or 0.0)
+            if load.room is None:
+                self._room = max(load.running, self._room or 0.0)
             self._full_per_s = load.finished_per_s or self._full_per_s
             return replace(load, room=self._room)
         rates = [rate for rate in (load.finished_per_s, self._full_per_s) if rate is not None]
@@ -269,11 +272,17 @@ class EngineLoads:
             engine.is_asked = False
 
     def _figures(self, engine: _Engine) -> EngineMetrics | None:
-        """Fetch and parse one engine's metrics page, in a thread: parsing takes under 1 ms but
-        still longer than a request's work.
+        """Fetch and parse one engine's pages, in a thread: parsing takes under 1 ms but still
+        longer than a request's work. None if the first page is silent.
         """
-        page = self._page(engine.deployment, PATHS[engine.path])
-        return None if page is None else read_page(page, model=engine.deployment.model)
+        found: list[EngineMetrics] = []
+        for page in engine.pages[engine.group]:
+            text = self._page(engine.deployment, page.path)
+            if text is not None:
+                found.append(page.read(text, engine.deployment.model))
+            elif not found:
+                return None
+        return together(found)
 
 
 def _is_same(known: Deployment, now: Deployment) -> bool:

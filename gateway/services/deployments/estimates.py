@@ -34,6 +34,9 @@ from gateway.services.ports import Clock
 
 # seconds; quantiles are recomputed at most this often, so an order may be that old
 FRESH_S = 0.1
+# A model that is not in memory is read from disk first: 5 GB at 0.5 GB/s. Ollama does not report
+# how long it takes.
+LOADING_S = 10.0
 MOST_VIEWS = 1024  # ranked decisions; a snapshot has a few hundred
 MOST_DEPLOYMENTS = 4096
 MOST_PAIRS = 10_000  # pairs of route and team for each estimate, a few hundred bytes each
@@ -353,6 +356,8 @@ class Estimates:
                 first_p95_s + late_s,
                 load.waiting or 0.0,
             )
+            if load.is_loaded is False:
+                ttft_s, ttft_p95_s = ttft_s + LOADING_S, ttft_p95_s + LOADING_S
             tpot_s = tpot_s if load.tpot_s is None else load.tpot_s
         return Prediction(
             ttft_s,

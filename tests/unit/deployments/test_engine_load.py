@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, astuple
 
 from gateway.domain.deployments.engine_load import (
+    GAUGES,
     SIGNALS,
     EngineLoad,
     EngineMetrics,
@@ -117,12 +118,12 @@ def test_the_pages_of_other_engines_are_read_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["", "up 1\n", "llamacpp:requests_processing 3\n", "<html>vllm:</html>", "vllm:\n"]
+    "page", ["", "up 1\n", "lmstudio:requests_processing 3\n", "<html>vllm:</html>", "vllm:\n"]
 )
 def test_an_engine_that_is_not_known_says_nothing(page: str) -> None:
     """Unknown is not idle: nothing is better than a zero that draws all load there."""
     assert read_page(page) == EngineMetrics()
-    assert read_page(PAGE, "llamacpp") == EngineMetrics()
+    assert read_page(PAGE, "lmstudio") == EngineMetrics()
     assert load_between(None, EngineMetrics()) == EngineLoad()
     assert EngineMetrics().progress is None
 
@@ -131,10 +132,15 @@ def test_every_signal_is_a_figure() -> None:
     """A name of no figure is never shown to anyone."""
     for dialect in SIGNALS.values():
         assert is_dataclass(dialect)
-        assert {field.name for field in fields(dialect)} == {"prefix", "signals", "path"}
+        assert {field.name for field in fields(dialect)} == {
+            "prefix",
+            "signals",
+            "path",
+            "model_label",
+        }
         for signal in dialect.signals:
             assert signal.figure in EngineMetrics.__struct_fields__
-            assert signal.name.startswith(dialect.prefix)
+            assert signal.name.startswith((dialect.prefix, "nv_trt_llm_"))
             assert bool(signal.label) == (signal.how is How.LABEL)
 
 
@@ -251,10 +257,10 @@ def test_two_samples_give_means_rates_and_the_cached_share() -> None:
     )
 
 
-@pytest.mark.parametrize("name", EngineMetrics.__struct_fields__[4:])
+@pytest.mark.parametrize("name", EngineMetrics.__struct_fields__[GAUGES:])
 def test_a_falling_counter_means_that_the_engine_restarted(name: str) -> None:
     """A rate over a restart would be below zero, or as high as all that was ever done."""
-    counted = EngineMetrics.__struct_fields__[4:]
+    counted = EngineMetrics.__struct_fields__[GAUGES:]
     after = EngineMetrics(
         **{**{member: 2 * asdict(SEEN)[member] for member in counted}, name: asdict(SEEN)[name] / 2}
     )

@@ -55,6 +55,7 @@ class World:
     asked: list[tuple[str, str]] = field(default_factory=list)
     hangs: dict[str, threading.Event] = field(default_factory=dict)
     breaks: bool = False
+    answers: dict[str, str | None] | None = None  # by path, instead of `pages`
 
     def __post_init__(self) -> None:
         self.loads = EngineLoads(policy=lambda: self.policy, page=self._page, clock=self.clock)
@@ -65,6 +66,8 @@ class World:
             assert self.hangs[deployment.name].wait(60)
         if self.breaks:
             raise RuntimeError("a defect")
+        if self.answers is not None:
+            return self.answers[path]
         return self.pages.get(deployment.name, "")
 
     async def look(
@@ -240,6 +243,38 @@ async def test_an_engine_with_its_page_elsewhere_is_found() -> None:
     await world.look("trtllm_num_requests_running 4\n", after_s=IDLE_EVERY_S)
     assert [path for _, path in world.asked] == ["/metrics", *["/prometheus/metrics"] * 3]
     assert world.loads.of("qwen") == EngineLoad(running=4)
+
+
+async def test_the_pages_of_one_engine_are_one_report() -> None:
+    """llama.cpp states its room, so the first burst does not have to find it; its queue is on
+    another page.
+    """
+    world = World(policy=policy_of("qwen", provider="llamacpp"))
+    slots = '[{"is_processing":true},{"is_processing":false}]'
+    pages = {"/metrics": "llamacpp:requests_deferred 1\n", "/slots": slots}
+    world.answers = pages
+    await world.look(after_s=IDLE_EVERY_S)
+    assert [path for _, path in world.asked] == ["/metrics", "/slots"]
+    assert world.loads.of("qwen") == EngineLoad(running=1, waiting=1, room=2)
+    pages["/metrics"] = ""  # started without `--metrics`
+    await world.look(after_s=IDLE_EVERY_S)
+    assert world.loads.of("qwen") == EngineLoad(running=1, room=2)
+    pages["/metrics"] = "llamacpp:requests_processing 2\nllamacpp:requests_deferred 9\n"
+    await world.look(after_s=IDLE_EVERY_S)
+    found = world.loads.of("qwen")
+    assert found is not None
+    assert found.room == 2, "what the engine states is not observed again"
+    pages["/slots"] = None
+    await world.look(after_s=IDLE_EVERY_S)
+    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=9, room=2)
+
+
+async def test_a_silent_engine_is_asked_for_one_page_only() -> None:
+    """Its second page would hold the thread for another two seconds."""
+    world = World(policy=policy_of("qwen", provider="llamacpp"))
+    await world.look(None, after_s=IDLE_EVERY_S)
+    assert [path for _, path in world.asked] == ["/metrics"]
+    assert world.loads.looks_alive("qwen") is False
 
 
 async def test_the_policy_decides_the_sampled_engines() -> None:

@@ -112,6 +112,33 @@ def test_a_model_that_is_not_named_gets_the_sum(engines: Any) -> None:
     assert look_at(engines(), model="alias").generation_tokens == 5077
 
 
+def test_llama_cpps_counters_settle_too(engines: Any) -> None:
+    """It counts reused tokens of prompts apart; without them the count is a part, and too small."""
+    page = (
+        "llamacpp:prompt_tokens_total 120\nllamacpp:prompt_tokens_cached_total 30\n"
+        "llamacpp:prompt_tokens_seconds 7\nllamacpp:tokens_predicted_total 40\n"
+        "llamacpp:tokens_predicted_seconds_total 0.8\n"
+        "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
+    )
+    found = look_at(engines(body=page))
+    assert (found.prompt_tokens, found.generation_tokens) == (150, 40)
+    assert (found.running, found.waiting, found.started_at) == (1, 0, None)
+    old = look_at(engines(body=page.replace("llamacpp:prompt_tokens_cached_total 30\n", "")))
+    assert (old.prompt_tokens, old.generation_tokens) == (None, 40)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "user:secret@127.0.0.1:9", "127.0.0.1"])
+def test_a_page_may_be_at_another_port_of_the_same_host(engines: Any, host: str) -> None:
+    """Triton has its metrics at port 8002; the credential of an address stays behind."""
+    engine = engines(body="nv_inference_exec_count 1\n")
+    port = engine.server_address[1]
+    one = factories.deployment("triton", base_url=f"http://{host}/v2", is_self_hosted=True)
+    page = EngineSampler(lambda: NOW).metrics_page(one, f":{port}/metrics")
+    assert page == "nv_inference_exec_count 1\n"
+    ((_, path, headers),) = engine.asked
+    assert (path, headers["host"]) == ("/metrics", f"127.0.0.1:{port}")
+
+
 def test_an_engine_that_is_away_is_down() -> None:
     """A refused connection is not an error of ours."""
     assert look_at(None, port=free_port()) == EngineSample(deployment="qwen", at=NOW, is_up=False)

@@ -20,7 +20,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request
 from gateway.domain.routing.decide import Decision, Ranking, decide
 from gateway.services.deployments import estimates as module
-from gateway.services.deployments.estimates import Estimates
+from gateway.services.deployments.estimates import LOADING_S, Estimates
 from tests import factories
 from tests.fakes import FakeClock
 from tests.storage.factories import event
@@ -281,6 +281,19 @@ def test_a_fresh_engine_signal_replaces_past_observations(clock: FakeClock) -> N
     assert estimates.rank(REQUEST, decision).expected[0].ttft_s == pytest.approx(0.05, rel=0.1)
     del loads.loads["a"]
     assert estimates.rank(REQUEST, decision).expected[0].waiting is None
+
+
+def test_a_model_that_is_not_in_memory_is_expected_late(clock: FakeClock) -> None:
+    """Ollama unloads a model after some minutes; the replica that has it answers first."""
+    loads = FakeLoads()
+    estimates = Estimates(clock, loads=loads)
+    decision = decided("a", "b", deployments=engine() | {"b": {"is_self_hosted": True}})
+    loads.loads |= {"a": EngineLoad(is_loaded=False), "b": EngineLoad(is_loaded=True)}
+    found = estimates.rank(REQUEST, decision)
+    assert names(found) == ["b", "a"]
+    late, early = found.expected[1], found.expected[0]
+    assert late.ttft_s - early.ttft_s == pytest.approx(LOADING_S)
+    assert late.ttft_p95_s - early.ttft_p95_s == pytest.approx(LOADING_S)
 
 
 def test_hysteresis_is_kept_between_requests(estimates: Estimates, clock: FakeClock) -> None:
