@@ -30,6 +30,10 @@ _SENT_TO = {
     "messages": Operation.CHAT,
     "prompt": Operation.COMPLETIONS,
     "input": Operation.RESPONSES,
+    "query": Operation.RERANK,
+    "text_1": Operation.SCORE,
+    "queries": Operation.SCORE,
+    "data_1": Operation.SCORE,
 }
 
 

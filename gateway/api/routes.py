@@ -37,6 +37,8 @@ ENDPOINTS = (
     Endpoint("/v1/completions", "POST", "Text completion, streamed or not", Operation.COMPLETIONS),
     Endpoint("/v1/responses", "POST", "Responses, streamed or not", Operation.RESPONSES),
     Endpoint("/v1/embeddings", "POST", "Embeddings", Operation.EMBEDDINGS),
+    Endpoint("/v1/rerank", "POST", "Documents in the order of a query", Operation.RERANK),
+    Endpoint("/v1/score", "POST", "Scores of pairs of texts", Operation.SCORE),
     Endpoint("/v1/models", "GET", "The routes your team may ask for"),
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
     Endpoint("/v1/requests/{request_id}", "GET", "The receipt of one of your team's requests"),

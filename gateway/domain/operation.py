@@ -13,12 +13,28 @@ class Operation(StrEnum):
     RESPONSES = "responses"
     EMBEDDINGS = "embeddings"
     MESSAGES = "messages"
+    RERANK = "rerank"
+    SCORE = "score"
 
+    @property
+    def writes_output(self) -> bool:
+        """Return True if the model writes an answer; embeddings and scores have no output
+        tokens.
+        """
+        return self not in WITHOUT_OUTPUT
+
+    @property
+    def pairs_texts(self) -> bool:
+        """Return True if the model reads texts in pairs, each of them with the same query."""
+        return self in _PAIRING
+
+
+_PAIRING = frozenset({Operation.RERANK, Operation.SCORE})
+WITHOUT_OUTPUT = _PAIRING | {Operation.EMBEDDINGS}
 
 # The operations that can be translated into one another.
 CONVERSATIONS = frozenset({Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES})
 # The operations that a deployment serves only if the policy names them.
-ONLY_STATED = frozenset({Operation.EMBEDDINGS})
-OF_OPENAI = frozenset(
-    {Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES, Operation.EMBEDDINGS}
-)
+ONLY_STATED = WITHOUT_OUTPUT
+# Those that servers of OpenAI's dialect may speak; rerank and score are vLLM's additions.
+OF_OPENAI = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES, *WITHOUT_OUTPUT})

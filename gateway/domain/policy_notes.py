@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
-from gateway.domain.operation import Operation
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
@@ -200,7 +199,7 @@ def _bounds_answers(deployment: Deployment) -> bool:
     return (
         deployment.max_output_tokens is not None
         or deployment.context_window is not None
-        or deployment.operations == {Operation.EMBEDDINGS}
+        or not any(operation.writes_output for operation in deployment.operations)
     )
 
 

@@ -47,12 +47,16 @@ PATHS = {
     Operation.COMPLETIONS: "/completions",
     Operation.RESPONSES: "/responses",
     Operation.EMBEDDINGS: "/embeddings",
+    Operation.RERANK: "/rerank",
+    Operation.SCORE: "/score",
 }
 # The smallest request for each endpoint. It contains nothing of any caller's request.
 PROBES: Mapping[Operation, Mapping[str, Any]] = {
     Operation.CHAT: {"messages": [{"role": "user", "content": "."}], "max_tokens": 1},
     Operation.COMPLETIONS: {"prompt": ".", "max_tokens": 1},
     Operation.EMBEDDINGS: {"input": "."},
+    Operation.RERANK: {"query": ".", "documents": ["."]},
+    Operation.SCORE: {"text_1": ".", "text_2": "."},
     Operation.RESPONSES: {"input": ".", "max_output_tokens": 1, "store": False},
 }
 

@@ -28,7 +28,7 @@ PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 _PARSED = frozenset(
     {"reasoning", "tools"}
 )  # capabilities that vLLM provides by parsing the model's output
-_SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+_SALTED = frozenset(Operation) - {Operation.EMBEDDINGS}
 
 
 class Vllm(OpenAI):

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.domain.policy.known_members import SCORED_TEXTS
 from gateway.domain.request.request import RequestBody
 
 SHORT_BYTES = 4096
-_PROMPTS = ("messages", "prompt", "input", "instructions", "tools")
+_PROMPTS = ("messages", "prompt", "input", "instructions", "tools", *SCORED_TEXTS)
 _LABELS = frozenset({"role", "type"})
 
 

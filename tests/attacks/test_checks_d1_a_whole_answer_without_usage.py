@@ -26,8 +26,15 @@ MUTE: dict[Operation, dict[str, Any]] = {
     Operation.COMPLETIONS: {"choices": [{"text": TEXT, "finish_reason": "stop"}]},
     Operation.RESPONSES: {"status": "completed", "output": ITEMS},
     Operation.EMBEDDINGS: {"data": [{"embedding": [0.5]}]},
+    Operation.RERANK: {"results": [{"index": 0, "relevance_score": 0.5}]},
+    Operation.SCORE: {"data": [{"index": 0, "object": "score", "score": 0.5}]},
 }
-ASKED = {Operation.CHAT: {"messages": []}, Operation.COMPLETIONS: {"prompt": "x"}}
+ASKED: dict[Operation, dict[str, Any]] = {
+    Operation.CHAT: {"messages": []},
+    Operation.COMPLETIONS: {"prompt": "x"},
+    Operation.RERANK: {"query": "x", "documents": ["y"]},
+    Operation.SCORE: {"text_1": "x", "text_2": "y"},
+}
 
 
 def counting(*pieces: bytes) -> Stage:
@@ -50,7 +57,7 @@ async def test_it_is_counted(operation: Operation) -> None:
         UsageSource.ESTIMATED,
         None,
     )
-    assert event.usage.output_tokens == (0 if operation is Operation.EMBEDDINGS else 20)
+    assert event.usage.output_tokens == (20 if operation.writes_output else 0)
     assert event.cost_nusd
 
 

@@ -27,6 +27,8 @@ BODIES: dict[Operation, dict[str, Any]] = {
     Operation.COMPLETIONS: {"prompt": "x"},
     Operation.EMBEDDINGS: {"input": "x"},
     Operation.RESPONSES: {"input": "x"},
+    Operation.RERANK: {"query": "x", "documents": ["y"]},
+    Operation.SCORE: {"text_1": "x", "text_2": "y"},
 }
 
 

@@ -43,7 +43,7 @@ class Exchange:
     async def run(self) -> bool:
         """Answer, or fail as planned."""
         behaviour = self.behaviour
-        is_stream = self.entry.is_stream and self.work.kind is not Kind.EMBEDDINGS
+        is_stream = self.entry.is_stream and self.work.kind.writes_output
         is_early = behaviour.is_early and is_stream
         try:
             if is_early:

@@ -14,6 +14,13 @@ class Kind(StrEnum):
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
     RESPONSES = "responses"
+    RERANK = "rerank"
+    SCORE = "score"
+
+    @property
+    def writes_output(self) -> bool:
+        """Return True if the model writes an answer, token by token."""
+        return self not in (Kind.EMBEDDINGS, Kind.RERANK, Kind.SCORE)
 
 
 class Fault(StrEnum):

@@ -82,6 +82,14 @@ class OpenAIWording:
         return COMPLETION if number == 0 and self.behaviour.has_canary else f"t{number}"
 
     def _whole(self, texts: list[str]) -> dict[str, Any]:
+        if self.kind is Kind.RERANK:
+            results = [{"index": index, "relevance_score": 0.5} for index in range(len(texts))]
+            return {"id": "score-1", "model": self.model, "results": results}
+        if self.kind is Kind.SCORE:
+            data = [
+                {"object": "score", "index": index, "score": 0.5} for index in range(len(texts))
+            ]
+            return {"id": "score-1", "object": "list", "model": self.model, "data": data}
         if self.kind is Kind.EMBEDDINGS:
             data = [
                 {"object": "embedding", "index": index, "embedding": [0.5, -0.25]}
@@ -189,7 +197,7 @@ class OpenAIWording:
             "cached_tokens": work.cached_tokens,
             "cache_write_tokens": work.cache_write_tokens,
         }
-        if self.kind is Kind.EMBEDDINGS:
+        if not self.kind.writes_output:
             return {"prompt_tokens": prompt, "total_tokens": prompt}
         if self.kind is Kind.RESPONSES:
             return {

@@ -122,12 +122,16 @@ def _kind(path: str) -> Kind:
         return Kind.EMBEDDINGS
     if path.endswith("/responses"):
         return Kind.RESPONSES
+    if path.endswith("/rerank"):
+        return Kind.RERANK
+    if path.endswith("/score"):
+        return Kind.SCORE
     return Kind.CHAT if path.endswith("/chat/completions") else Kind.COMPLETIONS
 
 
 def _work(kind: Kind, script: Script, asked: dict[str, Any]) -> Work:
     limits = [asked[name] for name in MAXIMA if asked.get(name) is not None]
-    output = 0 if kind is Kind.EMBEDDINGS else min([script["out"], *limits])
+    output = min([script["out"], *limits]) if kind.writes_output else 0
     return Work(
         kind=kind,
         input_tokens=script["in"],

@@ -25,6 +25,8 @@ PATHS = {
     "completions": "/v1/completions",
     "responses": "/v1/responses",
     "embeddings": "/v1/embeddings",
+    "rerank": "/v1/rerank",
+    "score": "/v1/score",
 }
 URL = "https://elsewhere.example/x.png"
 BODIES: dict[str, dict[str, Any]] = {
@@ -32,6 +34,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "completions": {"model": ROUTE, "prompt": "hi", "max_tokens": 8},
     "responses": {"model": ROUTE, "input": "hi", "max_output_tokens": 8},
     "embeddings": {"model": ROUTE, "input": "hi"},
+    "rerank": {"model": ROUTE, "query": "hi", "documents": ["a", "b"]},
+    "score": {"model": ROUTE, "text_1": "hi", "text_2": "a"},
 }
 # Values for the members whose type the gateway reads; all others are sent a text.
 VALUES: dict[str, Any] = {
@@ -136,6 +140,9 @@ ORDINARY_PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("completions", {"prompt": [[1, 2], [3]]}),
     ("embeddings", {"input": [URL, "b"]}),
     ("embeddings", {"input": [[1, 2, 3], [4]]}),
+    ("rerank", {"query": URL, "documents": [URL, "b"]}),
+    ("score", {"text_1": [URL, "a"], "text_2": [URL, "b"]}),
+    ("score", {"queries": URL, "items": [URL, "b"]}),
 )
 
 
@@ -208,6 +215,9 @@ def _media() -> Iterator[Sent]:
             ("responses", "instructions", message),
             ("completions", "prompt", [part]),
             ("embeddings", "input", [part]),
+            ("rerank", "documents", [{"content": [part]}]),
+            ("rerank", "query", {"content": [part]}),
+            ("score", "text_2", {"content": [part]}),
         ):
             yield Sent(f"{name} of {operation}: {part}", operation, {name: value}, "remote_media")
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
@@ -59,7 +58,7 @@ class PriceTerms:
             raise BadUsage("Give --source, the origin of the figures, such as 'contract 2026-117'.")
         _check_tiers(
             rates,
-            writes_output=any(set(d.operations) != {Operation.EMBEDDINGS} for d in meant)
+            writes_output=any(one.writes_output for d in meant for one in d.operations)
             or not meant,
         )
 

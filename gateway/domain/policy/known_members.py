@@ -2,8 +2,8 @@
 different spellings of a name into one.
 
 Under a residency rule, a member that is neither here nor in `request_fields` needs permission: it
-may route, fetch or store. A member that one operation knows is known on all: the contents of
-`input` are checked on chat as well.
+may route, fetch or store. A member that one operation knows is known on all, except those of rerank
+and score: the contents of `input` are checked on chat as well.
 """
 
 from __future__ import annotations
@@ -122,6 +122,32 @@ SAMPLING_MEMBERS = frozenset(
         "xtc_threshold",
     }
 )
+# The texts of rerank and score: the two sides of a pair, in vLLM's four spellings.
+SCORED_TEXTS = (
+    "query",
+    "documents",
+    "text_1",
+    "text_2",
+    "data_1",
+    "data_2",
+    "queries",
+    "items",
+)
+# Of rerank and score alone: vLLM 0.32 (entrypoints/pooling/scoring/protocol.py), Jina and Cohere.
+# On a chat `documents` or `query` may be a search.
+SCORING_MEMBERS = frozenset(
+    {
+        *SCORED_TEXTS,
+        "instruction",
+        "max_tokens_per_doc",
+        "max_tokens_per_query",
+        "padding",
+        "return_documents",
+        "top_n",
+        "truncation_side",
+        "use_activation",
+    }
+)
 KNOWN_MEMBERS = OPENAI_MEMBERS | CLIENT_MEMBERS | SAMPLING_MEMBERS
 
 
@@ -140,4 +166,4 @@ def by_folded(names: Iterable[str]) -> Mapping[str, str]:
     return {folded(name): name for name in names}
 
 
-NAMED_MEMBERS = by_folded([*KNOWN_MEMBERS, *FEATURE_OF_MEMBER])
+NAMED_MEMBERS = by_folded([*KNOWN_MEMBERS, *SCORING_MEMBERS, *FEATURE_OF_MEMBER])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.request.request import RequestFacts
@@ -73,7 +72,7 @@ def bound_of(
     )
     prompt_tokens, sees_prompt = _prompt(facts, deployment)
     cap_tokens = None
-    if facts.operation is Operation.EMBEDDINGS:
+    if not facts.operation.writes_output:
         answer_tokens, is_capped = 0, True
     else:
         most_tokens = asked_tokens or _cap(route, deployment)
@@ -121,7 +120,10 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
         )
         and "vision" not in facts.capabilities
     )
-    tokens = facts.body_bytes + deployment.input_overhead_tokens + (expansion_tokens or 0)
+    # A template writes its text around each pair that is scored.
+    templates = (facts.prompts or 1) if facts.operation.pairs_texts else 1
+    overhead_tokens = deployment.input_overhead_tokens * templates
+    tokens = facts.body_bytes + overhead_tokens + (expansion_tokens or 0)
     if window is not None and facts.prompts is not None:
         most_tokens = window * facts.prompts
         if tokens > most_tokens or not sees_prompt:

@@ -84,7 +84,7 @@ def candidates_of(decision: Decision, operation: Operation = Operation.CHAT) -> 
         weights=tuple(decision.route.weights.get(name, 0.0) for name in names),
         hashes=tuple(map(hash64, names)),
         objective=OBJECTIVES[decision.route.objective],
-        writes_output=operation is not Operation.EMBEDDINGS,
+        writes_output=operation.writes_output,
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.operation import Operation
+from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, LatencyPrior
 from gateway.domain.request.bound import UNSEEN_PROMPT
 from gateway.domain.request.request import Request, RequestFacts
@@ -268,7 +268,7 @@ class Estimates:
         if (
             event.outcome is Outcome.OK
             and event.usage.output_tokens
-            and event.operation != Operation.EMBEDDINGS
+            and event.operation not in WITHOUT_OUTPUT
         ):
             choices = event.features.get("choices", 1)
             _mean_of(self._outputs, (event.route, event.team)).add(

@@ -266,8 +266,10 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def _writes_output(self) -> bool:
-        """Return True unless the request is for embeddings, whose answers have no output tokens."""
-        return self.request.body.facts.operation is not Operation.EMBEDDINGS
+        """Return True unless the request is for embeddings or scores, whose answers have no output
+        tokens.
+        """
+        return self.request.body.facts.operation.writes_output
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement; the one shown to the caller, if it was made from the same

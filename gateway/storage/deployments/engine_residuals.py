@@ -22,7 +22,7 @@ from gateway.domain.deployments.engine_counters import (
     Tokens,
     UnknownAttempt,
 )
-from gateway.domain.operation import Operation
+from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.pricing.pricing import Price
 from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
 from gateway.storage.policy.prices import rate_from_row
@@ -97,7 +97,8 @@ _METERED = """
 SELECT coalesce(sum(input_tokens), 0) AS prompt, coalesce(sum(output_tokens), 0) AS generation,
        count(*) FILTER (WHERE cost_nusd IS NULL) AS unknown,
        count(*) FILTER (WHERE cost_nusd IS NOT NULL AND (input_tokens IS NULL
-                        OR (output_tokens IS NULL AND operation <> 'embeddings'))) AS silent
+                        OR (output_tokens IS NULL
+                          AND operation NOT IN ('embeddings', 'rerank', 'score')))) AS silent
 FROM tollgate.usage_events
 WHERE deployment = :deployment AND NOT is_demo
   AND occurred_at > CAST(:begin AS timestamptz) - CAST(:longest AS interval) AND occurred_at < :end
@@ -274,7 +275,7 @@ def _unknown_attempt(row: Row) -> UnknownAttempt:
         attempt=row["attempt"],
         held_nusd=row["held_nusd"],
         price=price,
-        writes_output=row["operation"] != Operation.EMBEDDINGS,
+        writes_output=row["operation"] not in WITHOUT_OUTPUT,
     )
 
 

@@ -101,7 +101,7 @@ class TierPriceBlock(Block):
     output_usd_per_mtok: UsdPerMtok | None = optional(
         "USD per million output tokens.",
         "3.20",
-        shown="required, unless `operations` is `[embeddings]`",
+        shown="required, unless `operations` is only embeddings, rerank or score",
     )
     reasoning_usd_per_mtok: UsdPerMtok | None = optional(
         "USD per million reasoning tokens.", "3.20", shown="priced as output"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.domain.operation import CONVERSATIONS, Operation
+from gateway.domain.operation import CONVERSATIONS, WITHOUT_OUTPUT
 from gateway.domain.policy.policy import AMBIENT
 from gateway.domain.providers.table import PROVIDERS, ProviderFacts
 from gateway.domain.words import listed, shown
@@ -23,7 +23,7 @@ def _lacks_output_price(field: str) -> Callable[[DeploymentBlock], bool]:
         rate.
         """
         price, operations = deployment.of(field), deployment.of("operations")
-        if price is None or (operations and set(operations) == {Operation.EMBEDDINGS}):
+        if price is None or (operations and set(operations) <= WITHOUT_OUTPUT):
             return False
         tiers = (tier for _, tier in price.entries_of("service_tiers").values() if tier is not None)
         return any(not block.has("output_usd_per_mtok") for block in (price, *tiers))

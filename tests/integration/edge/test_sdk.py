@@ -254,6 +254,8 @@ def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Cl
         "completions": {"prompt": PROMPT},
         "responses": {"input": PROMPT},
         "embeddings": {"input": PROMPT},
+        "rerank": {"query": PROMPT, "documents": [PROMPT, "b"]},
+        "score": {"text_1": PROMPT, "text_2": [PROMPT, "b"]},
     }
     metered = [endpoint for endpoint in ENDPOINTS if endpoint.is_metered]
     assert {endpoint.operation for endpoint in metered} == set(bodies)

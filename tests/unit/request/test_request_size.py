@@ -14,9 +14,9 @@ from gateway.domain.operation import OF_OPENAI, Operation
 from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire.members import decode_members
+from gateway.wire.openai.request.prompt_lists import MAX_DECODED_BYTES
 from gateway.wire.openai.request.read import read_request
 from gateway.wire.openai.request.size import (
-    MAX_DECODED_BYTES,
     MAX_OUTPUT_TOKENS,
     TOOL_PREFACE_TOKENS,
     count_prompts,
@@ -27,12 +27,16 @@ PROMPTS = {
     Operation.COMPLETIONS: "prompt",
     Operation.RESPONSES: "input",
     Operation.EMBEDDINGS: "input",
+    Operation.RERANK: "documents",
+    Operation.SCORE: "text_2",
 }
 MAXIMA = {
     Operation.CHAT: {"max_tokens", "max_completion_tokens"},
     Operation.COMPLETIONS: {"max_tokens"},
     Operation.RESPONSES: {"max_output_tokens"},
     Operation.EMBEDDINGS: set[str](),
+    Operation.RERANK: set[str](),
+    Operation.SCORE: set[str](),
 }
 
 

@@ -1,5 +1,5 @@
-"""Rewrites chat, completions and embeddings answers for the caller, whole and streamed, and records
-their usage and content.
+"""Rewrites chat, completions, embeddings and rerank answers for the caller, whole and streamed, and
+records their usage and content.
 
 An answer passes through byte by byte except for two splices, `model` and `usage`. Running usage
 that only the gateway asked for (`usage`, or llama.cpp's `timings`) is cut out, and so is a
@@ -88,7 +88,9 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
-    has_vectors = is_there(chunk.data) and bytes(chunk.data) != b"[]"
+    has_vectors = any(
+        is_there(found) and bytes(found) != b"[]" for found in (chunk.data, chunk.results)
+    )
     usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else usage_of(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error

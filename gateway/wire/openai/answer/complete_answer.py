@@ -27,7 +27,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
     object, or has more vectors than any request asks for.
     """
     facts = read.facts
-    if facts.operation is Operation.EMBEDDINGS:
+    if not facts.operation.writes_output:
         return _rewrite_embeddings(read, body, observed)
     if facts.operation is Operation.RESPONSES:
         part = rewrite_response(body, observed, model=facts.model)
@@ -40,7 +40,9 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
 
 
 def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
-    """Return an embeddings answer for the caller; of a large one, all but its vectors is read."""
+    """Return an answer of embeddings or scores for the caller; of a large one, all but its vectors
+    is read.
+    """
     try:
         short = without_vectors(body) if len(body) >= LARGE_BYTES else None
     except TooManyVectors:

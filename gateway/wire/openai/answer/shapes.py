@@ -48,7 +48,8 @@ class Chunk(msgspec.Struct):
     error: msgspec.Raw = ABSENT
     service_tier: str | None = None
     x_groq: msgspec.Raw = ABSENT
-    data: msgspec.Raw = ABSENT  # embeddings
+    data: msgspec.Raw = ABSENT  # embeddings, scores
+    results: msgspec.Raw = ABSENT  # of a rerank
     metrics: msgspec.Raw = ABSENT
     timings: msgspec.Raw = ABSENT  # llama.cpp's
 

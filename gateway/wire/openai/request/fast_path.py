@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.domain.operation import Operation
+from gateway.domain.policy.known_members import SCORED_TEXTS
 
 
 class Fields(msgspec.Struct):
@@ -110,12 +111,39 @@ class _Embedding(_Plain):
     dimensions: int | None = None
 
 
-# The member of each operation that contains the prompt.
-PROMPTS = {
-    Operation.CHAT: "messages",
-    Operation.COMPLETIONS: "prompt",
-    Operation.RESPONSES: "input",
-    Operation.EMBEDDINGS: "input",
+class _Scoring(_Plain):
+    documents: str | list[str] | None = None
+    instruction: str | None = None
+    max_tokens_per_query: int | None = None
+    max_tokens_per_doc: int | None = None
+    truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
+    use_activation: bool | None = None
+
+
+class _Rerank(_Scoring):
+    query: str | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+
+
+class _Score(_Scoring):
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    data_1: str | list[str] | None = None
+    data_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    items: str | list[str] | None = None
+
+
+# The members of each operation that contain the prompt.
+PROMPTS: Mapping[Operation, tuple[str, ...]] = {
+    Operation.CHAT: ("messages",),
+    Operation.COMPLETIONS: ("prompt",),
+    Operation.RESPONSES: ("input",),
+    Operation.EMBEDDINGS: ("input",),
+    Operation.RERANK: SCORED_TEXTS,
+    Operation.SCORE: SCORED_TEXTS,
 }
 # As libraries write it; another form may name a member twice.
 _USUAL_OPTIONS = frozenset({b'{"include_usage":true}', b'{"include_usage": true}'})
@@ -125,6 +153,8 @@ PLAIN: Mapping[Operation, type[_Plain]] = {
     Operation.COMPLETIONS: _Completion,
     Operation.RESPONSES: _Response,
     Operation.EMBEDDINGS: _Embedding,
+    Operation.RERANK: _Rerank,
+    Operation.SCORE: _Score,
 }
 _DECODE = {operation: msgspec.json.Decoder(kind).decode for operation, kind in PLAIN.items()}
 _DECODE_TEXT = (msgspec.json.Decoder(list[Message]).decode, msgspec.json.Decoder(list[str]).decode)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.known_members import KNOWN_MEMBERS, by_folded
+from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS, by_folded
 from gateway.domain.policy.request_fields import (
     FEATURE_OF_MEMBER,
     TEMPLATE_CONTROLS,
@@ -34,6 +34,7 @@ from gateway.wire.openai.request.tools import features_of_tools, read_tools
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
 LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
+SCORING = KNOWN_MEMBERS | SCORING_MEMBERS
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
@@ -176,7 +177,7 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     and nested values.
     """
     needs = Needs()
-    _note_names(members, needs)
+    _note_names(members, needs, known=SCORING if operation.pairs_texts else KNOWN_MEMBERS)
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])
@@ -198,19 +199,19 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
         return
     if name in media.FREE_MEMBERS:
         json_bounds.check_depth(encoded)
-    elif name != PROMPTS[operation] or not is_text(value):
+    elif name not in PROMPTS[operation] or not is_text(value):
         media.note_needs(name, encoded, needs)
 
 
-def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
-    """Record the permissions that the members' names need, and the unknown names."""
+def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs, *, known: frozenset[str]) -> None:
+    """Record the permissions that the members' names need, and the names that are not known."""
     unknown = []
     for name, value in members.items():
         feature = FEATURE_OF_MEMBER.get(name)
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
-        elif name not in KNOWN_MEMBERS:
+        elif name not in known:
             unknown.append(name)
     if unknown:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))

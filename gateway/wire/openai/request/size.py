@@ -13,6 +13,8 @@ import msgspec
 
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
+from gateway.wire.openai.request.prompt_lists import NULL, size_of_value, strings_in
+from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`
 # More than any engine generates for one request. Larger figures would only overflow a budget's
@@ -25,13 +27,14 @@ MAXIMUM_MEMBERS: Mapping[Operation, tuple[str, ...]] = {
     Operation.COMPLETIONS: ("max_tokens",),
     Operation.RESPONSES: ("max_output_tokens",),
     Operation.EMBEDDINGS: (),
+    Operation.RERANK: (),
+    Operation.SCORE: (),
 }
 # Templates indent a schema (a token for the end of a line, one for the blanks) or escape it: at
 # most four tokens per byte.
 EXPANDED_TOKENS_PER_BYTE = 4
 # The text with which templates introduce tools: Qwen's has 150 tokens, the longest known one 500.
 TOOL_PREFACE_TOKENS = 1024
-MAX_DECODED_BYTES = 4 * 2**20  # of a list of prompts: decoding single letters takes about 60 ms
 
 _PROMPTS_IN: Mapping[Operation, str] = {
     Operation.COMPLETIONS: "prompt",
@@ -45,10 +48,9 @@ _TURNS_IN: Mapping[Operation, str] = {
 }
 # Members that a chat template writes into the prompt in its own form.
 _EXPANDED = ("tools", "functions", "response_format", "text", "documents", "chat_template_kwargs")
-_RESIZING = frozenset({*_EXPANDED, "prediction", "chat_template"})
+_RESIZING = frozenset({*_EXPANDED, "prediction", "chat_template", "padding"})
 _LOOK_AHEAD = 65  # the bytes in which a list's first item begins, unless it is padded with blanks
 _DIGITS = frozenset(b"%d" % digit for digit in range(10))
-_NULL = b"null"
 _ABSENT = msgspec.Raw()
 # Parts and calls that the prompt shows in another form; an escape could spell any of them.
 _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_call')
@@ -88,7 +90,6 @@ class _Part(msgspec.Struct):
 
 
 _decode_count = msgspec.json.Decoder(int | None).decode
-_decode_strings = msgspec.json.Decoder(list[str]).decode
 _decode_turns = msgspec.json.Decoder(list[_Turn]).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
@@ -101,12 +102,14 @@ def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices
     prompts = count_prompts(operation, members)
     if most_tokens * choices * (prompts or 1) > MAX_OUTPUT_TOKENS:
         raise _too_much(param, most_tokens, choices=choices, prompts=prompts or 1)
+    if operation.pairs_texts:
+        return Size(most_tokens, prompts, _scoring_expansion(operation, members, prompts), 0)
     is_plain = _RESIZING.isdisjoint(members)
     return Size(
         most_tokens,
         prompts,
         _turns_expansion(operation, members) if is_plain else _expansion(operation, members),
-        0 if is_plain else _size(members.get("prediction")),
+        0 if is_plain else size_of_value(members.get("prediction")),
     )
 
 
@@ -130,17 +133,19 @@ def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> i
     """
     if operation is Operation.CHAT:
         return 1
-    if operation is Operation.COMPLETIONS and _size(members.get("prompt_embeds")):
+    if operation.pairs_texts:
+        return count_texts(operation, members)
+    if operation is Operation.COMPLETIONS and size_of_value(members.get("prompt_embeds")):
         return None  # vLLM's encoded tensors; each is a prompt
     raw = members.get(_PROMPTS_IN[operation])
     if raw is None:
         return 1
     value = bytes(raw)
     if value[:1] != b"[":
-        return 1 if value[:1] == b'"' or value == _NULL else None
+        return 1 if value[:1] == b'"' or value == NULL else None
     first = value[1:_LOOK_AHEAD].lstrip()[:1]
     if first == b'"':
-        return _strings_in(value)
+        return strings_in(value)
     if first == b"]" or (first == b"{" and operation is Operation.RESPONSES):
         return 1
     if b'"' in value or b"{" in value:
@@ -149,22 +154,6 @@ def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> i
     if first == b"[":
         return lists
     return 1 if first in _DIGITS and lists == 0 else None
-
-
-def _strings_in(value: bytes) -> int | None:
-    """Count the items of a list that begins with a string; None if it holds other items too."""
-    # in a string, or as another item: only decoding shows which
-    if b"[" in value[1:] or b"{" in value:
-        if len(value) > MAX_DECODED_BYTES:
-            return None
-        try:
-            return len(_decode_strings(value))
-        except msgspec.DecodeError:
-            return None
-    if b"\\" in value:
-        value = value.replace(rb"\\", b"")  # an escaped backslash may precede a closing quote
-        return (value.count(b'"') - value.count(rb"\"")) // 2
-    return value.count(b'"') // 2
 
 
 def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tuple[int, str]:
@@ -207,18 +196,38 @@ def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRe
     )
 
 
+def _scoring_expansion(
+    operation: Operation, members: Mapping[str, msgspec.Raw], prompts: int | None
+) -> int | None:
+    """Return the most tokens of a rerank or score request beyond its body's bytes, None if nothing
+    bounds them: a query and its template's arguments are read with each document.
+    """
+    if prompts is None or _is_padded(members) or size_of_value(members.get("chat_template")):
+        return None
+    arguments = size_of_value(members.get("chat_template_kwargs"))
+    again = repeated_bytes(operation, members) * (prompts - 1)
+    return again + arguments * (EXPANDED_TOKENS_PER_BYTE - 1) * prompts
+
+
+def _is_padded(members: Mapping[str, msgspec.Raw]) -> bool:
+    """Return True if vLLM fills each prompt of a pooling model up to the context window, and counts
+    the filling.
+    """
+    return bytes(members.get("padding", NULL)) not in (NULL, b'"do_not_pad"')
+
+
 def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
     """Return the most tokens that a chat template adds to the body's bytes, None if nothing bounds
     it.
     """
-    if _size(members.get("chat_template")):
+    if size_of_value(members.get("chat_template")) or _is_padded(members):
         return None  # the caller's own template may repeat anything
     tokens = _turns_expansion(operation, members)
     if tokens is None:
         return None
-    if _size(members.get("tools")) or _size(members.get("functions")):
+    if size_of_value(members.get("tools")) or size_of_value(members.get("functions")):
         tokens += TOOL_PREFACE_TOKENS
-    rendered = sum(_size(members.get(name)) for name in _EXPANDED)
+    rendered = sum(size_of_value(members.get(name)) for name in _EXPANDED)
     return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
 
 
@@ -245,7 +254,10 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     except msgspec.DecodeError:
         return None  # an unknown shape
     return sum(
-        _size(turn.tool_calls) + _size(turn.function_call) + _size(turn.arguments) for turn in turns
+        size_of_value(turn.tool_calls)
+        + size_of_value(turn.function_call)
+        + size_of_value(turn.arguments)
+        for turn in turns
     )
 
 
@@ -256,15 +268,7 @@ def _has_unsized(content: msgspec.Raw) -> bool:
     if bytes(content)[:1] != b"[":
         return False
     return any(
-        _size(one)
+        size_of_value(one)
         for part in _decode_parts(content)
         for one in (part.file, part.file_data, part.image_embeds, part.audio_embeds)
     )
-
-
-def _size(value: msgspec.Raw | None) -> int:
-    """Return the bytes of a member's value, 0 if it is absent or null."""
-    if value is None:
-        return 0
-    size = memoryview(value).nbytes
-    return 0 if size == len(_NULL) and bytes(value) == _NULL else size
