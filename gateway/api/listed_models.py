@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.domain.policy.policy import Deployment, Operation, Policy, Route, Team
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment, Policy, Route, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.request import Caller, unsent
