@@ -17,6 +17,8 @@ from gateway.errors import InvalidRequest
 MAX_TAGS = 16
 MOST_NAMES = 10  # names of a team's projects in a message
 DATA_CLASS = b"x-tollgate-data-class"
+# The names of a session: the first that is sent counts. Codex and Claude Code send their own.
+SESSION_HEADERS = ("x-session-id", "session-id", "x-claude-code-session-id")
 # Every header that is read here.
 HEADERS = frozenset(
     {
@@ -27,7 +29,7 @@ HEADERS = frozenset(
         b"x-client-request-id",
         b"traceparent",
         b"idempotency-key",
-        b"x-session-id",
+        *(name.encode() for name in SESSION_HEADERS),
     }
 )
 LISTS = frozenset({DATA_CLASS, b"content-type", b"content-encoding"})
@@ -178,13 +180,14 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
 
 
 def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
-    """Return the caller's session: `x-session-id`, else the body's `prompt_cache_key` or user; None
-    if none.
+    """Return the caller's session: `x-session-id`, else Codex's or Claude Code's own header, else
+    the body's `prompt_cache_key` or user; None if none.
 
     A bad value is not refused, because clients send that header to other services too.
     `affinity.session_of` makes a short name of it.
     """
-    return headers.get("x-session-id") or facts.cache_key or facts.end_user
+    named = (headers.get(name) for name in SESSION_HEADERS)
+    return next((one for one in named if one), None) or facts.cache_key or facts.end_user
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

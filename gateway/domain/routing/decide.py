@@ -268,7 +268,8 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
     `expected` has each choice's prediction, empty if none was needed. `degraded` is None, `spill`
     if the objective's choice misses a bound and another takes the request, or `route:NAME` if all
     miss one and that route's deployments come first. `preferred` is the one that was left. `late`
-    are the decision's own that miss the latency bound.
+    are the decision's own that miss the latency bound. `kept_at` is the first choice, if it is
+    first because it has the session's prompt cached.
     """
 
     decision: Decision
@@ -277,6 +278,7 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
     degraded: str | None = None
     preferred: str | None = None
     late: frozenset[str] = frozenset()
+    kept_at: str | None = None
 
     def degraded_at(self, choice: Choice) -> str | None:
         """Return `degraded` for this choice; None if the preferred one answers after all."""
@@ -300,6 +302,8 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
             "ranked": ranked,
             "expected": [expected.record() for expected in self.expected],
         }
+        if self.kept_at is not None:
+            record["session_kept_at"] = self.kept_at
         if self.degraded is not None:
             own = {choice.candidate.deployment.name for choice in self.decision.as_listed.choices}
             missed = [

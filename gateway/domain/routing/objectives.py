@@ -101,9 +101,13 @@ def rank(
     *,
     session: str,
     degrade: Degrade | None = None,
+    kept_at: str | None = None,
 ) -> Ranking:
     """Return the order in which one request of a session tries the eligible deployments; excludes
     none of them.
+
+    `kept_at` is the deployment that has the session's prompt cached: an objective tries it first,
+    within the bounds. The listed order of a route without an objective stays.
 
     Those that meet all bounds come first, in the objective's order. If none does, those of the
     route that `degrade` gives follow. Then come those that miss a bound, and last those whose
@@ -111,6 +115,9 @@ def rank(
     """
     expected = expect(candidates, facts, live)
     order = _ordered(candidates.objective(candidates, expected, session))
+    if kept_at in candidates.names and candidates.objective is not priority:
+        place = candidates.names.index(kept_at)
+        order = [place, *(one for one in order if one != place)]
     if not live.late and not any(one.misses for one in expected):
         return _ranking(
             candidates,

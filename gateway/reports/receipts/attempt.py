@@ -10,8 +10,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.money import usd_from_nusd
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.money import EXACT, usd_from_nusd
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.receipts.messages import (
     ReceiptVerdict,
@@ -126,6 +126,27 @@ class AttemptReceipt:
         )
 
     @property
+    def cached_share(self) -> Decimal | None:
+        """Return the share of the prompt that was read from the provider's cache, with four
+        decimals; None if not reported.
+        """
+        usage = self.event.usage
+        if usage.cached_input_tokens is None or not usage.input_tokens:
+            return None
+        return round(Decimal(usage.cached_input_tokens) / usage.input_tokens, 4)
+
+    @property
+    def cache_saving_usd(self) -> Decimal | None:
+        """Return how much less the cached tokens cost than at the rate of plain input; None if the
+        attempt has no line at one of both rates.
+        """
+        by_kind = {line.kind: line for line in self.event.lines}
+        plain, cached = by_kind.get(TokenKind.INPUT), by_kind.get(TokenKind.CACHED_INPUT)
+        if plain is None or cached is None:
+            return None
+        return EXACT.scaleb(cached.tokens * (plain.usd_per_mtok - cached.usd_per_mtok), -6)
+
+    @property
     def held_usd(self) -> Decimal | None:
         """Return the upper bound of the attempt's cost if that was unknown when it ended; a later
         settlement does not change it.
@@ -173,6 +194,8 @@ class AttemptReceipt:
             "lines": event.lines,
             "cost_usd": self.cost_usd,
             "cost_obtained": self.cost_obtained,
+            "cached_share": self.cached_share,
+            "cache_saving_usd": self.cache_saving_usd,
             "held_usd": self.held_usd,
             "adjustments": self.adjustments,
             "total_usd": self.total_usd,

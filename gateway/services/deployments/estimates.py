@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
@@ -30,6 +31,7 @@ from gateway.domain.routing.predictions import (
     queue_s,
 )
 from gateway.domain.samples import PRIOR_SAMPLES, Mean, Quantiles
+from gateway.services.deployments.cached_sessions import CachedSessions
 from gateway.services.ports import Clock
 
 # seconds; quantiles are recomputed at most this often, so an order may be that old
@@ -196,6 +198,7 @@ class Estimates:
             Pair, set[str]
         ] = {}  # by route and priority: the deployments that missed its latency bound last time
         self._in_flight: dict[str, int] = {}
+        self._sessions = CachedSessions()
 
     @property
     def in_flight(self) -> Mapping[str, int]:
@@ -225,9 +228,21 @@ class Estimates:
                 else self.current_conditions(other, facts.operation)
             )
 
+        kept_at = None
+        if request.session is not None:
+            kept_at = self._sessions.deployment_of(
+                decision.route.name, session_of(request), now_s=self._clock.monotonic()
+            )
         ranking = rank(
-            view.candidates, facts, view.live, session=session_of(request), degrade=degraded
+            view.candidates,
+            facts,
+            view.live,
+            session=session_of(request),
+            degrade=degraded,
+            kept_at=kept_at,
         )
+        if kept_at is not None and ranking.choices[0].candidate.deployment.name == kept_at:
+            ranking = replace(ranking, kept_at=kept_at)
         if ranking.late or view.late:
             view.late.difference_update(view.candidates.names)
             view.late.update(ranking.late)
@@ -251,6 +266,12 @@ class Estimates:
             self._in_flight[deployment] = left
         else:
             self._in_flight.pop(deployment, None)
+
+    def note_session(self, request: Request, event: UsageEvent | None) -> None:
+        """Learn from an attempt that ended where its caller's session has its prompt cached."""
+        if event is not None and request.session is not None:
+            now_s = self._clock.monotonic()
+            self._sessions.note(event, session=session_of(request), now_s=now_s)
 
     def note_load(self, deployment: str, header: str) -> None:
         """Record the load that an engine reported in a header of an answer."""

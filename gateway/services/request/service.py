@@ -251,6 +251,10 @@ class RequestService:
         if deployment.group is not None:
             self.estimates.began(deployment.name)
             attempt.on_settled.append(lambda _: self.estimates.ended(deployment.name))
+        if not deployment.is_self_hosted and admitted.request.session is not None:
+            attempt.on_settled.append(
+                lambda event: self.estimates.note_session(admitted.request, event)
+            )
         failover.note_started(choice)
         return attempt
 

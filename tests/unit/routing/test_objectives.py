@@ -201,6 +201,17 @@ def test_cheapest_is_in_the_order_of_cost(
         assert costs == sorted(costs)
 
 
+@pytest.mark.parametrize(("objective", "first"), [("cheapest", "b"), ("priority", "a")])
+def test_a_session_stays_where_its_prompt_is_cached(objective: str, first: str) -> None:
+    """Within the bounds of the route; a listed order is the admin's own."""
+    prices = {"a": cheap("1"), "b": cheap("2")}
+    decision = decided("ab", objective=objective, prices=prices)
+    assert names(ranked(decision, live(1.0, 1.0), kept_at="b"))[0] == first
+    assert names(ranked(decision, live(1.0, 1.0), kept_at="gone"))[0] == "a"
+    bounded = decided("ab", objective=objective, prices=prices, max_cost_nusd=1)
+    assert len(ranked(bounded, live(1.0, 1.0), kept_at="b").choices) == 2
+
+
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.data())
 def test_a_cheaper_deployment_never_moves_back(usd: list[int], data: st.DataObject) -> None:
     """A discount that costs a provider its place would be an odd thing to negotiate."""
