@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -44,16 +45,16 @@ class ProviderFacts:
     `hosts` are patterns of its usual hosts. `is_engine`: deployments of it are self-hosted unless
     the policy says otherwise. `needs_key`: it refuses requests without a credential, which goes in
     `key_header`. `listed_as` is its name in the price list, None to find it by the address; at
-    `surcharged_hosts` it costs more than the list says. `bills_after_disconnect`: whether a stream
-    that its caller closed is billed to its end; None if no source states it. `running_usage`: how
-    it reports the usage of a stream on the way; None if it does not. `base_path` completes an
-    address without a path. `refuses` are members of OpenAI's requests that make it refuse them.
-    `needs_tool_choice`: without the member it calls no tool. These, `output_limit`,
-    `takes_stream_options` and the statuses with a meaning of their own are differences from
-    OpenAI's API. `native` are the operations that it speaks itself. `company` is set if it differs
-    from the name: a residency rule may deny either. `takes_credentials` are the forms of
-    `credentials` that it takes instead of a key: `ambient`, `keys`. `sources` say who states all
-    this.
+    `surcharged_hosts` tokens cost `surcharge` times as much as the list says.
+    `bills_after_disconnect`: whether a stream that its caller closed is billed to its end; None
+    if no source states it. `running_usage`: how it reports the usage of a stream on the way;
+    None if it does not. `base_path` completes an address without a path. `refuses` are members
+    of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
+    calls no tool. These, `output_limit`, `takes_stream_options` and the statuses with a meaning
+    of their own are differences from OpenAI's API. `native` are the operations that it speaks
+    itself. `company` is set if it differs from the name: a residency rule may deny either.
+    `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
+    `keys`. `sources` say who states all this.
     """
 
     name: str
@@ -64,6 +65,8 @@ class ProviderFacts:
     key_header: str = "authorization"
     listed_as: str | None = None
     surcharged_hosts: tuple[str, ...] = ()
+    surcharge: Decimal = Decimal(1)
+    surcharge_source: str = ""
     bills_after_disconnect: bool | None = None
     running_usage: RunningUsage | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
@@ -162,7 +165,9 @@ _ENTRIES = (
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
         needs_key=True,
         listed_as="mistral",
-        surcharged_hosts=("api.eu.mistral.ai", "api.us.mistral.ai"),  # by a tenth
+        surcharged_hosts=("api.eu.mistral.ai", "api.us.mistral.ai"),
+        surcharge=Decimal("1.1"),
+        surcharge_source="https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
         bills_after_disconnect=True,
         # It refuses members that it does not know; its last chunk has usage anyway.
         output_limit=OutputLimit.MAX_TOKENS,
@@ -226,7 +231,9 @@ _ENTRIES = (
         hosts=("api.x.ai", "*.api.x.ai"),
         needs_key=True,
         listed_as="x-ai",
-        surcharged_hosts=("*.api.x.ai",),  # by a tenth
+        surcharged_hosts=("*.api.x.ai",),
+        surcharge=Decimal("1.1"),
+        surcharge_source="https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",
         output_limit=OutputLimit.MAX_TOKENS,
         sources=(
             "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",

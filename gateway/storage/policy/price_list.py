@@ -9,6 +9,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -20,9 +21,9 @@ from genai_prices.data_snapshot import get_snapshot
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
-from gateway.domain.pricing.tokens import TokenKind
-from gateway.domain.providers.facts import host_of
-from gateway.domain.providers.table import OPENAI_COMPATIBLE, PROVIDERS
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
+from gateway.domain.providers.facts import host_of, provider_facts_of
+from gateway.domain.providers.table import OPENAI_COMPATIBLE
 
 _TOKENS = {
     "input_mtok": TokenKind.INPUT,
@@ -76,7 +77,23 @@ def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> 
     prices depend on the hour or start at a date: a later call may return another price.
     """
     found = _find_listed(provider, model, base_url)
-    return None if found is None else _price_of(*found, model=model, at=at)
+    price = None if found is None else _price_of(*found, model=model, at=at)
+    return None if price is None else with_surcharge(price, provider=provider, base_url=base_url)
+
+
+def with_surcharge(price: Price, *, provider: str, base_url: str) -> Price:
+    """Return the list's price as a deployment pays it: at some regional hosts tokens cost more."""
+    facts, host = provider_facts_of(provider, base_url), host_of(base_url)
+    if not facts.is_surcharged(host):
+        return price
+    rates = tuple(
+        rate
+        if rate.kind in CALL_KINDS
+        else replace(rate, usd_per_mtok=rate.usd_per_mtok * facts.surcharge)
+        for rate in price.rates
+    )
+    source = f"{price.source}; tokens × {facts.surcharge} at {host} ({facts.surcharge_source})"
+    return replace(price, rates=rates, source=source)
 
 
 def key_of(deployment: Deployment) -> ModelKey | None:
@@ -135,11 +152,9 @@ def _find_listed(
     provider: str, model: str, base_url: str
 ) -> tuple[genai.Provider, genai.ModelInfo] | None:
     """Return the bundled list's provider and model for a deployment, None if it lacks them."""
-    facts = PROVIDERS[provider]
-    by_url = base_url if provider == OPENAI_COMPATIBLE else None
+    facts = provider_facts_of(provider, base_url)
+    by_url = base_url if facts.name == OPENAI_COMPATIBLE else None
     if by_url is None and facts.listed_as is None:
-        return None
-    if facts.surcharged_hosts and facts.is_surcharged(host_of(base_url)):
         return None
     try:
         return get_snapshot().find_provider_model(model, None, facts.listed_as, by_url)

@@ -28,7 +28,7 @@ from gateway.domain.policy.price_book import (
 )
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.storage.policy.price_list import key_of, schedule
+from gateway.storage.policy.price_list import key_of, schedule, with_surcharge
 from gateway.storage.postgres.database import Database
 
 _ADD_PRICE = (
@@ -103,7 +103,10 @@ class StoredBook:
         none.
         """
         key = key_of(deployment)
-        return None if key is None else self.book.listed(key, at)
+        price = None if key is None else self.book.listed(key, at)
+        if price is None:
+            return None
+        return with_surcharge(price, provider=deployment.provider, base_url=deployment.base_url)
 
 
 class PriceStore:

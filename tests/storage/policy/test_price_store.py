@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -161,7 +162,7 @@ def test_no_price_of_the_whole_list_is_free_or_without_input() -> None:
     """For any of the list's two thousand entries, nothing is billed at zero."""
     found = 0
     for listed in get_snapshot().providers:
-        url = listed.api_pattern.replace("\\", "").split("(")[0]
+        url = re.sub(r"[\\[\]]", "", listed.api_pattern).split("(")[0]
         for model in listed.models:
             made = builtin_price(
                 provider="openai_compatible", model=model.id, base_url=url, at=NOON

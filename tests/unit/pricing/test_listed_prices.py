@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
-from gateway.storage.policy.price_list import builtin_price
+from gateway.domain.pricing.tokens import CALL_KINDS
+from gateway.storage.policy.price_list import builtin_price, key_of, schedule
+from gateway.storage.policy.prices import StoredBook
+from tests.factories import deployment, imported
 
 AT = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -16,10 +20,10 @@ AT = datetime(2026, 11, 24, tzinfo=UTC)
     [
         ("mistral", "mistral-large-latest", "https://api.mistral.ai/v1", True),
         ("mistral", "mistral-large-latest", "https://proxy.example/v1", True),
-        ("mistral", "mistral-large-latest", "https://api.eu.mistral.ai/v1", False),
+        ("mistral", "mistral-large-latest", "https://api.eu.mistral.ai/v1", True),
         ("openai_compatible", "mistral-large-latest", "https://api.mistral.ai/v1", True),
         ("xai", "grok-4", "https://api.x.ai/v1", True),
-        ("xai", "grok-4", "https://us.api.x.ai/v1", False),
+        ("xai", "grok-4", "https://us.api.x.ai/v1", True),
         ("groq", "llama-3.3-70b-versatile", "https://api.groq.com/openai/v1", True),
         ("deepseek", "deepseek-chat", "https://api.deepseek.com/v1", True),
         ("vllm", "mistral-large-latest", "https://api.mistral.ai/v1", False),
@@ -28,8 +32,53 @@ AT = datetime(2026, 11, 24, tzinfo=UTC)
 def test_a_listed_price_counts_at_hosts_that_charge_it(
     provider: str, model: str, base_url: str, is_priced: bool
 ) -> None:
-    """Regional hosts of Mistral and xAI cost a tenth more: with the list's price, each of their
-    requests would be charged too little, so an admin declares the price.
-    """
+    """By the provider's name, or by the host of a compatible server that the table knows."""
     price = builtin_price(provider=provider, model=model, base_url=base_url, at=AT)
     assert (price is not None) is is_priced
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "listed_at", "host"),
+    [
+        ("mistral", "mistral-large-latest", "api.mistral.ai", "api.eu.mistral.ai"),
+        ("openai_compatible", "mistral-large-latest", "api.mistral.ai", "api.us.mistral.ai"),
+        ("xai", "grok-4", "api.x.ai", "us.api.x.ai"),
+    ],
+)
+def test_a_regional_host_costs_a_tenth_more(
+    provider: str, model: str, listed_at: str, host: str
+) -> None:
+    """With the list's price, each of its requests would be charged too little; the price names
+    the page that says so.
+    """
+    listed, found = (
+        builtin_price(provider=provider, model=model, base_url=f"https://{at}/v1", at=AT)
+        for at in (listed_at, host)
+    )
+    assert listed is not None
+    assert found is not None
+    assert [rate.usd_per_mtok for rate in found.rates] == [
+        rate.usd_per_mtok if rate.kind in CALL_KINDS else rate.usd_per_mtok * Decimal("1.1")
+        for rate in listed.rates
+    ]
+    assert found.source.startswith(f"{listed.source}; tokens × 1.1 at {host} (https://")
+    assert found.price_id != listed.price_id
+
+
+def test_an_imported_price_is_surcharged_too() -> None:
+    """`price sync` stores the list's price; each deployment pays it at its own host."""
+    eu = deployment(
+        provider="mistral", model="mistral-large-latest", base_url="https://api.eu.mistral.ai/v1"
+    )
+    key = key_of(eu)
+    assert key is not None
+    book = StoredBook(imported(key, schedule(key)))
+    bundled = builtin_price(
+        provider="mistral", model="mistral-large-latest", base_url=eu.base_url, at=AT
+    )
+    found = book.listed(eu, at=AT)
+    assert found is not None
+    assert bundled is not None
+    assert {rate.usd_per_mtok for rate in found.rates} == {
+        rate.usd_per_mtok for rate in bundled.rates
+    }
