@@ -341,6 +341,7 @@ def _receipt_text(receipt: Receipt) -> str:
             f"Attempt {event.attempt}: {event.deployment} ({event.provider}, "
             f"{event.model}, {event.region}): {event.outcome}",
             f"  usage         {event.usage_source}: {attempt.usage_obtained}",
+            *(f"  stated        {name} {value}" for name, value in attempt.usage_detail.items()),
             *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
             *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in event.lines),
             f"  cost          {format_usd(attempt.cost_usd)}",

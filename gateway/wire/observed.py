@@ -4,7 +4,8 @@ gateway can count it, its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 
 ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
 MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
+MAX_DETAILS = 32  # of an answer: the longest known usage has 12
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
 _OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
 _OF_PROMPTS = (
@@ -39,6 +41,8 @@ class Observed(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None
+    # The upstream's own figures beside tokens: its cost, its times; numbers and short words.
+    usage_detail: dict[str, Any] = {}
     stated_geo: str | None = None  # the upstream's own name for the place that made the answer
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
@@ -124,6 +128,12 @@ class Observed(msgspec.Struct, kw_only=True):
         """
         if self.final is None or self._is_no_worse(usage, self.final):
             self.final = usage
+
+    def note_detail(self, detail: Mapping[str, Any]) -> None:
+        """Record the upstream's own figures beside tokens; later ones replace earlier ones."""
+        for name, value in detail.items():
+            if name in self.usage_detail or len(self.usage_detail) < MAX_DETAILS:
+                self.usage_detail[name] = value
 
     def note_running(
         self,

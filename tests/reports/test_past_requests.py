@@ -41,6 +41,7 @@ def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
             decision={"ranked": ["down", "gpt-eu"]},
             service_tier="flex",
             usage=usage,
+            usage_detail={"provider_cost_usd": "0.5", "queue_time": 0.5},
         )
     )
     with finance.past_traffic(since=NOON - HOUR, until=NOON + HOUR) as past:

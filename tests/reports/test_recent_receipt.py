@@ -83,6 +83,9 @@ def odd_event(number: int, rng: Random) -> UsageEvent:
         upstream_request_id=rng.choice([None, "up"]),
         is_suspect=rng.random() < 0.3,
         is_stand_in_price=rng.random() < 0.3,
+        usage_detail=rng.choice(
+            [{}, {"speed": "fast", "cost_details.a": "0.10", "queue_time": 1.5}]
+        ),
         service_tier=rng.choice([None, "fl\0ex"]),
         reported=rng.choice(
             [None, TokenUsage(), TokenUsage(output_tokens=-1, audio_output_tokens=10**12)]

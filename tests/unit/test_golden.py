@@ -85,7 +85,9 @@ def test_usage_is_normalised(case: str) -> None:
         "is_final": seen.is_final,
         "finish_reason": seen.finish_reason,
         "upstream_id": seen.upstream_id,
+        "usage_detail": seen.usage_detail,
     }
+    expected.setdefault("usage_detail", {})
     assert found == {name: expected[name] for name in found}
     assert seen.is_done != seen.is_error
 

@@ -47,6 +47,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     measured (a plain answer). `queue_s` is its wait here for capacity, budget or a pause;
     `engine_queue_s` is its wait in the engine, by the engine's report. `degraded` is `spill` or
     `route:NAME` if its route's bounds sent it to another deployment than the objective's choice.
+    `usage_detail` has the upstream's own figures beside tokens by name, numbers and short words.
     `holds` name the budgets that it is charged to, with the reserved amounts. `features` and
     `decision` have the inputs of a replay (max tokens, input bound, class, candidates, rules).
     """
@@ -97,6 +98,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     max_gap_s: float | None = None
     engine_queue_s: float | None = None
     degraded: str | None = None
+    usage_detail: Mapping[str, Any] = {}
 
     @property
     def key(self) -> Key:

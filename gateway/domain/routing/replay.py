@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.domain.budgets.budgets import EPOCH, Account
 from gateway.domain.operation import Operation
@@ -112,7 +112,7 @@ class PastRequest(NamedTuple):
     cache_write_tokens: int | None
     output_tokens: int | None
     reasoning_tokens: int | None
-    detail: Mapping[str, int] | None
+    detail: Mapping[str, Any] | None
     cost_nusd: int | None
     held_nusd: int | None
     input_bound_tokens: int
@@ -130,7 +130,11 @@ class PastRequest(NamedTuple):
             cache_write_tokens=self.cache_write_tokens,
             output_tokens=self.output_tokens,
             reasoning_tokens=self.reasoning_tokens,
-            **(self.detail or {}),
+            **{
+                name: count
+                for name, count in (self.detail or {}).items()
+                if name in TokenUsage.__struct_fields__
+            },
         )
 
 

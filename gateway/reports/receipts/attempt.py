@@ -99,6 +99,13 @@ class AttemptReceipt:
         return _counts(self.event.usage, besides=COUNTS)
 
     @property
+    def usage_detail(self) -> Mapping[str, object]:
+        """Return the upstream's own figures beside tokens, in the order of their names: its cost,
+        its times.
+        """
+        return dict(sorted(self.event.usage_detail.items()))  # Postgres has an order of its own
+
+    @property
     def reported(self) -> Mapping[str, int] | None:
         """Return the upstream's usage if another usage was charged, else None."""
         return None if self.event.reported is None else _counts(self.event.reported)
@@ -184,6 +191,7 @@ class AttemptReceipt:
             "usage_source": event.usage_source,
             "usage_obtained": self.usage_obtained,
             "other_usage": self.other_usage,
+            "usage_detail": self.usage_detail,
             "reported": self.reported,
             "is_suspect": event.is_suspect,
             "price_id": event.price_id,

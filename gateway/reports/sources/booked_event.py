@@ -57,6 +57,11 @@ def from_row(row: Row, dataset: Dataset) -> BookedEvent:
         "usage": convert(
             (row["usage_detail"] or {}) | {name: row[name] for name in COUNTS}, TokenUsage
         ),
+        "usage_detail": {
+            name: value
+            for name, value in (row["usage_detail"] or {}).items()
+            if name not in TokenUsage.__struct_fields__
+        },
         "usage_source": UsageSource(row["usage_source"]),
         "lines": tuple(_line(line) for line in row["lines"] or ()),
         "reported": None

@@ -328,6 +328,7 @@ class Attempt(Struct, kw_only=True):
             service_tier=self.service_tier,
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
+            usage_detail=observed.usage_detail,
         )
 
     def _ttft_s(self) -> float | None:

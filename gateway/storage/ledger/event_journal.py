@@ -120,7 +120,9 @@ class OwnJournal:
         ):  # kilobytes longer than its intent: drop the explanations, keep the money
             reported = bounded.reported and bounded.reported.bounded
             document = encode_event(
-                replace(bounded, decision={}, features={}, tags={}, reported=reported)
+                replace(
+                    bounded, decision={}, features={}, tags={}, usage_detail={}, reported=reported
+                )
             )
             self.journal.settle(event.key, document)
         return document

@@ -71,7 +71,8 @@ MEMBERS = {
     "engine_queue_s": "double precision",
     "degraded": "text",
 }
-# Members of `usage` that have a column. All rarer kinds of tokens share `usage_detail`.
+# Members of `usage` that have a column. All rarer kinds of tokens share `usage_detail` with the
+# upstream's other figures.
 USAGE = (
     "input_tokens",
     "cached_input_tokens",
@@ -101,15 +102,14 @@ _TAKEN_APART = ", ".join(
         *(_SPECIAL.get(name, f"event.{name}") for name in MEMBERS),
         "tollgate.uuid7_time(event.request_id)",
         *(f"(event.usage ->> '{name}')::bigint" for name in USAGE),
-        "nullif(jsonb_strip_nulls(event.usage - "
-        f"ARRAY[{', '.join(repr(name) for name in USAGE)}]), '{{}}')",
+        "nullif(jsonb_strip_nulls(coalesce(event.usage_detail, '{}') || (event.usage - "
+        f"ARRAY[{', '.join(repr(name) for name in USAGE)}])), '{{}}')",
         "nullif(jsonb_strip_nulls(event.reported), 'null')",
         "sha256(convert_to(document, 'UTF8'))",
     ]
 )
-_RECORD = ", ".join(
-    f"{name} {kind}" for name, kind in (MEMBERS | {"usage": "jsonb", "reported": "jsonb"}).items()
-)
+_OBJECTS = dict.fromkeys(("usage", "reported", "usage_detail"), "jsonb")
+_RECORD = ", ".join(f"{name} {kind}" for name, kind in (MEMBERS | _OBJECTS).items())
 _NAMES = ", ".join(COLUMNS)
 _MONTH = "date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date"
 

@@ -204,9 +204,9 @@ async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
     open_journal: OpenJournal,
 ) -> None:
     """Its explanations are dropped; its cost, team and usage stay."""
-    whole = event(1, decision={"rules": ["x" * 9_000]})
+    whole = event(1, decision={"rules": ["x" * 9_000]}, usage_detail={"speed": "fast"})
     batch = await settled(open_journal(), whole)
-    assert decoded(batch) == [replace(whole, decision={}, features={}, tags={})]
+    assert decoded(batch) == [replace(whole, decision={}, features={}, tags={}, usage_detail={})]
 
 
 @pytest.mark.parametrize("name", ["upstream_request_id", "finish_reason", "service_tier"])

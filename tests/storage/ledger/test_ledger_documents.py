@@ -99,6 +99,17 @@ def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Led
     ]
 
 
+def test_the_upstreams_other_figures_stand_beside_rare_counts(
+    database: Database, ledger: Ledger
+) -> None:
+    """One column has both; a count of tokens is never replaced by a figure of its name."""
+    usage = TokenUsage(input_tokens=9, output_tokens=0, web_search_calls=2)
+    stated = {"provider_cost_usd": "0.092374", "queue_time": 0.25, "web_search_calls": 7}
+    ledger.write([event(1, usage=usage, usage_detail=stated)])
+    ((kept,),) = rows(database, "SELECT usage_detail FROM finance.usage_events")
+    assert kept == {"provider_cost_usd": "0.092374", "queue_time": 0.25, "web_search_calls": 2}
+
+
 def test_omitted_members_are_booked_as_their_defaults(database: Database, ledger: Ledger) -> None:
     """A document omits members that are null, false or empty by default; a document with all
     members makes the same row.

@@ -52,6 +52,7 @@ from gateway.wire.openai.usage import (
     usage_of_embeddings,
     usage_on_the_way,
 )
+from gateway.wire.openai.usage_detail import timings_detail, usage_detail
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -102,6 +103,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         observed.has_content = True  # embeddings beside an error
     if usage is not None:
         observed.note_final(usage)
+        _note_detail(observed, chunk)
         observed.stated_geo = stated_geo(chunk.usage)
     else:
         _collect_whole(observed, chunk)
@@ -264,6 +266,7 @@ class ChatStream:
             self._note_running(chunk.usage, chunk.choices[0])
         elif (usage := usage_of(chunk)) is not None:
             self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
+            _note_detail(self.observed, chunk)
             self.observed.stated_geo = stated_geo(chunk.usage)
         return is_final
 
@@ -408,6 +411,13 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)
     if chunk.x_groq is not ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
         observed.note_final(usage)  # sent whether or not it was asked for
+
+
+def _note_detail(observed: Observed, chunk: Chunk) -> None:
+    """Record the figures beside tokens in a final usage, and llama.cpp's times."""
+    observed.note_detail(usage_detail(chunk.usage))
+    if chunk.timings is not ABSENT:
+        observed.note_detail(timings_detail(chunk.timings))
 
 
 def _has_token(choice: AnswerChoice) -> bool:

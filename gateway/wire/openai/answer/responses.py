@@ -31,6 +31,7 @@ from gateway.wire.openai.answer.shapes import (
 from gateway.wire.openai.bounds import MAX_DECODED_BYTES, is_quick
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import stated_geo, usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage_detail import usage_detail
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -205,4 +206,5 @@ def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool)
             observed.note_running(response.usage, usage_from_wire)
     elif (usage := usage_of(response)) is not None:
         observed.note_final(with_tool_calls(usage, response.output))
+        observed.note_detail(usage_detail(response.usage))
         observed.stated_geo = stated_geo(response.usage)

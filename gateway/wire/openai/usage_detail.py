@@ -1,0 +1,163 @@
+"""Reads the members of a usage that are neither tokens nor calls: the provider's own cost figure,
+its times and the place and speed of the answer. Only known names are read, so no content can be
+among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+import msgspec
+
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+
+Detail = int | float | str | bool
+PROVIDER_COST = "provider_cost_usd"  # plain decimals: money is never a float
+MOST_NUMBER_CHARS = 32
+_TICKS_PER_USD = Decimal(10) ** 10  # docs.x.ai/developers/cost-tracking, 2026-11-24
+_ABSENT = msgspec.Raw()
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_WORD = re.compile(rb'"([A-Za-z0-9_.-]{1,32})"')
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
+_LEAST, _MOST = Decimal("1e-15"), Decimal("1e15")
+
+
+class _Known(msgspec.Struct):
+    """OpenRouter (openrouter 1.3.84, components/chatusage.py), xAI, Groq (groq 1.7.0), DeepSeek,
+    Mistral (mistralai 3.7.0) and Anthropic's words behind OpenAI's dialect.
+    """
+
+    cost: msgspec.Raw = _ABSENT
+    cost_in_usd_ticks: msgspec.Raw = _ABSENT
+    is_byok: msgspec.Raw = _ABSENT
+    cost_details: msgspec.Raw = _ABSENT
+    server_tool_use_details: msgspec.Raw = _ABSENT
+    num_sources_used: msgspec.Raw = _ABSENT
+    num_server_side_tools_used: msgspec.Raw = _ABSENT
+    server_side_tool_usage_details: msgspec.Raw = _ABSENT
+    queue_time: msgspec.Raw = _ABSENT
+    prompt_time: msgspec.Raw = _ABSENT
+    completion_time: msgspec.Raw = _ABSENT
+    total_time: msgspec.Raw = _ABSENT
+    prompt_cache_miss_tokens: msgspec.Raw = _ABSENT
+    prompt_audio_seconds: msgspec.Raw = _ABSENT
+    speed: msgspec.Raw = _ABSENT
+    inference_geo: msgspec.Raw = _ABSENT
+
+
+class _Timings(msgspec.Struct):
+    """llama.cpp's; its counts stand in the usage."""
+
+    prompt_ms: msgspec.Raw = _ABSENT
+    predicted_ms: msgspec.Raw = _ABSENT
+    draft_n: msgspec.Raw = _ABSENT
+    draft_n_accepted: msgspec.Raw = _ABSENT
+
+
+# Members of the objects: OpenRouter's and xAI's; other ones are not read.
+_NESTED = {
+    "cost_details": (
+        "upstream_inference_cost",
+        "upstream_inference_prompt_cost",
+        "upstream_inference_completions_cost",
+        "server_tool_cost",
+    ),
+    "server_tool_use_details": (
+        "web_search_requests",
+        "tool_calls_requested",
+        "tool_calls_executed",
+    ),
+    "server_side_tool_usage_details": ("web_search_calls", "x_search_calls"),
+}
+_decode_known = msgspec.json.Decoder(_Known).decode
+_decode_timings = msgspec.json.Decoder(_Timings).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
+    """Return the known members of a usage that are no counts of ours, flat and short; empty if
+    there is none. Never raises.
+    """
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return {}
+    try:
+        known = _decode_known(raw)
+    except _UNREADABLE:
+        return {}
+    found: dict[str, Detail] = {}
+    for name, value in _present(known):
+        if name in _NESTED:
+            found.update(_nested(name, value))
+        elif name in ("cost", "cost_in_usd_ticks"):
+            if (
+                cost := _money(value, _TICKS_PER_USD if name != "cost" else Decimal(1))
+            ) is not None:
+                found[PROVIDER_COST] = cost
+        elif (detail := _detail(value)) is not None:
+            found[name] = detail
+    return found
+
+
+def timings_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
+    """Return llama.cpp's times and speculative tokens. Never raises."""
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return {}
+    try:
+        timings = _decode_timings(raw)
+    except _UNREADABLE:
+        return {}
+    read = ((name, _detail(value)) for name, value in _present(timings))
+    return {f"timings.{name}": detail for name, detail in read if detail is not None}
+
+
+def _present(known: msgspec.Struct) -> Iterator[tuple[str, bytes]]:
+    """Yield the members that were sent."""
+    for name in known.__struct_fields__:
+        value = getattr(known, name)
+        if value is not _ABSENT:
+            yield name, bytes(value)
+
+
+def _nested(name: str, value: bytes) -> Iterator[tuple[str, Detail]]:
+    """Yield the known members of an object, under its own name; amounts of money as text."""
+    try:
+        members = _decode_members(value)
+    except _UNREADABLE:
+        return
+    for inner in _NESTED[name]:
+        raw = bytes(members.get(inner, b""))
+        detail = _money(raw, Decimal(1)) if name == "cost_details" else _detail(raw)
+        if detail is not None:
+            yield f"{name}.{inner}", detail
+
+
+def _money(value: bytes, units_per_usd: Decimal) -> str | None:
+    """Return an amount as plain dollars, None if it is no amount."""
+    number = _number(value)
+    if number is None:
+        return None
+    text = format(number / units_per_usd, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _detail(value: bytes) -> Detail | None:
+    """Return a number, a truth or a short word; None for anything else."""
+    if value in (b"true", b"false"):
+        return value == b"true"
+    word = _WORD.fullmatch(value)
+    if word is not None:
+        return word[1].decode()
+    number = _number(value)
+    if number is None:
+        return None
+    return float(number) if b"." in value or b"e" in value.lower() else int(number)
+
+
+def _number(value: bytes) -> Decimal | None:
+    """Return a JSON number of a plausible size, None for anything else."""
+    if len(value) > MOST_NUMBER_CHARS or _NUMBER.fullmatch(value) is None:
+        return None
+    number = Decimal(value.decode())
+    return number if not number or _LEAST <= abs(number) <= _MOST else None
