@@ -123,6 +123,7 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     _unplaced_host("api.together.ai", "together", UNKNOWN, _NO_SOURCE),
     _unplaced_host("api.together.xyz", "together", UNKNOWN, _NO_SOURCE),
     _unplaced_host("api.deepseek.com", "deepseek", UNKNOWN, _NO_SOURCE),
+    _unplaced_host("api.cerebras.ai", "cerebras", UNKNOWN, _NO_SOURCE),
 )
 KNOWN_PROVIDERS = frozenset(place.provider for place in KNOWN_PLACES)
 

@@ -241,6 +241,20 @@ _ENTRIES = (
         ),
     ),
     ProviderFacts(
+        name="cerebras",
+        title="Cerebras",
+        hosts=("api.cerebras.ai",),
+        needs_key=True,
+        listed_as="cerebras",
+        output_limit=OutputLimit.MAX_COMPLETION_TOKENS,  # `max_tokens` is deprecated there
+        native=frozenset({Operation.CHAT, Operation.COMPLETIONS}),
+        sources=(
+            "https://inference-docs.cerebras.ai/resources/openai, 2026-11-24",
+            "https://inference-docs.cerebras.ai/support/error, 2026-11-24",
+            "cerebras_cloud_sdk 1.91.0, types/chat/completion_create_params.py",
+        ),
+    ),
+    ProviderFacts(
         name="sglang",
         title="SGLang",
         is_engine=True,
