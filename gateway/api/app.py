@@ -27,12 +27,14 @@ from gateway.api.listed_models import listed_model
 from gateway.api.request_slots import RequestSlots
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
+from gateway.api.stored_responses import answer_stored
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import Caller
+from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.domain.routing.decide import find_route
 from gateway.domain.routing.replay import Place
 from gateway.errors import (
@@ -55,6 +57,7 @@ from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import LimitStatus, LimitUsage
 from gateway.services.limits.own_reads import OwnReads
 from gateway.services.ports import Clock
+from gateway.services.request.stored_response_calls import StoredResponseCalls
 from gateway.services.snapshot.snapshot import SnapshotHolder
 
 log = structlog.get_logger()
@@ -93,6 +96,7 @@ class PlainEndpoints:
     slots: RequestSlots
     large_bodies: LargeBodies
     estimates: Estimates
+    stored_responses: StoredResponseCalls
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
         """Run `work`, one read of the caller's own data, in a thread and under its team's request
@@ -129,6 +133,8 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     handlers: dict[str, Callable[..., Any]] = {
         "/v1/models": _models,
         "/v1/models/{model}": _one_model,
+        "/v1/responses/{response_id}": _stored_response,
+        "/v1/responses/{response_id}/cancel": _cancel_response,
         "/v1/requests/{request_id}": _receipt,
         "/v1/usage/me": _usage,
         "/v1/route/explain": _route_explain,
@@ -184,6 +190,44 @@ def _listed(endpoints: PlainEndpoints, caller: Caller, route: Route) -> dict[str
         place=place,
         estimates=endpoints.estimates,
     )
+
+
+async def _stored_response(request: Request, response_id: str) -> Response:
+    """Return or delete a response that the team's deployment keeps."""
+    is_read = request.method == "GET"
+    action = StoredResponseAction.READ if is_read else StoredResponseAction.DELETE
+    return await _ask_for_response(request, action, response_id)
+
+
+async def _cancel_response(request: Request, response_id: str) -> Response:
+    """Cancel a response that the team's deployment keeps."""
+    return await _ask_for_response(request, StoredResponseAction.CANCEL, response_id)
+
+
+async def _ask_for_response(
+    request: Request, action: StoredResponseAction, response_id: str
+) -> Response:
+    """Answer a request for a stored response, in one of its team's places for requests in
+    flight.
+    """
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = await endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    headers = attribution.read(request.scope["headers"], _READ_HEADERS)
+    endpoints.slots.take(caller.team, is_only_team=len(snapshot.policy.policy.teams) == 1)
+    try:
+        return await answer_stored(
+            action,
+            response_id,
+            query=request.scope["query_string"],
+            headers=headers,
+            caller=caller,
+            snapshot=snapshot,
+            calls=endpoints.stored_responses,
+            request_id=request.state.request_id,
+        )
+    finally:
+        endpoints.slots.release(caller.team)
 
 
 async def _receipt(request: Request, request_id: str) -> Response:

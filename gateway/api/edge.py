@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from gateway.api.errors import Headers, error_answer
 from gateway.api.forward import Forwarder
@@ -98,7 +99,9 @@ class Edge:
         path, else let FastAPI answer. No decision uses a reconstructed URL.
         """
         if scope["type"] == "http":
-            send = self._with_id(send)
+            request_id = self.forward.new_id()
+            scope.setdefault("state", {})["request_id"] = request_id
+            send = _with_id(send, request_id)
             refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
                 scope["method"], scope["path"]
             )
@@ -135,19 +138,6 @@ class Edge:
     def new_request_id(self) -> bytes:
         """Return a new `x-request-id` for an answer that is made outside of forwarding."""
         return str(self.forward.new_id()).encode()
-
-    def _with_id(self, send: Send) -> Send:
-        """Return an ASGI `send` that adds an `x-request-id` to each answer made outside of
-        forwarding.
-        """
-        header = (b"x-request-id", self.new_request_id())
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], header]
-            await send(message)
-
-        return send_with_id
 
     def _answer(self, error: RequestError) -> tuple[int, Headers, bytes]:
         """Return the error answer of a request that the edge itself refuses, with a new
@@ -197,6 +187,20 @@ class Edge:
                 f"{method} {_shown(path)} is not offered.{_hint(path)} Offered: {OFFERED}."
             )
         return None
+
+
+def _with_id(send: Send, request_id: UUID) -> Send:
+    """Return an ASGI `send` that adds the `x-request-id` to an answer made outside of
+    forwarding.
+    """
+    header = (b"x-request-id", str(request_id).encode())
+
+    async def send_with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return send_with_id
 
 
 async def _refuse(error: RequestError, send: Send, shape: ErrorShape) -> None:

@@ -300,7 +300,7 @@ class _Call:
         headers = [
             (b"content-type", answer.content_type.encode("latin-1", "replace")),
             (b"x-request-id", text_of(self.request_id).encode()),
-            *_place_headers(
+            *place_headers(
                 attempt.begun.route,
                 deployment.name,
                 deployment.provider,
@@ -330,7 +330,7 @@ class _Call:
 
 
 @lru_cache(maxsize=1024)  # a policy has a few routes and deployments
-def _place_headers(
+def place_headers(
     route: str, deployment: str, provider: str, region: str, policy_version: int
 ) -> Headers:
     """Return the `x-tollgate-*` headers that name an answer's route, deployment, provider, region

@@ -41,6 +41,13 @@ ENDPOINTS = (
     Endpoint("/v1/score", "POST", "Scores of pairs of texts", Operation.SCORE),
     Endpoint("/v1/models", "GET", "The routes your team may ask for"),
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
+    Endpoint("/v1/responses/{response_id}", "GET", "A response that its deployment has stored"),
+    Endpoint("/v1/responses/{response_id}", "DELETE", "Delete such a response where it is stored"),
+    Endpoint(
+        "/v1/responses/{response_id}/cancel",
+        "POST",
+        "Cancel such a response; only its deployment knows whether it can be cancelled",
+    ),
     Endpoint("/v1/requests/{request_id}", "GET", "The receipt of one of your team's requests"),
     Endpoint("/v1/usage/me", "GET", "The spending of your team and key"),
     Endpoint(

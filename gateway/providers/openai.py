@@ -15,6 +15,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
+from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import RequestError
 from gateway.providers.differences import (
     address_of,
@@ -49,6 +50,12 @@ PATHS = {
     Operation.EMBEDDINGS: "/embeddings",
     Operation.RERANK: "/rerank",
     Operation.SCORE: "/score",
+}
+# The method and the end of the address for each action on a stored response.
+STORED_RESPONSE_CALLS = {
+    StoredResponseAction.READ: ("GET", ""),
+    StoredResponseAction.DELETE: ("DELETE", ""),
+    StoredResponseAction.CANCEL: ("POST", "/cancel"),
 }
 # The smallest request for each endpoint. It contains nothing of any caller's request.
 PROBES: Mapping[Operation, Mapping[str, Any]] = {
@@ -135,6 +142,25 @@ class OpenAI:
             url=address_of(deployment, deployment.provider_facts) + PATHS[operation],
             headers=upstream_headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
+        )
+
+    def stored_response(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        action: StoredResponseAction,
+        response_id: str,
+        query: str,
+    ) -> UpstreamRequest:
+        """Return the call that reads, deletes or cancels a stored response."""
+        method, ending = STORED_RESPONSE_CALLS[action]
+        path = f"{PATHS[Operation.RESPONSES]}/{response_id}{ending}{query}"
+        return UpstreamRequest(
+            url=address_of(deployment, deployment.provider_facts) + path,
+            headers=upstream_headers(deployment, request_id, is_stream=False),
+            body=b"",
+            method=method,
         )
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:

@@ -125,7 +125,9 @@ def answer_error(failed: AnswerFailed) -> RequestError:
 
 
 class Target(NamedTuple):
-    """A parsed upstream address. `opening` is the request line and the `host` header."""
+    """A parsed upstream address. `opening` is the request line after its method, and the `host`
+    header.
+    """
 
     host: str
     port: int
@@ -152,7 +154,7 @@ def target_of(url: str) -> Target:
             "an address needs a host and printable ASCII without spaces; write the rest as %XX"
         )
     return Target(
-        host, port or default, parts.scheme == "https", f"POST {path} HTTP/1.1\r\nhost: {shown}\r\n"
+        host, port or default, parts.scheme == "https", f" {path} HTTP/1.1\r\nhost: {shown}\r\n"
     )
 
 
@@ -161,7 +163,7 @@ def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
 
     Raises `ValueError` for a header that would become two headers or none.
     """
-    lines = [target.opening]
+    lines = [call.method, target.opening]
     lines += [f"{name}: {value}\r\n" for name, value in call.headers.items()]
     lines.append(f"content-length: {len(call.body)}\r\n\r\n")
     head = "".join(lines)

@@ -16,6 +16,7 @@ from uuid import UUID
 from gateway.domain.budgets.budgets import Account
 from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
 from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.json_and_csv import (
@@ -50,6 +51,7 @@ from gateway.reports.questions.residency import (
     ResidencyMonth,
     residency_month,
 )
+from gateway.reports.questions.stored_responses import stored_responses
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
 from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact
 from gateway.reports.receipts.messages import ReceiptVerdict
@@ -161,6 +163,13 @@ class Reports:
         """
         with self._reader.snapshot() as snapshot:
             return receipt(snapshot, request_id, dataset=dataset, team=team, recent=recent)
+
+    def stored_responses(self, team: str, response_id: str) -> Sequence[StoredResponse]:
+        """Return the responses of a team that upstreams gave this id. Raises
+        `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot() as snapshot:
+            return stored_responses(snapshot, team=team, response_id=response_id)
 
     def usage_me(
         self,

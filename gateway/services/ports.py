@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
@@ -19,6 +19,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
+from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.domain.residency.rules import Permit
 from gateway.errors import RequestError
 from gateway.wire.dialect import (
@@ -142,6 +143,24 @@ class Provider(Protocol):
 
     async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content that generates at most one token."""
+
+
+@runtime_checkable
+class KeepsResponses(Protocol):
+    """A provider whose upstreams may keep responses and have an endpoint for them."""
+
+    def stored_response(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        action: StoredResponseAction,
+        response_id: str,
+        query: str,
+    ) -> UpstreamRequest:
+        """Return the call that reads, deletes or cancels a stored response. `response_id` is safe
+        in an address; `query` begins with `?` or is empty.
+        """
 
 
 class TokenCounter(Protocol):

@@ -29,6 +29,8 @@ from gateway.domain.ledger.health import health_checks
 from gateway.domain.request.end_user import end_user_key
 from gateway.services.request.attempt import Attempts
 from gateway.services.request.service import RequestService
+from gateway.services.request.stored_response_calls import StoredResponseCalls
+from gateway.services.request.stored_responses import StoredResponses
 from gateway.services.snapshot.snapshot import problems, snapshot_checks
 from gateway.serving.context import ProcessContext
 from gateway.serving.worker import Worker
@@ -41,9 +43,10 @@ def build_edge(parts: Worker) -> Edge:
     """Build the application that the HTTP server runs."""
     settings = parts.context.settings
     slots, large_bodies = RequestSlots(settings.max_streams), LargeBodies()
+    responses = _stored_responses(parts)
     return Edge(
-        forward=_forwarder(parts, slots, large_bodies),
-        plain=build_app(_plain_endpoints(parts, slots, large_bodies)),
+        forward=_forwarder(parts, slots, large_bodies, responses),
+        plain=build_app(_plain_endpoints(parts, slots, large_bodies, responses)),
         allowed_hosts=frozenset(settings.allowed_hosts),
         max_in_flight=settings.max_streams,
         metrics_address=f"{settings.metrics_host}:{settings.metrics_port}",
@@ -106,12 +109,14 @@ def show_in_metrics(parts: Worker) -> None:
     )
 
 
-def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> Forwarder:
+def _forwarder(
+    parts: Worker, slots: RequestSlots, large_bodies: LargeBodies, responses: StoredResponses
+) -> Forwarder:
     """Build the handler of the forwarding endpoints."""
     context, own = parts.context, parts.ledger.own
     settings = context.settings
     return Forwarder(
-        requests=_requests(parts),
+        requests=_requests(parts, responses),
         limiter=parts.admission_parts.limiter,
         holder=context.holder,
         metrics=context.metrics,
@@ -128,7 +133,7 @@ def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) ->
     )
 
 
-def _requests(parts: Worker) -> RequestService:
+def _requests(parts: Worker, responses: StoredResponses) -> RequestService:
     """Build the service that decides, admits and dispatches requests."""
     context, admission_parts, deployments, dispatch = (
         parts.context,
@@ -149,11 +154,23 @@ def _requests(parts: Worker) -> RequestService:
         estimates=deployments.estimates,
         health=deployments.health,
         region=context.settings.region,
+        find_response=responses.find,
+    )
+
+
+def _stored_responses(parts: Worker) -> StoredResponses:
+    """Build the search for stored responses in the ledger and in this worker's journal."""
+    reports, ledger = parts.context.reports, parts.ledger
+    return StoredResponses(
+        stored=reports.stored_responses,
+        recent=ledger.meter.recent_responses,
+        is_lagging=ledger.journals.is_lagging,
+        reads=parts.reads,
     )
 
 
 def _plain_endpoints(
-    parts: Worker, slots: RequestSlots, large_bodies: LargeBodies
+    parts: Worker, slots: RequestSlots, large_bodies: LargeBodies, responses: StoredResponses
 ) -> PlainEndpoints:
     """Build the dependencies of all endpoints except forwarding: models, receipts, usage and
     readiness.
@@ -181,6 +198,13 @@ def _plain_endpoints(
         is_lagging=ledger.journals.is_lagging,
         region=settings.region,
         estimates=parts.deployments.estimates,
+        stored_responses=StoredResponseCalls(
+            responses=responses,
+            transport=parts.dispatch.transport,
+            providers=parts.dispatch.providers,
+            ejections=parts.deployments.ejections,
+            region=settings.region,
+        ),
         max_body_bytes=settings.max_body_bytes,
         slots=slots,
         large_bodies=large_bodies,

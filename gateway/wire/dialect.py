@@ -42,7 +42,8 @@ class Translation(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """One POST to a deployment, ready to send, with its credential. Header names are in lower case.
+    """One request to a deployment, ready to send, with its credential. Header names are in lower
+    case. Only a stored response is asked for with another method than POST.
 
     `is_assembled`: sent as a stream although its caller asked for a plain answer; the answer is
     assembled from the stream. `is_streamed`: the answer comes in pieces, so that its first token
@@ -58,6 +59,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
     is_streamed: bool = False
     answer_type: str | None = None
     translation: Translation | None = None
+    method: str = "POST"
 
 
 class UnpricedPart(Struct, frozen=True):

@@ -65,6 +65,7 @@ VALUES: dict[str, Any] = {
     "include": ["reasoning.encrypted_content"],
     "background": True,
 }
+NEVER = "never"  # in place of a feature: no permission helps
 HOSTED_TOOLS: tuple[dict[str, Any], ...] = (
     {"type": "browser_search"},
     {"type": "web-search"},
@@ -173,6 +174,8 @@ def corpus() -> Iterator[Sent]:
             yield _member(entry, name, None)
         for name, feature in entry.get("denied", {}).items():
             yield _member(entry, name, feature)
+        for name in entry.get("refused", ()):
+            yield _member(entry, name, NEVER)
     for operation in PATHS:
         for name in ("tomorrow", "x_new_field", "guided_decoding_backend"):
             yield Sent(
@@ -268,7 +271,7 @@ async def findings(lane: Lane) -> list[str]:
             )
             if is_refused:
                 assert sent.feature is not None
-                leaves = FEATURES[sent.feature].leaves_region
+                leaves = sent.feature != NEVER and FEATURES[sent.feature].leaves_region
                 wanted = (403, "residency_denied") if leaves else (400, "invalid_request")
                 if (reply.status, reply.code) != wanted or endpoint.touched:
                     found.append(

@@ -30,7 +30,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     each of the `prompts`; None if their number cannot be read. `expansion_tokens` is the most that
     a chat template adds to the body's bytes, None if unbounded. `predicted_bytes` is the size of a
     predicted answer. `cache_key` is the body's `prompt_cache_key`. `named` gives for each feature
-    the place of its field.
+    the place of its field. `previous_response` is the id of the stored response that it continues.
     """
 
     operation: Operation
@@ -49,6 +49,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     predicted_bytes: int = 0
     cache_key: str | None = None
     named: tuple[tuple[str, str], ...] = ()
+    previous_response: str | None = None
 
     @property
     def answers(self) -> int:
@@ -114,7 +115,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     caller: Caller
     body: RequestBody
     data_class: DataClass
-    data_class_source: str  # "team" or "header"
+    data_class_source: str  # "team", "header", or "response" of the stored one that it continues
     end_user: str | None  # as it is recorded: a keyed hash, unless the team keeps the name
     project: str | None
     tags: tuple[tuple[str, str], ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
@@ -99,6 +99,16 @@ class Decision:
             day=self.day,
             valid_days=policy.facts_valid_days,
         )
+
+    def only(self, deployment: str) -> Decision | None:
+        """Return this decision for one of its candidates alone, None if it is none of them: only
+        that deployment has the stored response that the request continues.
+        """
+        found = tuple(one for one in self.candidates if one.deployment.name == deployment)
+        if not found:
+            return None
+        eligible = tuple(one for one in found if one in self.eligible)
+        return replace(self, candidates=found, eligible=eligible)
 
     @cached_property
     def as_listed(self) -> Ranking:

@@ -433,10 +433,10 @@ def _facts(
 
 
 def _class_of(alike: Alike, team: Team) -> DataClass:
-    """Return the data class of similar past requests: a header that raised it then would raise it
-    again.
+    """Return the data class of similar past requests: a header, or a stored response, that raised
+    it then would raise it again.
     """
-    if alike.class_source != "header":
+    if alike.class_source == "team":
         return team.data_class
     return max(team.data_class, DataClass[alike.data_class.upper()])
 

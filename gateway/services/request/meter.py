@@ -13,6 +13,7 @@ import structlog
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.stored_response import StoredResponse, stored_response_of
 from gateway.domain.residency.stated_place import Contradiction
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.ports import EventJournal
@@ -109,6 +110,15 @@ class Meter:
         """
         documents = [self._recent.get((request_id, number)) for number in range(1, 11)]
         return [self._journal.event_of(document) for document in documents if document is not None]
+
+    def recent_responses(self, response_id: str) -> list[StoredResponse]:
+        """Return the responses with an upstream's id that were settled here and are not in Postgres
+        yet. Such ids are plain ASCII, so a document has one as it is.
+        """
+        named = response_id.encode()
+        events = [self._journal.event_of(one) for one in self._recent.values() if named in one]
+        found = [stored_response_of(event) for event in events]
+        return [one for one in found if one is not None and one.response_id == response_id]
 
     def saw_first_usage(self) -> None:
         """Have the running usage of live attempts written soon, because one has its first content;

@@ -9,14 +9,18 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from gateway.domain.ids import day_of
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import Request
+from gateway.domain.request.stored_response import StoredResponse
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide, find_route
 from gateway.errors import (
     ConcurrencyLimited,
+    InvalidRequest,
     JournalFull,
     RateLimited,
     RequestError,
@@ -36,9 +40,13 @@ from gateway.services.request.admission import Admission
 from gateway.services.request.attempt import AdmittedRequest, Attempt, Attempts
 from gateway.services.request.failover import Failover
 from gateway.services.request.refusals import Refusals
+from gateway.services.request.stored_responses import none_stored, require_same
 from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
 from gateway.wire.dialect import EventTooLarge
+
+FindResponse = Callable[[str, str], Awaitable[StoredResponse]]
+"""Returns a team's stored response by its id, or raises the error for the caller."""
 
 OUTCOMES: dict[type[RequestError], Outcome] = {
     UpstreamUnreachable: Outcome.UPSTREAM_UNREACHABLE,
@@ -68,7 +76,8 @@ class CallerAnswer:
 class RequestService:
     """Dispatches requests to deployments, in the order that the policy allows.
 
-    `region` is the gateway's own region.
+    `region` is the gateway's own region. `find_response` finds the stored response that a request
+    continues.
 
     `draw` returns numbers below 1 that vary the pauses before a retry, and `pause` waits for them.
     """
@@ -85,6 +94,7 @@ class RequestService:
     estimates: Estimates
     health: DeploymentHealth
     region: str = UNKNOWN
+    find_response: FindResponse = none_stored
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -101,7 +111,11 @@ class RequestService:
         if refusal := decision.refusal(request.body.facts):
             self.refusals.note(decision, refusal.code)
             raise refusal
-        ranking = self._rank(request, decision, snapshot)
+        if request.body.facts.previous_response is None:
+            ranking = self._rank(request, decision, snapshot)
+        else:
+            request, ranking = await self._at_its_response(request, snapshot)
+            decision = ranking.decision
         admitted = AdmittedRequest(
             request,
             ranking,
@@ -166,6 +180,47 @@ class RequestService:
         policy = snapshot.policy.policy
         route = find_route(policy, policy.teams[request.caller.team], request.body.facts.model)
         return self._decided(request, snapshot, route)
+
+    async def _at_its_response(
+        self, request: Request, snapshot: Snapshot
+    ) -> tuple[Request, Ranking]:
+        """Return a request that continues a stored response, and its ranking: the deployment that
+        has the response, and no other.
+
+        The request gets at least the class and the tags of the response: its prompt has that text.
+        Raises the error for the caller.
+        """
+        facts, team = request.body.facts, request.caller.team
+        assert facts.previous_response is not None, "it continues one"
+        stored = await self.find_response(team, facts.previous_response)
+        policy = snapshot.policy.policy
+        raised = stored.data_class > request.data_class
+        request = replace(
+            request,
+            data_class=max(request.data_class, stored.data_class),
+            data_class_source="response" if raised else request.data_class_source,
+            data_tags=request.data_tags | stored.data_tags,
+        )
+        whole = self.decide(request, snapshot)
+        decision = whole.only(stored.deployment)
+        if decision is None and (below := whole.route.degrade_to) is not None:
+            decision = self._decided(request, snapshot, policy.routes[below]).only(
+                stored.deployment
+            )
+        if decision is None:
+            raise InvalidRequest(
+                f"Response {stored.response_id} is kept by deployment {stored.deployment}, which "
+                f"route '{whole.route.name}' does not have. It was given by route "
+                f"'{stored.route}'. Nothing was sent.",
+                param="previous_response_id",
+            )
+        require_same(stored, decision.candidates[0].deployment)
+        if refusal := decision.refusal(facts):
+            self.refusals.note(decision, refusal.code)
+            raise refusal
+        if decision.route is whole.route:
+            return request, decision.as_listed
+        return request, Ranking(decision=whole, choices=decision.as_listed.choices)
 
     def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
         """Return the order in which to try the deployments; the route that it degrades to is

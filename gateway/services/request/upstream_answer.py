@@ -179,7 +179,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         # After a cancellation it is read again from the start, once the thread has finished.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
-            rewritten = await _in_own_thread(self._read_whole, body, observed)
+            rewritten = await in_own_thread(self._read_whole, body, observed)
         except RequestError:
             self._whole = None
             raise
@@ -251,7 +251,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         observed.is_whole = True
         if assembler.size_bytes < LARGE_BYTES:
             return self._assembled_body(assembler)
-        return await _in_own_thread(self._assembled_body, assembler)
+        return await in_own_thread(self._assembled_body, assembler)
 
     def _assembled_body(self, assembler: PlainAnswerAssembler) -> bytes:
         """Return the plain answer that a stream was assembled to, for the caller, with its cost."""
@@ -374,7 +374,7 @@ class UpstreamAnswer(Struct, kw_only=True):
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
-async def _in_own_thread(work: Callable[..., T], *content: object) -> T:
+async def in_own_thread(work: Callable[..., T], *content: object) -> T:
     """Run slow work on a large answer in the one thread that all large answers share."""
     return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
 

@@ -21,6 +21,8 @@ class OpenAIDialect:
         read = read_request(operation, body)
         if operation is Operation.CHAT and "messages" not in read.members:
             raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
+        if operation is Operation.RESPONSES and "background" in read.members:
+            _refuse_background(read)
         return read
 
     def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
@@ -30,3 +32,16 @@ class OpenAIDialect:
     def error_event(self, operation: Operation, code: str, message: str) -> bytes:
         """Return the event that ends a stream with an error after its start."""
         return error.error_event(code, message, is_responses=operation is Operation.RESPONSES)
+
+
+def _refuse_background(read: RequestBody) -> None:
+    """Raise `InvalidRequest` if a request for a response asks to be answered later: its usage would
+    come after the answer, and nothing of it could be settled.
+    """
+    place = read.members["background"]
+    if read.body[place.start : place.end] not in (b"null", b"false"):
+        raise InvalidRequest(
+            "'background' is not offered: the usage would come after the answer. Leave it out, and "
+            "stream the answer if it takes long. Nothing was sent.",
+            param="background",
+        )

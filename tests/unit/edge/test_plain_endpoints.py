@@ -26,6 +26,7 @@ from gateway.reports import Receipt, receipt_of_events
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.limits.own_reads import OwnReads
+from gateway.services.request.stored_response_calls import StoredResponseCalls
 from gateway.services.snapshot.snapshot import problems
 from tests import factories
 from tests.fakes import FakeClock
@@ -95,6 +96,7 @@ class World:
             region="unknown",
             max_body_bytes=10_000,
             estimates=Estimates(clock),
+            stored_responses=cast(StoredResponseCalls, None),
             slots=RequestSlots(10),
             large_bodies=LargeBodies(),
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],

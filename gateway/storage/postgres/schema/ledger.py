@@ -100,6 +100,11 @@ usage_events = Table(
     CheckConstraint("EXTRACT(day FROM posted_period) = 1", name="posted_period_is_a_month"),
     Index("usage_events_key_id_occurred_at", "key_id", "occurred_at"),
     Index("usage_events_occurred_at", "occurred_at", postgresql_using="brin"),
+    Index(
+        "usage_events_response",
+        "upstream_request_id",
+        postgresql_where=text("operation = 'responses' AND upstream_request_id IS NOT NULL"),
+    ),
     Index("usage_events_team_occurred_at", "team", "occurred_at"),
     Index("usage_events_unknown", "occurred_at", postgresql_where=text("cost_nusd IS NULL")),
     postgresql_partition_by="RANGE (occurred_at)",

@@ -127,6 +127,9 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         cache_key=_cache_key(members["prompt_cache_key"])
         if "prompt_cache_key" in members
         else None,
+        previous_response=_previous_response(members)
+        if operation is Operation.RESPONSES and "previous_response_id" in members
+        else None,
     )
     return RequestBody(facts, body, places)
 
@@ -170,6 +173,19 @@ def _cache_key(value: msgspec.Raw) -> str | None:
         return None
     key = msgspec.json.decode(value)
     return key if isinstance(key, str) else None
+
+
+def _previous_response(members: Mapping[str, msgspec.Raw]) -> str | None:
+    """Return the id of the stored response that a request continues, None for null. Raises
+    `InvalidRequest`.
+    """
+    name = msgspec.json.decode(members["previous_response_id"])
+    if name is not None and not isinstance(name, str):
+        raise InvalidRequest(
+            "'previous_response_id' is the text of a response's id. Nothing was sent.",
+            param="previous_response_id",
+        )
+    return name
 
 
 def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw]) -> Needs:
