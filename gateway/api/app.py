@@ -24,10 +24,11 @@ from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.listed_models import listed_model
+from gateway.api.plain.description import complete
+from gateway.api.plain.stored_responses import answer_stored
 from gateway.api.request_slots import RequestSlots
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
-from gateway.api.stored_responses import answer_stored
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
 from gateway.domain.ids import occurred_at
@@ -157,7 +158,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     app.add_exception_handler(DatabaseUnavailable, _on_database)
     app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(Exception, _on_failure)
-    _describe_forwarding(app)
+    _complete_description(app)
     return app
 
 
@@ -460,30 +461,9 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     )
 
 
-def _describe_forwarding(app: FastAPI) -> None:
-    """Add the forwarding endpoints, which bypass FastAPI, to the application's OpenAPI
-    description.
+def _complete_description(app: FastAPI) -> None:
+    """Have the application's OpenAPI description cover the forwarding endpoints, which bypass
+    FastAPI, keys and errors.
     """
     original = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        description = original()
-        for endpoint in ENDPOINTS:
-            if endpoint.is_metered:
-                body = {
-                    "required": True,
-                    "content": {"application/json": {"schema": {"type": "object"}}},
-                }
-                description["paths"][endpoint.path] = {
-                    "post": {
-                        "summary": endpoint.summary,
-                        "description": "OpenAI dialect; unknown fields pass through.",
-                        "requestBody": body,
-                        "responses": {
-                            "200": {"description": "The upstream's answer, with usage.cost_usd"}
-                        },
-                    }
-                }
-        return description
-
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    app.openapi = lambda: complete(original())  # type: ignore[method-assign]  # the documented way

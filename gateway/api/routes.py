@@ -17,7 +17,8 @@ DEFAULT_DIALECT = OPENAI  # of errors for requests to no known endpoint
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One endpoint. `operation` is set for the forwarding ones: they are metered and bypass
-    FastAPI. `dialect` reads their requests and writes their errors.
+    FastAPI. `dialect` reads their requests and writes their errors. `open_because` is the reason
+    why it needs no key, empty if it needs one.
     """
 
     path: str
@@ -25,6 +26,7 @@ class Endpoint:
     summary: str
     operation: Operation | None = None
     dialect: Dialect = DEFAULT_DIALECT
+    open_because: str = ""
 
     @property
     def is_metered(self) -> bool:
@@ -55,10 +57,25 @@ ENDPOINTS = (
         "POST",
         "The deployments that a request would use, and why not the others; sends nothing",
     ),
-    Endpoint("/", "GET", "Name, version and where the documentation is"),
-    Endpoint("/", "HEAD", "The same without a body: something answers here"),
-    Endpoint("/healthz", "GET", "Alive"),
-    Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),
+    Endpoint(
+        "/",
+        "GET",
+        "Name, version and where the documentation is",
+        open_because="clients ask before they have a key, and it shows no state",
+    ),
+    Endpoint(
+        "/",
+        "HEAD",
+        "The same without a body: something answers here",
+        open_because="clients ask before they have a key, and it shows no state",
+    ),
+    Endpoint("/healthz", "GET", "Alive", open_because="probes have no key, and it shows no state"),
+    Endpoint(
+        "/readyz",
+        "GET",
+        "May take traffic; lists each failed check with its remedy",
+        open_because="probes have no key, and it names no team and no key",
+    ),
 )
 DIALECTS = {endpoint.operation: endpoint.dialect for endpoint in ENDPOINTS}
 FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
