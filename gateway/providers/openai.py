@@ -38,7 +38,7 @@ from gateway.wire.openai.answer.chat import ChatStream, chat_stream
 from gateway.wire.openai.answer.responses import response_stream
 from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.chat_translation.reader import ChatReader, chat_events
-from gateway.wire.openai.chat_translation.request import write_chat_request
+from gateway.wire.openai.chat_translation.request_writer import write_chat_request
 from gateway.wire.openai.error import read_error
 from gateway.wire.openai.request.read import prepare, read_request
 from gateway.wire.translation.translated_stream import TranslatedStream
@@ -85,7 +85,13 @@ class OpenAI:
         if read.facts.operation in deployment.native:
             return without_refused(deployment, read)
         losses = losses_at(deployment, "chat completions")
-        chat = write_chat_request(conversation_of(read), losses, model=read.facts.model)
+        chat = write_chat_request(
+            conversation_of(read),
+            losses,
+            model=read.facts.model,
+            takes_top_k=deployment.provider_facts.is_engine,
+            maximum_member=deployment.output_limit.members[-1],
+        )
         body = read_request(Operation.CHAT, chat)
         return without_refused(deployment, body, losses) or Translation(
             sent_as=Operation.CHAT, body=body, dropped_fields=tuple(losses.fields)

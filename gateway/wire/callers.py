@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
-from gateway.wire.openai.chat_translation.request import read_chat_request
+from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.writer import ChatWriter
 from gateway.wire.translation.answer_events import AnswerWriter
 from gateway.wire.translation.conversation import Conversation

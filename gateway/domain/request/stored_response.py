@@ -11,7 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from gateway.domain.ledger.usage_event import UsageEvent
-from gateway.domain.policy.policy import DataClass, Deployment, Operation
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DataClass, Deployment
 
 
 class StoredResponseAction(StrEnum):

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from gateway.domain.ids import day_of
 from gateway.domain.money import plain_usd
+from gateway.domain.operation import Operation
 from gateway.domain.places.regions import UNKNOWN
-from gateway.domain.policy.policy import DataClass, Deployment, Operation, Policy, Route, Team
+from gateway.domain.policy.policy import DataClass, Deployment, Policy, Route, Team
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Caller, RequestBody, RequestFacts, unsent
 from gateway.domain.request.stored_response import StoredResponse, StoredResponseAction
@@ -34,7 +35,7 @@ from gateway.services.request.upstream_answer import (
     in_own_thread,
 )
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot
-from gateway.wire.dialect import UnreadableAnswer, written
+from gateway.wire.dialect import UnreadableAnswer, UpstreamRequest, written
 from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 
@@ -109,7 +110,7 @@ class StoredResponseCalls:
         finally:
             upstream.close()
         if request.action is not StoredResponseAction.DELETE:
-            body = await _for_caller(body, provider, stored, name=deployment.name)
+            body = await _for_caller(body, provider, call, stored, name=deployment.name)
         return StoredResponseAnswer(
             content_type=content_type, body=body, deployment=deployment, decision=decision
         )
@@ -191,7 +192,7 @@ async def _read(
 
 
 async def _for_caller(
-    body: bytes, provider: Provider, stored: StoredResponse, *, name: str
+    body: bytes, provider: Provider, call: UpstreamRequest, stored: StoredResponse, *, name: str
 ) -> bytes:
     """Return a response object with the route's name as its model, and the cost that was booked for
     it. Raises `UpstreamError` if it is no JSON.
@@ -203,7 +204,7 @@ async def _for_caller(
         return cost
 
     def rewritten() -> bytes:
-        return written(provider.rewrite(read, body, Observed()), cost_text)
+        return written(provider.rewrite(read, call, body, Observed()), cost_text)
 
     try:
         return rewritten() if len(body) < LARGE_BYTES else await in_own_thread(rewritten)

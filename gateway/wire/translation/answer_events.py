@@ -31,10 +31,13 @@ class Finish(StrEnum):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """The upstream began to answer. `usage` is what it reports of the prompt at this time."""
+    """The upstream began to answer. `usage` is what it reports of the prompt at this time, and
+    `created_s` its time of day in seconds since 1970, 0 if it reports none.
+    """
 
     answer_id: str = ""
     usage: TokenUsage | None = None
+    created_s: int = 0
 
 
 class TextPiece(Struct, frozen=True, kw_only=True):

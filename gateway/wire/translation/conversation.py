@@ -86,11 +86,16 @@ Part = TextPart | Media | Thought | ToolCall | ToolResult
 
 
 class ConversationTurn(Struct, frozen=True, kw_only=True):
-    """One turn. Results of tools stand in a turn of the user. `name` is the speaker's."""
+    """One turn. Results of tools stand in a turn of the user. `name` is the speaker's.
+
+    `is_instruction`: the words of a system or developer message after the first turn, as a turn of
+    the user. A dialect that has such messages in the middle writes one.
+    """
 
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
+    is_instruction: bool = False
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
-from gateway.wire.dialect import AnswerPart
+from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import ChatStream
-from gateway.wire.translation.answer_events import AnswerEvent
+from gateway.wire.openai.answer.last_event import DONE
+from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE, is_there, number_of
+from gateway.wire.openai.bounds import decode_few
+from gateway.wire.openai.chat_translation.choice_reader import ChoiceReader, RawChoice, text_of
+from gateway.wire.openai.error import read_error
+from gateway.wire.sse import data_of
+from gateway.wire.surrogates import without_halves
+from gateway.wire.translation.answer_events import AnswerEvent, Ended, Failed, Started, Used
+
+_UNREADABLE = "The upstream's answer could not be read."
+_ERROR = "upstream_error"
+_MOST_DIGITS = 12  # of a time of day in seconds
+
+
+class _Answer(Struct):
+    """The members of a chunk, or of a whole answer, that are translated."""
+
+    id: msgspec.Raw = ABSENT
+    created: msgspec.Raw = ABSENT
+    choices: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class ChatReader(Struct):
     """Reads a chat's stream by way of `ChatStream`, which records usage, end and text."""
 
     stream: ChatStream
+    _choices: dict[int, ChoiceReader] = {}
+    _has_started: bool = False
+    _has_ended: bool = False
 
     @property
     def observed(self) -> Observed:
@@ -24,13 +51,90 @@ class ChatReader(Struct):
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
-        raise NotImplementedError
+        return self._events(self.stream.feed(data))
 
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended."""
-        raise NotImplementedError
+        return self._events(self.stream.end())
+
+    def _events(self, parts: Sequence[AnswerPart]) -> list[AnswerEvent]:
+        """Return the neutral events of the stream's own ones."""
+        found: list[AnswerEvent] = []
+        for part in parts:
+            payload = data_of(written(part, lambda _: None))
+            if self._has_ended or not payload:
+                continue
+            if payload == DONE:
+                found += self._last(Ended())
+                continue
+            try:
+                found += self._chunk_events(payload)
+            except UNREADABLE:
+                self.observed.is_error = True  # a part of the answer is missing
+                found += self._last(Failed(code=_ERROR, message=_UNREADABLE))
+        return found
+
+    def _chunk_events(self, payload: bytes) -> list[AnswerEvent]:
+        """Return the events of one chunk. Raises an error of `UNREADABLE`."""
+        answer = _decode_answer(without_halves(payload))
+        if is_there(answer.error):
+            return self._last(Failed(code=_ERROR, message=read_error(payload).message))
+        found: list[AnswerEvent] = []
+        if not self._has_started:
+            self._has_started = True
+            found.append(_started(answer))
+        for choice in decode_few(answer.choices, RawChoice) if is_there(answer.choices) else ():
+            reader = _reader_in(self._choices, choice)
+            found += reader.events(choice, native=self.observed.finish_reason)
+        return found
+
+    def _last(self, event: Ended | Failed) -> list[AnswerEvent]:
+        """Return the last events of the answer, with its usage."""
+        self._has_ended = True
+        final: list[AnswerEvent] = []
+        if isinstance(event, Ended):
+            for choice in self._choices.values():
+                final += choice.close()
+            final += _used(self.observed)
+        return [*final, event]
 
 
 def chat_events(answer: AnswerPart, observed: Observed) -> Sequence[AnswerEvent]:
-    """Return the events of a whole chat answer, which `observed` has metered."""
-    raise NotImplementedError
+    """Return the events of a whole chat answer, which `observed` has metered.
+
+    Raises `UnreadableAnswer` for one without choices.
+    """
+    body = written(answer, lambda _: None)
+    if observed.is_error:
+        return (Failed(code=_ERROR, message=read_error(body).message),)
+    try:
+        read = _decode_answer(without_halves(body))
+        choices = decode_few(read.choices, RawChoice)
+        found: list[AnswerEvent] = [_started(read)]
+        for choice in choices:
+            reader = ChoiceReader(number=number_of(choice.index))
+            found += reader.events(choice, native=observed.finish_reason)
+            found += reader.close()
+    except UNREADABLE:
+        raise UnreadableAnswer("no chat answer") from None
+    return (*found, *_used(observed), Ended())
+
+
+def _reader_in(readers: dict[int, ChoiceReader], choice: RawChoice) -> ChoiceReader:
+    """Return the reader of a choice, a new one for its first piece."""
+    number = number_of(choice.index)
+    return readers.setdefault(number, ChoiceReader(number=number))
+
+
+def _started(answer: _Answer) -> Started:
+    """Return the start of an answer, with its id and time."""
+    digits = bytes(answer.created)
+    is_time = digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return Started(answer_id=text_of(answer.id), created_s=int(digits) if is_time else 0)
+
+
+def _used(observed: Observed) -> list[AnswerEvent]:
+    """Return the final usage, if the upstream reported one."""
+    if observed.final is None:
+        return []
+    return [Used(usage=observed.final, service_tier=observed.service_tier)]

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
+import msgspec
 from msgspec import Struct
 
 from gateway.domain.request.request import RequestBody
-from gateway.wire.dialect import AnswerPart
+from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.openai.answer.last_event import DONE
+from gateway.wire.openai.chat_translation.choice_writer import ChoiceDeltas, ChoiceMessage
+from gateway.wire.openai.chat_translation.request_writer import TIERS
+from gateway.wire.openai.chat_translation.usage_members import chat_usage
+from gateway.wire.openai.error import error_body, error_event
 from gateway.wire.sse import EVENT_STREAM
-from gateway.wire.translation.answer_events import AnswerEvent
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    Ended,
+    Failed,
+    Started,
+    Used,
+)
+
+_encode = msgspec.json.encode
+_PREFIX = "chatcmpl-"
 
 
 class ChatWriter(Struct):
@@ -18,11 +33,90 @@ class ChatWriter(Struct):
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
+    _started: Started = Started()
+    _choices: dict[int, ChoiceDeltas] = {}
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
-        raise NotImplementedError
+        return [part for event in events for part in self._parts(event)]
 
     def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
         """Return the caller's plain answer for all events of an answer."""
-        raise NotImplementedError
+        used: Used | None = None
+        messages: dict[int, ChoiceMessage] = {}
+        for event in events:
+            if isinstance(event, Failed):
+                return error_body(event.code, event.message)
+            if isinstance(event, Started):
+                self._started = event
+            elif isinstance(event, Used):
+                used = event
+            elif not isinstance(event, Ended):
+                number = event.choice
+                messages.setdefault(number, ChoiceMessage(number=number)).add(event)
+        choices = [message.choice() for _, message in sorted(messages.items())]
+        head = self._head("chat.completion", used) | {"choices": choices}
+        return _encode(head) if used is None else _priced(head, used, around=(b"", b""))
+
+    def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
+        """Yield the chunks of one event."""
+        if isinstance(event, Started):
+            self._started = event
+            yield self._chunk([self._choice(0).opening()])
+        elif isinstance(event, Used):
+            if self.read.facts.wants_usage:
+                head = self._head("chat.completion.chunk", event) | {"choices": []}
+                yield _priced(head, event, around=(b"data: ", b"\n\n"))
+        elif isinstance(event, Failed):
+            yield error_event(event.code, event.message, is_responses=False)
+        elif isinstance(event, Ended):
+            yield b"data: " + DONE + b"\n\n"
+        else:
+            choice = self._choice(event.choice).piece(event)
+            if choice is not None:
+                yield self._chunk([choice])
+
+    def _choice(self, number: int) -> ChoiceDeltas:
+        """Return the writer of one choice."""
+        return self._choices.setdefault(number, ChoiceDeltas(number=number))
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> bytes:
+        """Return one chunk with content."""
+        chunk = self._head("chat.completion.chunk", None) | {"choices": choices}
+        if self.read.facts.wants_usage:  # OpenAI's chunks have it then, null until the last
+            chunk["usage"] = None
+        return b"data: " + _encode(chunk) + b"\n\n"
+
+    def _head(self, kind: str, used: Used | None) -> dict[str, Any]:
+        """Return the members that an answer and each of its chunks begin with."""
+        answer_id = self._started.answer_id
+        head: dict[str, Any] = {
+            "id": answer_id if answer_id.startswith(_PREFIX) else _PREFIX + answer_id,
+            "object": kind,
+            "created": self._started.created_s,
+            "model": self.read.facts.model,
+        }
+        if used is not None and used.service_tier in TIERS:
+            head["service_tier"] = used.service_tier
+        return head
+
+
+def _priced(head: dict[str, Any], used: Used, *, around: tuple[bytes, bytes]) -> UnpricedPart:
+    """Return an answer or a chunk with its usage as the last member, and room for the cost in it.
+
+    `around` are the bytes before and after it in the stream.
+    """
+    return with_usage(
+        around[0] + _encode(head)[:-1], chat_usage(used.usage), used, b"}" + around[1]
+    )
+
+
+def with_usage(before: bytes, usage: dict[str, Any], used: Used, after: bytes) -> UnpricedPart:
+    """Return an object with a usage as its last member, and room for the cost in it.
+
+    `before` ends with the last member before it, and `after` begins with the object's end.
+    """
+    content = before + b',"usage":' + _encode(usage)
+    place = len(content) - 1
+    cost = b',"cost_usd":' if usage else b'"cost_usd":'
+    return UnpricedPart(used.usage, content + after, place, place, cost)

@@ -1,0 +1,261 @@
+"""Reads one choice of an upstream's chat answer, piece by piece or whole, into neutral answer
+events.
+
+Servers differ in their pieces: thoughts have two names, Mistral's content is a list, and some send
+a call's index twice or never. Members of other types are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from gateway.wire.openai.answer.shapes import ABSENT, is_there, number_of
+from gateway.wire.openai.bounds import decode_few
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Finish,
+    Finished,
+    RefusalPiece,
+    TextPiece,
+    ThoughtPiece,
+)
+from gateway.wire.translation.conversation import NO_JSON
+
+_FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "tool_calls": Finish.TOOL_CALLS,
+    "function_call": Finish.TOOL_CALLS,
+    "content_filter": Finish.CONTENT_FILTER,
+}
+
+
+class RawChoice(Struct):
+    index: msgspec.Raw = ABSENT
+    delta: msgspec.Raw = ABSENT
+    message: msgspec.Raw = ABSENT
+    finish_reason: msgspec.Raw = ABSENT
+    stop_reason: msgspec.Raw = ABSENT
+    logprobs: msgspec.Raw = ABSENT
+
+
+class _Message(Struct):
+    content: msgspec.Raw = ABSENT
+    refusal: msgspec.Raw = ABSENT
+    reasoning_content: msgspec.Raw = ABSENT
+    reasoning: msgspec.Raw = ABSENT
+    tool_calls: msgspec.Raw = ABSENT
+
+
+class _Call(Struct):
+    index: msgspec.Raw = ABSENT
+    id: msgspec.Raw = ABSENT
+    function: msgspec.Raw = ABSENT
+    extra_content: msgspec.Raw = ABSENT
+
+
+class _Function(Struct):
+    name: msgspec.Raw = ABSENT
+    arguments: msgspec.Raw = ABSENT
+
+
+class _Part(Struct):
+    """A part of Mistral's content: a text, or a thought that is a list of texts."""
+
+    type: msgspec.Raw = ABSENT
+    text: msgspec.Raw = ABSENT
+    thinking: msgspec.Raw = ABSENT
+
+
+class _Google(Struct):
+    thought_signature: msgspec.Raw = ABSENT
+
+
+class _Extra(Struct):
+    google: msgspec.Raw = ABSENT
+
+
+class _Logprobs(Struct):
+    content: msgspec.Raw = ABSENT
+
+
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_call = msgspec.json.Decoder(_Call).decode
+_decode_function = msgspec.json.Decoder(_Function).decode
+_decode_google = msgspec.json.Decoder(_Google).decode
+_decode_extra = msgspec.json.Decoder(_Extra).decode
+_decode_logprobs = msgspec.json.Decoder(_Logprobs).decode
+
+
+class _OpenCall(Struct):
+    """A tool call of which at least one piece came. `held` are arguments that came before its
+    name.
+    """
+
+    number: int
+    call_id: str = ""
+    name: str = ""
+    signature: str = ""
+    held: list[str] = []
+    has_started: bool = False
+
+
+class ChoiceReader(Struct):
+    """Reads the pieces of one choice in order."""
+
+    number: int
+    _calls: list[_OpenCall] = []
+    _by_index: dict[int, _OpenCall] = {}
+    _finished: Finished | None = None
+
+    def events(self, choice: RawChoice, *, native: str | None) -> list[AnswerEvent]:
+        """Return the events of one piece, or of a whole choice. `native` is the provider's own
+        word for the end.
+
+        Raises an error of `UNREADABLE`.
+        """
+        found: list[AnswerEvent] = []
+        whole = next((one for one in (choice.delta, choice.message) if _is_object(one)), None)
+        if whole is not None:
+            found += self._message_events(_decode_message(whole), _logprobs_of(choice.logprobs))
+        word = text_of(choice.finish_reason)
+        if word and self._finished is None:
+            for call in self._calls:
+                found += self._start(call)
+            finish = _FINISHES.get(word, Finish.STOP)
+            if self._calls and finish is Finish.STOP:
+                finish = Finish.TOOL_CALLS  # some servers end an answer with calls as any other
+            self._finished = Finished(
+                finish=finish,
+                native=native or word,
+                stop_sequence=text_of(choice.stop_reason) or None,
+                choice=self.number,
+            )
+            found.append(self._finished)
+        return found
+
+    def close(self) -> list[AnswerEvent]:
+        """Return the end of a choice that the upstream left without a finish reason."""
+        if self._finished is not None:
+            return []
+        self._finished = Finished(
+            finish=Finish.TOOL_CALLS if self._calls else Finish.STOP, choice=self.number
+        )
+        return [*(event for call in self._calls for event in self._start(call)), self._finished]
+
+    def _message_events(self, message: _Message, logprobs: msgspec.Raw) -> list[AnswerEvent]:
+        """Return the events of a message or of a piece of one."""
+        found: list[AnswerEvent] = []
+        thought = text_of(message.reasoning_content) or text_of(message.reasoning)
+        if thought:
+            found.append(ThoughtPiece(text=thought, choice=self.number))
+        if bytes(message.content)[:1] == b"[":
+            found += self._part_events(decode_few(message.content, _Part))
+        else:
+            text = text_of(message.content)
+            if text or logprobs is not NO_JSON:
+                found.append(TextPiece(text=text, logprobs=logprobs, choice=self.number))
+        refusal = text_of(message.refusal)
+        if refusal:
+            found.append(RefusalPiece(text=refusal, choice=self.number))
+        if bytes(message.tool_calls)[:1] == b"[":
+            for raw in decode_few(message.tool_calls, _Call):
+                found += self._call_events(raw)
+        return found
+
+    def _part_events(self, parts: list[_Part]) -> Iterator[AnswerEvent]:
+        """Yield the events of content that is a list."""
+        for part in parts:
+            if bytes(part.thinking)[:1] == b"[":
+                for inner in decode_few(part.thinking, _Part):
+                    yield ThoughtPiece(text=text_of(inner.text), choice=self.number)
+            elif text := text_of(part.text):
+                yield TextPiece(text=text, choice=self.number)
+
+    def _call_events(self, piece: _Call) -> Iterator[AnswerEvent]:
+        """Yield the events of a piece of a tool call, or of a whole one."""
+        is_function = _is_object(piece.function)
+        function = _decode_function(piece.function) if is_function else _Function()
+        call_id, name = text_of(piece.id), text_of(function.name)
+        call = self._call_of(piece, call_id, name)
+        if not call.has_started:
+            call.call_id, call.name = call.call_id or call_id, call.name or name
+            call.signature = call.signature or _signature_of(piece.extra_content)
+        arguments = _arguments_of(function.arguments)
+        if not call.has_started and call.name and call.call_id:
+            yield from self._start(call)
+        if not arguments:
+            return
+        if call.has_started:
+            yield CallArguments(call=call.number, text=arguments, choice=self.number)
+        else:
+            call.held.append(arguments)
+
+    def _call_of(self, piece: _Call, call_id: str, name: str) -> _OpenCall:
+        """Return the call that a piece belongs to.
+
+        Gemini's chat endpoint gives each of several calls the index 0 and sends it whole: another
+        id and a name begin another call.
+        """
+        index = number_of(piece.index)
+        last = self._by_index.get(index)
+        is_new = last is None or bool(name and call_id and last.call_id not in ("", call_id))
+        if piece.index is ABSENT and call_id:
+            is_new = last is None or last.call_id != call_id
+        if last is not None and not is_new:
+            return last
+        call = self._by_index[index] = _OpenCall(number=len(self._calls))
+        self._calls.append(call)
+        return call
+
+    def _start(self, call: _OpenCall) -> Iterator[AnswerEvent]:
+        """Yield the start of a call, once, and its arguments so far. A call without an id gets its
+        number.
+        """
+        if call.has_started:
+            return
+        call.has_started = True
+        yield CallStarted(
+            call=call.number,
+            call_id=call.call_id or f"call_{self.number}_{call.number}",
+            name=call.name,
+            signature=call.signature,
+            choice=self.number,
+        )
+        if call.held:
+            yield CallArguments(call=call.number, text="".join(call.held), choice=self.number)
+            call.held = []
+
+
+def text_of(raw: msgspec.Raw) -> str:
+    """Return a text, empty for any other value."""
+    return _decode_text(raw) if bytes(raw)[:1] == b'"' else ""
+
+
+def _is_object(raw: msgspec.Raw) -> bool:
+    return bytes(raw)[:1] == b"{"
+
+
+def _arguments_of(raw: msgspec.Raw) -> str:
+    """Return the JSON text of a call's arguments; a few servers send the object itself."""
+    return bytes(raw).decode() if _is_object(raw) else text_of(raw)
+
+
+def _logprobs_of(raw: msgspec.Raw) -> msgspec.Raw:
+    """Return the list of a piece's log probabilities, as sent."""
+    if not _is_object(raw):
+        return NO_JSON
+    content = _decode_logprobs(raw).content
+    return msgspec.Raw(bytes(content)) if is_there(content) else NO_JSON
+
+
+def _signature_of(extra: msgspec.Raw) -> str:
+    """Return Gemini's signature of a call, as Google's chat endpoint sends it."""
+    google = _decode_extra(extra).google if _is_object(extra) else ABSENT
+    return text_of(_decode_google(google).thought_signature) if _is_object(google) else ""

@@ -1,0 +1,180 @@
+"""Writes the events of one choice of a chat answer, as deltas or as a whole message.
+
+A thought with a signature also stands in litellm's member `thinking_blocks`, which its clients send
+back and `messages_reader` reads: Anthropic takes an earlier thought only with its signature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
+from gateway.wire.translation.answer_events import (
+    CallArguments,
+    CallStarted,
+    Finish,
+    Finished,
+    RefusalPiece,
+    TextPiece,
+    ThoughtPiece,
+)
+from gateway.wire.translation.conversation import NO_JSON
+
+ChoicePiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments | Finished
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class ChoiceDeltas(Struct):
+    """Writes one choice of a stream."""
+
+    number: int
+    _has_role: bool = False
+    _has_calls: bool = False
+    _thought: list[str] = []  # since the last signature
+
+    def opening(self) -> dict[str, Any]:
+        """Return the first piece: the role and no content yet."""
+        return self._piece({"content": ""})
+
+    def piece(self, event: ChoicePiece) -> dict[str, Any] | None:
+        """Return the piece for an event; None if it has nothing for a chat."""
+        if isinstance(event, Finished):
+            return self._piece({}, finish=finish_of(event, has_calls=self._has_calls))
+        if isinstance(event, TextPiece):
+            return self._piece({"content": event.text}, logprobs=event.logprobs)
+        if isinstance(event, RefusalPiece):
+            return self._piece({"refusal": event.text})
+        if isinstance(event, ThoughtPiece):
+            delta = self._thought_delta(event)
+            return self._piece(delta) if delta else None
+        if isinstance(event, CallStarted):
+            self._has_calls = True
+            return self._piece({"tool_calls": [{"index": event.call, **call_of(event)}]})
+        arguments = {"index": event.call, "function": {"arguments": event.text}}
+        return self._piece({"tool_calls": [arguments]})
+
+    def _thought_delta(self, event: ThoughtPiece) -> dict[str, Any]:
+        """Return the delta of a piece of a thought."""
+        delta: dict[str, Any] = {"reasoning_content": event.text} if event.text else {}
+        self._thought.append(event.text)
+        blocks = thinking_blocks(event, self._thought)
+        return delta | ({"thinking_blocks": blocks} if blocks else {})
+
+    def _piece(
+        self,
+        delta: dict[str, Any],
+        *,
+        finish: Finish | None = None,
+        logprobs: msgspec.Raw = NO_JSON,
+    ) -> dict[str, Any]:
+        """Return a piece of the choice. The first one of each choice has the role."""
+        if not self._has_role:
+            delta, self._has_role = {"role": "assistant"} | delta, True
+        return {
+            "index": self.number,
+            "delta": delta,
+            "logprobs": _logprobs([logprobs] if logprobs is not NO_JSON else []),
+            "finish_reason": None if finish is None else finish.value,
+        }
+
+
+class ChoiceMessage(Struct):
+    """Writes one choice of a plain answer."""
+
+    number: int
+    _texts: list[str] = []
+    _refusals: list[str] = []
+    _thoughts: list[str] = []
+    _thought: list[str] = []  # since the last signature
+    _blocks: list[dict[str, str]] = []
+    _logprobs: list[msgspec.Raw] = []
+    _calls: list[dict[str, Any]] = []
+    _arguments: list[list[str]] = []
+    _finish: Finish = Finish.STOP
+
+    def add(self, event: ChoicePiece) -> None:
+        """Take in one event."""
+        if isinstance(event, Finished):
+            self._finish = finish_of(event, has_calls=bool(self._calls))
+        elif isinstance(event, TextPiece):
+            self._texts.append(event.text)
+            if event.logprobs is not NO_JSON:
+                self._logprobs.append(event.logprobs)
+        elif isinstance(event, RefusalPiece):
+            self._refusals.append(event.text)
+        elif isinstance(event, ThoughtPiece):
+            self._thoughts.append(event.text)
+            self._thought.append(event.text)
+            self._blocks += thinking_blocks(event, self._thought)
+        elif isinstance(event, CallStarted):
+            self._calls.append(call_of(event))
+            self._arguments.append([])
+        elif event.call < len(self._arguments):
+            self._arguments[event.call].append(event.text)
+
+    def choice(self) -> dict[str, Any]:
+        """Return the whole choice."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(self._texts) if self._texts else None,
+            "refusal": "".join(self._refusals) if self._refusals else None,
+        }
+        if thoughts := "".join(self._thoughts):
+            message["reasoning_content"] = thoughts
+        if self._blocks:
+            message["thinking_blocks"] = self._blocks
+        if self._calls:
+            for call, arguments in zip(self._calls, self._arguments, strict=True):
+                call["function"]["arguments"] = "".join(arguments)
+            message["tool_calls"] = self._calls
+        return {
+            "index": self.number,
+            "message": message,
+            "logprobs": _logprobs(self._logprobs),
+            "finish_reason": self._finish.value,
+        }
+
+
+def finish_of(event: Finished, *, has_calls: bool) -> Finish:
+    """Return the end of a choice in a chat: one with tool calls ends with them, also if its
+    provider calls that an ordinary stop.
+    """
+    return Finish.TOOL_CALLS if has_calls and event.finish is Finish.STOP else event.finish
+
+
+def call_of(event: CallStarted) -> dict[str, Any]:
+    """Return a tool call without its arguments."""
+    call: dict[str, Any] = {
+        "id": with_signature(event.call_id, event.signature),
+        "type": "function",
+        "function": {"name": event.name, "arguments": ""},
+    }
+    if event.signature:
+        call["extra_content"] = {"google": {"thought_signature": event.signature}}
+    return call
+
+
+def thinking_blocks(event: ThoughtPiece, thought: list[str]) -> list[dict[str, str]]:
+    """Return the blocks that an event completes: `thought` has the text since the last one, and is
+    emptied.
+    """
+    blocks = []
+    if event.signature:
+        text = "".join(thought)
+        thought.clear()
+        blocks.append({"type": "thinking", "thinking": text, "signature": event.signature})
+    if event.sealed:
+        blocks.append({"type": "redacted_thinking", "data": event.sealed})
+    return blocks
+
+
+def _logprobs(lists: list[msgspec.Raw]) -> dict[str, Any] | None:
+    """Return the log probabilities of some tokens as a chat has them."""
+    if not lists:
+        return None
+    content = lists[0] if len(lists) == 1 else [one for raw in lists for one in _decode_list(raw)]
+    return {"content": content, "refusal": None}

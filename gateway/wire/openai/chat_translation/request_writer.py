@@ -1,0 +1,250 @@
+"""Writes a neutral conversation as a chat request.
+
+A message of text alone has it as one string, its pieces on lines of their own: several servers read
+a string alone (DeepSeek's, templates for text), and the others join pieces the same way (vLLM's
+`chat_utils.py`, llama.cpp's `chat.cpp`, Anthropic's chat endpoint). Thoughts of earlier turns are
+not sent: no provider reads those of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.wire.openai.chat_translation.media_parts import media_part
+from gateway.wire.openai.chat_translation.usage_members import known
+from gateway.wire.translation.conversation import (
+    NO_JSON,
+    Conversation,
+    ConversationTurn,
+    Media,
+    OutputFormat,
+    Role,
+    TextPart,
+    ToolCall,
+    ToolMode,
+    ToolResult,
+    ToolSpec,
+)
+from gateway.wire.translation.losses import Losses
+
+MOST_USER_CHARS = 64  # OpenAI refuses a longer `safety_identifier` (its description, 2026-08-21)
+TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
+# Bounds of reasoning as OpenAI's words, from the limits of litellm 1.106.2
+# (`litellm_core_utils/reasoning_effort_utils.py` and `constants.py`, read 2026-11-24).
+_EFFORTS_BELOW_TOKENS = ((1, "none"), (1_024, "minimal"), (2_048, "low"), (4_096, "medium"))
+
+
+def write_chat_request(
+    conversation: Conversation,
+    losses: Losses,
+    *,
+    model: str,
+    takes_top_k: bool = False,
+    maximum_member: str = "max_completion_tokens",
+) -> bytes:
+    """Return the body of a chat request that says the same as a conversation.
+
+    `takes_top_k`: the server draws tokens by `top_k` and `min_p` too, as engines do.
+    `maximum_member` is the one that the server reads. Raises `Untranslatable`.
+    """
+    _lose(conversation, losses, takes_top_k=takes_top_k)
+    sampling = conversation.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": _messages(conversation, losses),
+        "tools": [_tool(tool) for tool in conversation.tools] or None,
+        "tool_choice": _tool_choice(conversation),
+        "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
+        "response_format": _response_format(conversation.output_format),
+        "reasoning_effort": _effort(conversation),
+        maximum_member: conversation.most_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k if takes_top_k else None,
+        "min_p": sampling.min_p if takes_top_k else None,
+        "seed": sampling.seed,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "stop": sampling.stop or None,
+        "logit_bias": None if sampling.logit_bias is NO_JSON else sampling.logit_bias,
+        "logprobs": None if sampling.top_logprobs is None else True,
+        "top_logprobs": sampling.top_logprobs or None,
+        "n": conversation.choices if conversation.choices > 1 else None,
+        "service_tier": _tier(conversation, losses),
+        "user": _user(conversation, losses),
+        "prompt_cache_key": conversation.cache_key,
+        "verbosity": conversation.verbosity,
+        "stream": True if conversation.is_stream else None,
+    }
+    return msgspec.json.encode(known(body))
+
+
+def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> None:
+    """Lose the fields that no chat has a place for."""
+    losses.lose_others(conversation)
+    if not takes_top_k:
+        losses.lose_values(conversation, "top_k", "min_p")
+    turns = [part for turn in conversation.turns for part in turn.parts]
+    results = [part for part in turns if isinstance(part, ToolResult)]
+    inner = [part for result in results for part in result.parts]
+    marked = [*conversation.system, *turns, *inner, *conversation.tools]
+    if any(getattr(one, "cache_control", NO_JSON) is not NO_JSON for one in marked):
+        losses.lose("cache_control")
+    if any(result.is_error for result in results):
+        losses.lose("is_error", why="a tool message has text alone")
+
+
+def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+    """Return the messages of a chat."""
+    found: list[dict[str, Any]] = []
+    if conversation.system:
+        found.append({"role": "system", "content": _joined(conversation.system)})
+    for turn in conversation.turns:
+        if turn.role is Role.ASSISTANT:
+            found.append(_assistant_message(turn, losses))
+        else:
+            found += _user_messages(turn, losses)
+    return found
+
+
+def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any]]:
+    """Return the messages of one turn of the user.
+
+    The results of tools come first, because a chat has them directly after their calls.
+    """
+    found: list[dict[str, Any]] = [
+        {
+            "role": "tool",
+            "tool_call_id": result.call_id,
+            "content": _result_text(result, losses),
+        }
+        for result in turn.parts
+        if isinstance(result, ToolResult)
+    ]
+    parts = [part for part in turn.parts if isinstance(part, TextPart | Media)]
+    if parts:
+        role = "system" if turn.is_instruction else "user"
+        message = {"role": role, "content": _content(parts, losses)}
+        found.append(message | ({"name": turn.name} if turn.name else {}))
+    return found
+
+
+def _result_text(result: ToolResult, losses: Losses) -> str:
+    """Return the text of a tool's result; a chat has no place there for anything else."""
+    for part in result.parts:
+        if isinstance(part, Media):
+            losses.lose(f"tool_result.{part.kind}", why="a tool message has text alone")
+    return _joined(part for part in result.parts if isinstance(part, TextPart))
+
+
+def _assistant_message(turn: ConversationTurn, losses: Losses) -> dict[str, Any]:
+    """Return an earlier answer of the model as a message."""
+    for part in turn.parts:
+        if isinstance(part, Media):
+            losses.lose(f"assistant.{part.kind}", why="a chat's answer has text alone")
+    texts = [part for part in turn.parts if isinstance(part, TextPart)]
+    words = [part for part in texts if not part.is_refusal]
+    refusals = [part for part in texts if part.is_refusal]
+    calls = [_call(part) for part in turn.parts if isinstance(part, ToolCall)]
+    message: dict[str, Any] = {"role": "assistant", "content": _joined(words) if words else None}
+    if refusals:
+        message["refusal"] = _joined(refusals)
+    if calls:
+        message["tool_calls"] = calls
+    if not calls and not texts:
+        message["content"] = ""
+    return message | ({"name": turn.name} if turn.name else {})
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    """Return a call of an earlier answer."""
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    written = {"id": call.call_id, "type": "function", "function": function}
+    if call.signature:
+        written["extra_content"] = {"google": {"thought_signature": call.signature}}
+    return written
+
+
+def _content(parts: list[TextPart | Media], losses: Losses) -> str | list[dict[str, Any]]:
+    """Return the content of a message: a string if it is text alone."""
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, TextPart):
+            found.append({"type": "text", "text": part.text})
+        elif (media := media_part(part, losses)) is not None:
+            found.append(media)
+    if any(part["type"] != "text" for part in found):
+        return found
+    return "\n".join(part["text"] for part in found)
+
+
+def _joined(parts: Iterable[TextPart]) -> str:
+    """Return pieces of text as one."""
+    return "\n".join(part.text for part in parts)
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    """Return a function among the tools."""
+    function = {
+        "name": tool.name,
+        "description": tool.description or None,
+        "parameters": None if tool.parameters is NO_JSON else tool.parameters,
+        "strict": tool.is_strict,
+    }
+    return {"type": "function", "function": known(function)}
+
+
+def _tool_choice(conversation: Conversation) -> str | dict[str, Any] | None:
+    """Return the wish about tool calls. Servers refuse one without tools, and it has no meaning."""
+    choice = conversation.tool_choice
+    if choice is None or not conversation.tools:
+        return None
+    if choice.mode is ToolMode.NAMED:
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice.mode.value
+
+
+def _response_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
+    """Return the wanted form of the answer."""
+    if wanted is None:
+        return None
+    if wanted.schema is NO_JSON:
+        return {"type": "json_object"}
+    schema = {
+        "name": wanted.name or "answer",
+        "description": wanted.description or None,
+        "schema": wanted.schema,
+        "strict": wanted.is_strict,
+    }
+    return {"type": "json_schema", "json_schema": known(schema)}
+
+
+def _effort(conversation: Conversation) -> str | None:
+    """Return the wish about reasoning as one of OpenAI's words."""
+    wish = conversation.reasoning
+    if wish is None or wish.effort is not None:
+        return None if wish is None else wish.effort
+    if wish.budget_tokens is None:
+        return None
+    budget_tokens = wish.budget_tokens
+    return next((word for most, word in _EFFORTS_BELOW_TOKENS if budget_tokens < most), "high")
+
+
+def _tier(conversation: Conversation, losses: Losses) -> str | None:
+    """Return the service tier, if OpenAI has its word."""
+    tier = conversation.service_tier
+    if tier is not None and tier not in TIERS:
+        losses.lose_values(conversation, "service_tier")
+        return None
+    return tier
+
+
+def _user(conversation: Conversation, losses: Losses) -> str | None:
+    """Return the end user's name, if it is short enough."""
+    if conversation.user is not None and len(conversation.user) > MOST_USER_CHARS:
+        losses.lose(conversation.name_of("user"), why=f"more than {MOST_USER_CHARS} letters")
+        return None
+    return conversation.user
