@@ -67,10 +67,14 @@ class Memo:
         )
         return RequestBody(facts, body, {})
 
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
         return json.dumps({"refused": code, "at": param, "because": message}).encode()
 
-    def error_event(self, operation: Operation, code: str, message: str) -> bytes:
+    def error_event(
+        self, operation: Operation, code: str, message: str, *, request_id: str | None = None
+    ) -> bytes:
         return json.dumps({"broken": code}).encode() + b"\n"
 
 

@@ -49,9 +49,14 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def error_answer(
-    error: errors.RequestError, dialect: ErrorShape = DEFAULT_DIALECT
+    error: errors.RequestError,
+    dialect: ErrorShape = DEFAULT_DIALECT,
+    *,
+    request_id: str | None = None,
 ) -> tuple[int, Headers, bytes]:
-    """Return status, headers and body of an error's answer, in the caller's dialect."""
+    """Return status, headers and body of an error's answer, in the caller's dialect, which may
+    repeat the request's id.
+    """
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
     # No time helps a request that exceeds a limit by itself, or one whose twin has ended.
@@ -64,4 +69,5 @@ def error_answer(
         wait_s = min(error.retry_after_s, MOST_RETRY_AFTER_S)
         headers.append((b"retry-after", b"%d" % max(ceil(wait_s), 1)))
         headers.append((b"retry-after-ms", b"%d" % ceil(wait_s * 1000)))
-    return status, headers, dialect.error_body(error.code, error.message, param=error.param)
+    body = dialect.error_body(error.code, error.message, param=error.param, request_id=request_id)
+    return status, headers, body

@@ -241,7 +241,9 @@ class _Call:
         """
         endpoint = self.endpoint
         assert endpoint.operation is not None, "only forwarding endpoints stream"
-        event = endpoint.dialect.error_event(endpoint.operation, code, message)
+        event = endpoint.dialect.error_event(
+            endpoint.operation, code, message, request_id=str(self.request_id)
+        )
         await self._exchange.send(event, is_last=True)
 
     async def refuse(self, error: RequestError) -> None:
@@ -249,7 +251,9 @@ class _Call:
         self._refusal = (error.code, error.attempts)
         if self._exchange.has_begun:
             return
-        status, headers, body = error_answer(error, self.endpoint.dialect)
+        status, headers, body = error_answer(
+            error, self.endpoint.dialect, request_id=str(self.request_id)
+        )
         headers += [
             (b"x-request-id", str(self.request_id).encode()),
             (b"content-length", str(len(body)).encode()),

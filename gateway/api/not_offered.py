@@ -18,7 +18,9 @@ from gateway.wire.dialect import ErrorShape
 class _GeminiErrors:
     """Errors as Google's APIs write them."""
 
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
         """Return the body of a 404 in Google's form; only paths that are not offered have it."""
         return msgspec.json.encode(
             {"error": {"code": 404, "message": message, "status": "NOT_FOUND"}}
@@ -28,7 +30,9 @@ class _GeminiErrors:
 class _OllamaErrors:
     """Errors as Ollama's own API writes them."""
 
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
         """Return the body of an error in Ollama's form."""
         return msgspec.json.encode({"error": message})
 

@@ -156,7 +156,9 @@ class PlainAnswerAssembler(Protocol):
 class ErrorShape(Protocol):
     """The form of an error's body. A dialect that is not offered has nothing else here."""
 
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
         """Return the body of an error answer in the client's dialect."""
 
 
@@ -168,5 +170,7 @@ class Dialect(ErrorShape, Protocol):
         and the fix.
         """
 
-    def error_event(self, operation: Operation, code: str, message: str) -> bytes:
+    def error_event(
+        self, operation: Operation, code: str, message: str, *, request_id: str | None = None
+    ) -> bytes:
         """Return the event that ends a stream with an error after its start."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.api.routes import ENDPOINTS
-from gateway.domain.policy.policy import Operation
+from gateway.domain.operation import Operation
 
 _COUNT = {"type": "integer", "minimum": 1}
 _SAMPLING = {"temperature": {"type": "number"}, "top_p": {"type": "number"}}

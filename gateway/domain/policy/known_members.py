@@ -148,7 +148,20 @@ SCORING_MEMBERS = frozenset(
         "use_activation",
     }
 )
-KNOWN_MEMBERS = OPENAI_MEMBERS | CLIENT_MEMBERS | SAMPLING_MEMBERS
+# The members of Anthropic's messages that neither fetch nor send anything (anthropic 2.13.0,
+# types/message_create_params.py and types/beta/message_create_params.py, 2026-11-24).
+ANTHROPIC_MEMBERS = frozenset(
+    {
+        "cache_control",
+        "diagnostics",  # the request before, which it may name, needs `stored_state`
+        "output_config",
+        "output_format",
+        "speed",
+        "stop_sequences",
+        "system",
+    }
+)
+KNOWN_MEMBERS = OPENAI_MEMBERS | CLIENT_MEMBERS | SAMPLING_MEMBERS | ANTHROPIC_MEMBERS
 
 
 def folded(name: str) -> str:

@@ -41,8 +41,14 @@ FEATURES: dict[str, Feature] = {
         ),
         Feature(
             "stored_state",
-            fields=("prompt", "file_id", "item_reference", "audio.id"),
-            members=("previous_response_id", "conversation", "cached_content", "cachedContent"),
+            fields=("prompt", "file_id", "item_reference", "audio.id", "diagnostics"),
+            members=(
+                "previous_response_id",
+                "conversation",
+                "cached_content",
+                "cachedContent",
+                "thread",
+            ),
             leaves_region=True,
             why="it fetches data kept elsewhere",
         ),
@@ -69,7 +75,7 @@ FEATURES: dict[str, Feature] = {
         ),
         Feature(
             "rerouting",
-            fields=(),
+            fields=("tools",),
             members=(
                 "models",
                 "route",
@@ -84,6 +90,8 @@ FEATURES: dict[str, Feature] = {
                 "api_key",
                 "api_version",
                 "api_type",
+                "billing_policy",
+                "fallback_credit_token",
                 "organization",
                 "custom_llm_provider",
                 "model_list",
@@ -142,8 +150,9 @@ FEATURES: dict[str, Feature] = {
         ),
         Feature(
             "other_maximum",
-            fields=(),
+            fields=("context_management",),
             members=(
+                "compaction",
                 "n_predict",
                 "num_predict",
                 "max_new_tokens",
@@ -168,7 +177,7 @@ FEATURES: dict[str, Feature] = {
         ),
         Feature(
             "service_tier",
-            fields=("service_tier",),
+            fields=("service_tier", "speed"),
             leaves_region=False,
             why="this tier has another price, which is not known here",
         ),

@@ -25,11 +25,15 @@ class OpenAIDialect:
             _refuse_background(read)
         return read
 
-    def error_body(self, code: str, message: str, *, param: str | None = None) -> bytes:
-        """Return the body of an error answer in OpenAI's form."""
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
+        """Return the body of an error answer in OpenAI's form, which has no request id."""
         return error.error_body(code, message, param=param)
 
-    def error_event(self, operation: Operation, code: str, message: str) -> bytes:
+    def error_event(
+        self, operation: Operation, code: str, message: str, *, request_id: str | None = None
+    ) -> bytes:
         """Return the event that ends a stream with an error after its start."""
         return error.error_event(code, message, is_responses=operation is Operation.RESPONSES)
 

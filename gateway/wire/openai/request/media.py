@@ -45,6 +45,7 @@ _FREE = frozenset(
     {
         "annotations",
         "arguments",
+        "citations",
         "client_metadata",
         "input_schema",
         "json_schema",
@@ -54,10 +55,16 @@ _FREE = frozenset(
         "schema",
     }
 )
+# Past calls and what they found, by the type of their item: nothing is called or fetched again.
 _PAST = {
+    "mcp_tool_use": "input",
+    "search_result": "source",
+    "server_tool_use": "input",
     "tool_use": "input",
+    "web_fetch_result": "url",
     "web_search_call": "action",
-}  # past calls, by the type of their item
+    "web_search_result": "url",
+}
 _ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:")
 _BLANKS = "".join(map(chr, range(33))) + "\x7f\x85\xa0\u2028\u2029\u3000\ufeff"
 # Members with text for the model, in items and parts that contain text.

@@ -1,0 +1,3 @@
+"""Rewrites the answers of Anthropic's messages for callers of the same dialect, and records their
+usage, end and text.
+"""

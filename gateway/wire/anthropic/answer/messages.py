@@ -1,0 +1,280 @@
+"""Rewrites answers of Anthropic's messages for the caller, whole and streamed, and records their
+usage and content.
+
+An answer passes through byte by byte except for two splices, `model` and `usage.cost_usd`. The
+events keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.answer.shapes import (
+    MessageBlock,
+    MessageEvent,
+    decode_block,
+    decode_event,
+    decode_message,
+    generated_text,
+    is_content,
+    word_in,
+)
+from gateway.wire.anthropic.answer.splices import renamed, with_cost
+from gateway.wire.anthropic.error import code_of, error_event
+from gateway.wire.anthropic.usage import (
+    merged,
+    prompt_from_wire,
+    stated_geo,
+    tier_of,
+    usage_from_wire,
+    usage_members,
+)
+from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
+from gateway.wire.inflate import inflated
+from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.shapes import UNREADABLE, is_there, without_halves_of_pairs
+from gateway.wire.openai.bounds import decode_few
+from gateway.wire.openai.error import read_error
+from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
+from gateway.wire.surrogates import hidden
+
+_MESSAGE = b'"message"'
+_DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
+_MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
+_MESSAGE_STOP = b'"message_stop"'
+_NO_CONTENT = frozenset({b"", b"null", b"[]"})
+
+
+def usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that a message, an event or an error reports; None if it reports none."""
+    try:
+        usage = decode_message(body).usage
+    except UNREADABLE:
+        return None
+    return usage_from_wire(usage) if is_there(usage) else None
+
+
+def rewrite_message(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
+    """Return a whole message for the caller; record its metadata in `observed`.
+
+    An answer of an unknown shape passes unchanged. Raises `UnreadableAnswer` if it is no JSON
+    object: a proxy's page, or half an answer.
+    """
+
+    def rewritten(text: bytes) -> AnswerPart:
+        """Return a readable text of the answer for the caller."""
+        return _rewritten_message(text, observed, model=model)
+
+    try:
+        part = rewritten(body)
+    except UNREADABLE:
+        part = without_halves_of_pairs(body, rewritten)
+    if not observed.is_done and not observed.is_error:
+        _note_unknown(body, observed)
+    return part
+
+
+def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
+    """Return a decodable message for the caller; record its usage and content in `observed`."""
+    require_utf8(body)
+    message = decode_message(body)
+    renamed_body = renamed(body, message.model, model)
+    part = with_cost(renamed_body, message.usage, None)
+    observed.upstream_id = word_in(message.id)
+    observed.finish_reason = word_in(message.stop_reason)
+    observed.is_error = is_there(message.error)
+    usage = usage_from_wire(message.usage) if is_there(message.usage) else None
+    if usage is not None:
+        observed.note_final(usage)
+        _note_words(observed, message.usage)
+        part = with_cost(renamed_body, message.usage, observed.final)
+    if usage is None or not usage.output_tokens or observed.is_error:
+        _collect_content(observed, message.content)
+    is_message = usage is not None or is_there(message.content)
+    observed.is_done = is_message and not observed.is_error
+    return part
+
+
+def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
+    """Keep the text of a message whose usage does not tell its size, so that the gateway can count
+    it.
+    """
+    if bytes(content) in _NO_CONTENT:
+        return
+    observed.has_content = observed.collects_text = True
+    try:
+        for block in decode_few(content, MessageBlock):
+            observed.note_text(generated_text(block))
+    except UNREADABLE:
+        observed.note_unread(memoryview(content).nbytes)
+    if not observed.output_bytes:  # blocks without any known text
+        observed.note_unread(memoryview(content).nbytes)
+
+
+def _note_words(observed: Observed, usage: msgspec.Raw) -> None:
+    """Record the service tier and the place that a usage names."""
+    observed.service_tier = tier_of(usage) or observed.service_tier
+    observed.stated_geo = stated_geo(usage) or observed.stated_geo
+
+
+def _note_unknown(body: bytes, observed: Observed) -> None:
+    """Record the size and usage of an answer of an unknown shape. Raises `UnreadableAnswer`."""
+    text = inflated(body)
+    observed.note_unread(len(text))
+    if (usage := usage_in(text)) is not None:
+        observed.note_final(usage)
+    try:
+        require_object(body)
+    except MalformedJson:
+        raise UnreadableAnswer("no JSON") from None
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageStream:
+    """A stream of named events for the caller.
+
+    Feed it the received bytes; it returns the bytes to send on.
+    """
+
+    content_type: ClassVar[str] = EVENT_STREAM
+    model: str
+    observed: Observed
+    _splitter: EventSplitter = field(default_factory=EventSplitter)
+    _first_usage: Mapping[str, msgspec.Raw] = field(default_factory=dict)  # of `message_start`
+
+    def feed(self, data: bytes) -> Sequence[AnswerPart]:
+        """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
+        `EventTooLarge`.
+        """
+        return [self._rewritten_event(event) for event in self._splitter.feed(data)]
+
+    def end(self) -> Sequence[AnswerPart]:
+        """Return the last event of a body that has ended, if only the event's blank line is
+        missing.
+        """
+        event = last_event(self._splitter.end(), self.observed)
+        return [self._rewritten_event(event)] if event else []
+
+    def _rewritten_event(self, event: bytes) -> AnswerPart:
+        """Return a stream's event for the caller; record its usage and content."""
+        payload = data_of(event)
+        if self.observed.is_done or self.observed.is_error or payload == DONE:
+            return self._meter_after_end(payload)
+        if payload is None:
+            return event  # a comment keeps the connection open
+        try:
+            return self._rewritten(event, payload, decode_event(payload))
+        except UNREADABLE:
+            shown = hidden(event)
+            if shown is not None:
+                return changed(self._rewritten_event(shown.text), shown.restored)
+            self._note_unread(payload)
+            return event
+
+    def _rewritten(self, event: bytes, payload: bytes, decoded: MessageEvent) -> AnswerPart:
+        """Return a decoded event for the caller. Events that are not named here pass unchanged."""
+        kind = bytes(decoded.type)
+        if kind == _DELTA:
+            self._note_content(decoded.delta)
+        elif kind == _START:
+            self._note_content(decoded.content_block)
+        elif kind == _MESSAGE_START:
+            return self._begin(event, payload, decoded.message)
+        elif kind == _MESSAGE_DELTA:
+            return self._finish(event, payload, decoded)
+        elif kind == _MESSAGE_STOP:
+            self.observed.is_done = True
+        elif is_there(decoded.error):
+            return self._fail(payload)
+        return event
+
+    def _note_content(self, raw: msgspec.Raw) -> None:
+        """Record a content block's start or a piece of it, and its text if it has to be counted."""
+        block = decode_block(raw)
+        if not is_content(block):
+            return
+        observed = self.observed
+        if not observed.has_content and self._first_usage:
+            # From now on the output of `message_start` is too small; its prompt stays true.
+            observed.note_running(self._usage_so_far(), prompt_from_wire)
+        observed.final = None  # content after it: the figure did not cover the whole answer
+        observed.has_content = True
+        observed.pieces += 1
+        if observed.collects_text:
+            observed.note_text(generated_text(block))
+
+    def _usage_so_far(self) -> msgspec.Raw:
+        """Return the usage of `message_start` as one object."""
+        return merged(self._first_usage, {})
+
+    def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
+        """Return `message_start` with the caller's model name; record the prompt's usage."""
+        observed, body = self.observed, bytes(raw)
+        message = decode_message(body)
+        observed.upstream_id = word_in(message.id) or observed.upstream_id
+        self._first_usage = usage_members(message.usage) if is_there(message.usage) else {}
+        if self._first_usage:
+            observed.note_running(self._usage_so_far(), usage_from_wire)
+            _note_words(observed, message.usage)
+        new = renamed(body, message.model, self.model)
+        if new is body:
+            return event
+        place = locate_one(payload, _MESSAGE, body)
+        return with_data(event, replace(payload, [(place, _MESSAGE, new)]))
+
+    def _finish(self, event: bytes, payload: bytes, decoded: MessageEvent) -> AnswerPart:
+        """Return `message_delta` with room for the cost; record the end and the final usage.
+
+        Its figures are cumulative. The prompt's parts stand in `message_start` alone.
+        """
+        observed = self.observed
+        stop_reason = decode_block(decoded.delta).stop_reason if is_there(decoded.delta) else None
+        if stop_reason is not None:
+            observed.finish_reason = word_in(stop_reason) or observed.finish_reason
+        if not is_there(decoded.usage):
+            return event
+        whole = merged(self._first_usage, usage_members(decoded.usage))
+        usage = usage_from_wire(whole)
+        if usage is None:
+            return event
+        observed.note_final(usage)
+        observed.note_running(whole, usage_from_wire)
+        _note_words(observed, whole)
+        return with_cost(
+            payload, decoded.usage, observed.final, around=lambda new: with_data(event, new)
+        )
+
+    def _fail(self, payload: bytes) -> bytes:
+        """Record an upstream's error event, and return ours with its message."""
+        self.observed.is_error = True
+        error = read_error(payload)
+        return error_event(code_of(error), error.message)
+
+    def _meter_after_end(self, payload: bytes | None) -> bytes:
+        """Drop everything after the end, but meter a usage that has not come before."""
+        if payload is not None and self.observed.final is None:
+            usage = usage_in(payload)
+            if usage is not None:
+                self.observed.note_final(usage)
+        return b""
+
+    def _note_unread(self, payload: bytes) -> None:
+        """Record the size of an event that passes on unread, and its usage if that can be read."""
+        self.observed.note_unread(len(payload))
+        if (usage := usage_in(payload)) is not None:
+            self.observed.note_final(usage)
+
+
+def message_stream(*, model: str) -> MessageStream:
+    """Return a new stream that rewrites an upstream's stream of messages for the caller.
+
+    Its text is kept: no running usage comes between its start and its end.
+    """
+    return MessageStream(model=model, observed=Observed(collects_text=True))

@@ -1,0 +1,88 @@
+"""Declares the members that are read in answers of Anthropic's messages, and decodes them; a
+malformed answer raises an error of `UNREADABLE`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
+
+MAX_WORD_CHARS = 256  # of a stop reason or an id
+
+
+class MessageBody(msgspec.Struct):
+    """The relevant members of a message, whole or in `message_start`, still encoded."""
+
+    id: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
+    content: msgspec.Raw = ABSENT
+    stop_reason: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+    type: msgspec.Raw = ABSENT
+
+
+class MessageEvent(msgspec.Struct):
+    """The relevant members of a stream's event, still encoded."""
+
+    type: msgspec.Raw = ABSENT
+    message: msgspec.Raw = ABSENT
+    content_block: msgspec.Raw = ABSENT
+    delta: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+
+
+class MessageBlock(msgspec.Struct):
+    """The members of a content block or of a delta that hold generated text."""
+
+    text: msgspec.Raw = ABSENT
+    thinking: msgspec.Raw = ABSENT
+    partial_json: msgspec.Raw = ABSENT
+    name: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    data: msgspec.Raw = ABSENT  # of a `redacted_thinking` block
+    signature: msgspec.Raw = ABSENT
+    stop_reason: msgspec.Raw = ABSENT
+
+
+decode_message = msgspec.json.Decoder(MessageBody).decode
+decode_event = msgspec.json.Decoder(MessageEvent).decode
+decode_block = msgspec.json.Decoder(MessageBlock).decode
+_decode_str = msgspec.json.Decoder(str).decode
+_EMPTY_INPUTS = frozenset({b"{}", b"null", b""})
+
+
+def text_in(raw: msgspec.Raw) -> str:
+    """Return the text of a member, empty if it is absent or of another type."""
+    if not bytes(raw).startswith(b'"'):
+        return ""
+    with suppress(*UNREADABLE):
+        return _decode_str(raw)
+    return ""
+
+
+def word_in(raw: msgspec.Raw) -> str | None:
+    """Return a short text, None if it is absent, long or of another type."""
+    return (text_in(raw) or None) if memoryview(raw).nbytes <= MAX_WORD_CHARS else None
+
+
+def generated_text(block: MessageBlock) -> str:
+    """Return the generated text in a content block or a delta.
+
+    The input of a tool call is text that the model wrote; it is empty in `content_block_start`.
+    """
+    own = text_in(block.text) + text_in(block.thinking) + text_in(block.partial_json)
+    call = text_in(block.name)
+    arguments = bytes(block.input)
+    if arguments not in _EMPTY_INPUTS:
+        call += arguments.decode(errors="replace")
+    return own + call
+
+
+def is_content(block: MessageBlock) -> bool:
+    """Return True if a content block or a delta is generated content, and not only announced."""
+    return bool(generated_text(block) or text_in(block.data) or text_in(block.signature))

@@ -1,0 +1,53 @@
+"""Splices the caller's model name and room for the cost into a message's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import MemberPlace
+from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.members import locate, locate_one, replace
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+
+_MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
+_FIRST, _NEXT = _COST + b":", b"," + _COST + b":"
+_encode = msgspec.json.Encoder().encode
+
+
+def renamed(body: bytes, model: msgspec.Raw, to: str) -> bytes:
+    """Return an object with its model name replaced; unchanged if it names no other model.
+
+    Raises `MalformedJson` if the member occurs twice.
+    """
+    sent, wanted = bytes(model), _encode(to)
+    if not sent.startswith(b'"') or sent == wanted:
+        return body
+    return replace(body, [(locate_one(body, _MODEL, sent), _MODEL, wanted)])
+
+
+def with_cost(
+    body: bytes,
+    usage: msgspec.Raw,
+    priced: TokenUsage | None,
+    *,
+    around: Callable[[bytes], bytes] | None = None,
+) -> AnswerPart:
+    """Return an object with room for the cost of `priced` in its member `usage`.
+
+    `around` puts the result into its event. Raises `MalformedJson` if the member occurs twice.
+    """
+    encoded = bytes(usage)
+    if priced is None or not encoded.startswith(b"{") or len(encoded) > MAX_USAGE_BYTES:
+        return body if around is None else around(body)
+    start = locate_one(body, _USAGE, encoded).start
+    own: MemberPlace | None = None
+    if encoded.find(_COST) >= 0:
+        own = locate(encoded).get("cost_usd")
+    if own is not None:
+        return UnpricedPart(priced, body, start + own.start, start + own.end, b"", around)
+    inner = encoded[:-1].rstrip()
+    end = start + len(inner)
+    return UnpricedPart(priced, body, end, end, _FIRST if inner == b"{" else _NEXT, around)

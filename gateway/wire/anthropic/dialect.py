@@ -1,0 +1,32 @@
+"""Implements the `Dialect` of clients of Anthropic's messages: reads their request bodies and
+writes errors in their form.
+"""
+
+from __future__ import annotations
+
+from gateway.domain.operation import Operation
+from gateway.domain.request.request import RequestBody
+from gateway.wire.anthropic import error
+from gateway.wire.anthropic.request.read import read_request
+
+
+class AnthropicDialect:
+    """Reads the requests of Anthropic's clients and writes their errors."""
+
+    def read_request(self, operation: Operation, body: bytes) -> RequestBody:
+        """Return a client's request, parsed from its body. Raises `InvalidRequest` with the field
+        and the fix.
+        """
+        return read_request(body)
+
+    def error_body(
+        self, code: str, message: str, *, param: str | None = None, request_id: str | None = None
+    ) -> bytes:
+        """Return the body of an error answer in Anthropic's form."""
+        return error.error_body(code, message, param=param, request_id=request_id)
+
+    def error_event(
+        self, operation: Operation, code: str, message: str, *, request_id: str | None = None
+    ) -> bytes:
+        """Return the event that ends a stream with an error after its start."""
+        return error.error_event(code, message, request_id=request_id)

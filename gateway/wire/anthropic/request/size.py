@@ -1,0 +1,122 @@
+"""Computes the bounds of the size of a request of Anthropic's messages: its own maximum, and the
+tokens that its bytes do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.wire.anthropic.request.tools import KNOWN_TOOL_TOKENS, Tools
+from gateway.wire.openai.request.size import (
+    EXPANDED_TOKENS_PER_BYTE,
+    MAX_OUTPUT_TOKENS,
+    TOOL_PREFACE_TOKENS,
+)
+
+# Members that reach the prompt in another form: schemas, which templates indent or escape.
+_EXPANDED = ("tools", "output_config", "output_format", "chat_template_kwargs")
+_NULL = b"null"
+_ABSENT = msgspec.Raw()
+# Blocks that the prompt shows in another form; an escape could spell any of them.
+_SEALED = b'"encrypted_content"'
+_RESHAPED = (b"\\u", b'"input"', b'"signature"', b'"data"', _SEALED)
+
+
+class _Turn(msgspec.Struct):
+    content: msgspec.Raw = _ABSENT
+
+
+class _Block(msgspec.Struct):
+    """The parts of a content block whose tokens its bytes bound only by a factor.
+
+    `input` is a past call, which a template writes again with blanks. The others are sealed text:
+    the model reads what is inside.
+    """
+
+    input: msgspec.Raw = _ABSENT
+    signature: msgspec.Raw = _ABSENT
+    data: msgspec.Raw = _ABSENT
+    encrypted_content: msgspec.Raw = _ABSENT
+    content: msgspec.Raw = _ABSENT
+
+
+_decode_count = msgspec.json.Decoder(int | None).decode
+_decode_turns = msgspec.json.Decoder(list[_Turn]).decode
+_decode_blocks = msgspec.json.Decoder(list[_Block]).decode
+
+
+def own_maximum(members: Mapping[str, msgspec.Raw]) -> int | None:
+    """Return the maximum of output tokens that a request sets, at least 1; None for none.
+
+    A maximum of 0 fills the prompt cache and writes nothing (anthropic 2.13.0,
+    types/message_create_params.py, 2026-11-24). Thinking counts inside it. Raises `InvalidRequest`
+    for a wrong type or too large a maximum.
+    """
+    raw = members.get("max_tokens")
+    if raw is None:
+        return None
+    try:
+        tokens: int | None = _decode_count(raw)
+    except msgspec.DecodeError as broken:
+        reason = str(broken).replace("`", "")
+        raise InvalidRequest(
+            f"'max_tokens' has the wrong type: {reason}. Nothing was sent.", param="max_tokens"
+        ) from None
+    if tokens is None:
+        return None
+    if not 0 <= tokens <= MAX_OUTPUT_TOKENS:
+        raise InvalidRequest(
+            f"'max_tokens' is {tokens}; write a number from 0 to {MAX_OUTPUT_TOKENS:,}. "
+            "Nothing was sent.",
+            param="max_tokens",
+        )
+    return max(tokens, 1)
+
+
+def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | None:
+    """Return the most tokens that the prompt has beyond the body's bytes, None if nothing bounds
+    it.
+    """
+    if _size(members.get("chat_template")):
+        return None  # the caller's own template may repeat anything
+    tokens = _turns_expansion(members.get("messages"))
+    if tokens is None:
+        return None
+    if tools is not None and tools.count:
+        tokens += TOOL_PREFACE_TOKENS + tools.known * KNOWN_TOOL_TOKENS
+    rendered = sum(_size(members.get(name)) for name in _EXPANDED)
+    return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
+
+
+def _turns_expansion(raw: msgspec.Raw | None) -> int | None:
+    """Return the most tokens that the messages have beyond their bytes, None if unknown."""
+    if raw is None:
+        return 0
+    encoded = bytes(raw)
+    if not any(word in encoded for word in _RESHAPED):
+        return 0
+    tokens = 0
+    try:
+        for turn in _decode_turns(encoded):
+            if bytes(turn.content)[:1] != b"[":
+                continue
+            for block in _decode_blocks(turn.content):
+                sealed = [block.signature, block.data, block.encrypted_content]
+                if _SEALED in bytes(block.content):  # a page that a search found
+                    sealed.append(block.content)
+                tokens += _size(block.input)
+                tokens += sum(map(_size, sealed)) * (EXPANDED_TOKENS_PER_BYTE - 1)
+    except msgspec.DecodeError:
+        return None  # an unknown shape
+    return tokens
+
+
+def _size(value: msgspec.Raw | None) -> int:
+    """Return the bytes of a member's value, 0 if it is absent or null."""
+    if value is None:
+        return 0
+    size = memoryview(value).nbytes
+    return 0 if size == len(_NULL) and bytes(value) == _NULL else size

@@ -1,0 +1,1 @@
+"""The translation of Anthropic's messages from and to neutral values."""

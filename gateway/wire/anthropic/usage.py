@@ -1,0 +1,243 @@
+"""Converts the usage of Anthropic's messages to the normal form of `domain.pricing.tokens`; a
+malformed one yields None.
+
+`input_tokens` leaves cached tokens out, both read and written ones, so the prompt is the sum of the
+three. Thinking is a part of `output_tokens`. A `compaction` in `iterations` is charged and is not
+in the top-level figures, so it is added (anthropic 2.13.0, types/beta/beta_usage.py, 2026-11-24).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+from gateway.wire.surrogates import without_halves
+
+MAX_ITERATIONS = 1000  # a request samples a few times
+MAX_WORD_CHARS = 64  # of a speed or a place
+_LEAST, _MOST = -(2**63), 2**63 - 1  # a longer number is not a count and fits in no column
+_Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class _Writes(msgspec.Struct):
+    """The cache lifetimes of written tokens."""
+
+    ephemeral_5m_input_tokens: _Count | None = None
+    ephemeral_1h_input_tokens: _Count | None = None
+
+
+class _Calls(msgspec.Struct):
+    web_search_requests: _Count | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: _Count | None = None
+
+
+class _Iteration(msgspec.Struct):
+    """One sampling of a request: `message` ones are in the top-level figures, others are not."""
+
+    type: str = ""
+    input_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_creation: _Writes | None = None
+    output_tokens: _Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_creation: _Writes | None = None
+    output_tokens: _Count | None = None
+    output_tokens_details: _OutputDetails | None = None
+    server_tool_use: _Calls | None = None
+    iterations: list[_Iteration] | None = None
+
+
+class _Words(msgspec.Struct):
+    """The members of a usage that are no counts."""
+
+    service_tier: Any = None
+    speed: Any = None
+    inference_geo: Any = None
+
+
+_NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
+_NO_WORDS = _Words()
+_EMPTY_USAGE = TokenUsage()
+_NESTED = frozenset({"cache_creation", "server_tool_use", "output_tokens_details"})
+_decode = msgspec.json.Decoder(_Usage).decode
+_decode_words = msgspec.json.Decoder(_Words).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
+
+
+def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts that a usage object reports; None if there is none or it cannot be
+    read.
+
+    Never raises, whatever the bytes are: settling depends on it. A member that is missing, null or
+    not a whole number of 64 bits stays None: missing is never 0.
+    """
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
+    try:
+        wire = _decode(raw)
+    except _UNREADABLE:
+        wire = msgspec.convert(_counts(raw), _Usage)
+    usage = _normal(wire)
+    for iteration in (wire.iterations or ())[:MAX_ITERATIONS]:
+        if iteration.type == "compaction":
+            usage = _sum_of(usage, _normal(iteration))
+    calls = wire.server_tool_use or _NO_CALLS
+    details = wire.output_tokens_details or _NO_DETAILS
+    usage = replace(
+        usage,
+        reasoning_tokens=details.thinking_tokens,
+        web_search_calls=calls.web_search_requests,
+    )
+    return None if usage == _EMPTY_USAGE else usage
+
+
+def prompt_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return only the prompt's side of a usage.
+
+    `message_start` reports the prompt, and its output is the first token alone.
+    """
+    usage = usage_from_wire(raw)
+    return None if usage is None else replace(usage, output_tokens=None, reasoning_tokens=None)
+
+
+def merged(first: Mapping[str, msgspec.Raw], last: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
+    """Return one usage object of the one of `message_start` and that of `message_delta`.
+
+    Both are cumulative, so the last figure counts; the lifetimes of cache writes stand in the first
+    one alone. Some servers send a prompt of 0 in one of the two.
+    """
+    joined = dict(first)
+    for name, value in last.items():
+        if bytes(value) == b"null" or (bytes(value) == b"0" and name in joined):
+            continue
+        joined[name] = value
+    return msgspec.Raw(msgspec.json.encode(joined))
+
+
+def usage_members(raw: msgspec.Raw | bytes) -> Mapping[str, msgspec.Raw]:
+    """Return the members of a usage object that have a value; empty if it cannot be read."""
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return {}
+    try:
+        members = _decode_members(without_halves(bytes(raw)))
+    except _UNREADABLE:
+        return {}
+    return {name: value for name, value in members.items() if bytes(value) != b"null"}
+
+
+def tier_of(raw: msgspec.Raw | bytes) -> str | None:
+    """Return the service tier that a usage names. Fast mode has prices of its own, as a tier has.
+
+    Source: anthropic 2.13.0, types/usage.py, 2026-11-24.
+    """
+    words = _words(raw)
+    return words.speed if words.speed == "fast" else _text(words.service_tier)
+
+
+def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
+    """Return the `inference_geo` of a usage: the provider's statement of the place that made the
+    answer.
+    """
+    return _text(_words(raw).inference_geo)
+
+
+def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, str]:
+    """Return the parts of a usage that are no counts and that the ledger keeps as they are."""
+    words = _words(raw)
+    found = {"speed": _text(words.speed), "inference_geo": _text(words.inference_geo)}
+    return {name: word for name, word in found.items() if word is not None}
+
+
+def _words(raw: msgspec.Raw | bytes) -> _Words:
+    """Return the members of a usage that are no counts; empty if it cannot be read."""
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return _NO_WORDS
+    try:
+        return _decode_words(without_halves(bytes(raw)))
+    except _UNREADABLE:
+        return _NO_WORDS
+
+
+def _text(value: Any) -> str | None:
+    """Return a short text as it is, None for any other value."""
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
+
+
+def _normal(wire: _Usage | _Iteration) -> TokenUsage:
+    """Return the counts of one sampling in normal form."""
+    writes = wire.cache_creation or _NO_WRITES
+    written = wire.cache_creation_input_tokens
+    lifetimes = (writes.ephemeral_5m_input_tokens, writes.ephemeral_1h_input_tokens)
+    if written is None:
+        written = _sum(lifetimes)
+    prompt = wire.input_tokens
+    if prompt is not None:
+        prompt += (wire.cache_read_input_tokens or 0) + (written or 0)
+    return TokenUsage(
+        input_tokens=prompt,
+        cached_input_tokens=wire.cache_read_input_tokens,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=writes.ephemeral_1h_input_tokens,
+        output_tokens=wire.output_tokens,
+    )
+
+
+def _sum_of(usage: TokenUsage, more: TokenUsage) -> TokenUsage:
+    """Return the counts of two samplings together."""
+    added = asdict(more)
+    return TokenUsage(**{name: _sum((count, added[name])) for name, count in asdict(usage).items()})
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of the known counts, None if there is none: unknown is never 0."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _counts(raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    """Return the readable counts of a usage that cannot be decoded as a whole.
+
+    `500.0` and `"500"` are 500 as well; `true` is not a number.
+    """
+    found: dict[str, Any] = {}
+    for name, member in usage_members(raw).items():
+        value = bytes(member)
+        number = _WHOLE_NUMBER.fullmatch(value)
+        if name in _NESTED and value.startswith(b"{"):
+            found[name] = _counts(value)
+        elif name == "iterations" and value.startswith(b"["):
+            found[name] = _iterations(value)
+        elif number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
+            found[name] = count
+    return found
+
+
+def _iterations(value: bytes) -> list[dict[str, Any]]:
+    """Return the readable counts of each sampling that has a type."""
+    try:
+        items = msgspec.json.decode(value, type=list[msgspec.Raw])
+    except _UNREADABLE:
+        return []
+    found = []
+    for item in items[:MAX_ITERATIONS]:
+        kind = bytes(usage_members(item).get("type", msgspec.Raw(b"")))
+        if kind == b'"compaction"':
+            found.append({**_counts(item), "type": "compaction"})
+    return found

@@ -1,0 +1,205 @@
+"""Each figure of Anthropic's usage becomes one of the normal form, and what is missing stays
+unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.usage import (
+    merged,
+    prompt_from_wire,
+    stated_geo,
+    tier_of,
+    usage_detail,
+    usage_from_wire,
+    usage_members,
+)
+
+# The shape of anthropic 2.13.0, types/usage.py (2026-11-24).
+WHOLE = {
+    "cache_creation": {"ephemeral_1h_input_tokens": 300, "ephemeral_5m_input_tokens": 200},
+    "cache_creation_input_tokens": 600,  # a stream writes more than its start tells
+    "cache_read_input_tokens": 1000,
+    "inference_geo": "us",
+    "input_tokens": 10,
+    "output_tokens": 50,
+    "output_tokens_details": {"thinking_tokens": 30},
+    "server_tool_use": {"web_fetch_requests": 1, "web_search_requests": 2},
+    "service_tier": "priority",
+    "speed": "fast",
+}
+NORMAL = TokenUsage(
+    input_tokens=1610,
+    cached_input_tokens=1000,
+    cache_write_tokens=600,
+    cache_write_1h_tokens=300,
+    output_tokens=50,
+    reasoning_tokens=30,
+    web_search_calls=2,
+)
+
+
+def read(usage: object) -> TokenUsage | None:
+    return usage_from_wire(msgspec.json.encode(usage))
+
+
+def test_the_prompt_is_the_sum_of_its_three_parts() -> None:
+    """Anthropic leaves cached tokens out of `input_tokens`: 1,600 of 1,610 would be lost."""
+    assert read(WHOLE) == NORMAL
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name.endswith(("tokens", "_use"))])
+def test_a_missing_member_changes_the_usage(name: str) -> None:
+    """Each member reaches the ledger: without it the figures differ."""
+    assert read({member: value for member, value in WHOLE.items() if member != name}) != NORMAL
+
+
+def test_missing_figures_are_unknown() -> None:
+    """vLLM leaves the cache's figures out unless it is started with their flag."""
+    assert read({"input_tokens": 7, "output_tokens": 3}) == TokenUsage(
+        input_tokens=7, output_tokens=3
+    )
+
+
+def test_writes_without_a_total_are_the_sum_of_their_lifetimes() -> None:
+    """A total that is left out is not 0."""
+    usage = read({"input_tokens": 1, "cache_creation": WHOLE["cache_creation"]})
+    assert usage is not None
+    assert (usage.cache_write_tokens, usage.input_tokens) == (500, 501)
+
+
+def test_a_compaction_is_added() -> None:
+    """Its tokens are charged and stand in no top-level figure; those of a `message` do."""
+    iteration = {
+        "type": "compaction",
+        "input_tokens": 100,
+        "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 3,
+        "output_tokens": 40,
+    }
+    usage = read(
+        {
+            "input_tokens": 10,
+            "output_tokens": 5,
+            "iterations": [iteration, {**iteration, "type": "message"}],
+        }
+    )
+    assert usage == TokenUsage(
+        input_tokens=133, cached_input_tokens=20, cache_write_tokens=3, output_tokens=45
+    )
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {**WHOLE, "input_tokens": "10"},
+        {**WHOLE, "input_tokens": 10.0},
+        {**WHOLE, "new_member": {"deep": [1]}},
+        {**WHOLE, "service_tier": 7},
+        {**WHOLE, "speed": "\ud83d"},
+    ],
+)
+def test_an_odd_member_does_not_hide_the_others(usage: dict[str, Any]) -> None:
+    """A usage that cannot be decoded as a whole is read member by member."""
+    text = msgspec.json.encode({**usage, "speed": "fast"})
+    if usage.get("speed") != "fast":
+        text = text.replace(b'"fast"', rb'"\ud83d"')
+    assert usage_from_wire(text) == NORMAL
+
+
+def test_odd_iterations_do_not_hide_a_compaction() -> None:
+    """The same holds inside the list of samplings."""
+    usage = read(
+        {
+            "input_tokens": "10",
+            "output_tokens": 5,
+            "iterations": [7, {"type": "compaction", "input_tokens": 1, "output_tokens": 2.0}],
+        }
+    )
+    assert usage == TokenUsage(input_tokens=11, output_tokens=7)
+
+
+@pytest.mark.parametrize("raw", [b"null", b"{}", b"7", b'"x"', b"{", b"[" * 10_000, b"\xff"])
+def test_no_bytes_raise(raw: bytes) -> None:
+    """Settling depends on it."""
+    assert usage_from_wire(raw) is None
+
+
+def test_a_huge_usage_is_not_read() -> None:
+    """The longest real one has a kilobyte."""
+    usage = {**WHOLE, "note": "x" * 70_000}
+    assert read(usage) is None
+    assert tier_of(msgspec.json.encode(usage)) is None
+    assert usage_members(msgspec.json.encode(usage)) == {}
+
+
+@given(st.binary(max_size=200))
+def test_reading_never_raises(raw: bytes) -> None:
+    """Whatever an upstream sends."""
+    usage_from_wire(raw)
+    usage_members(raw)
+    assert tier_of(raw) is None or isinstance(tier_of(raw), str)
+
+
+counts = st.integers(min_value=0, max_value=10**9)
+
+
+@given(counts, counts, counts, counts, st.data())
+def test_the_parts_never_exceed_their_whole(
+    fresh: int, read_tokens: int, write_1h: int, output: int, data: st.DataObject
+) -> None:
+    """For every usage that Anthropic can mean, the normal form is plausible."""
+    thinking = data.draw(st.integers(min_value=0, max_value=output))
+    usage = read(
+        {
+            "input_tokens": fresh,
+            "cache_read_input_tokens": read_tokens,
+            "cache_creation_input_tokens": write_1h + 5,
+            "cache_creation": {"ephemeral_1h_input_tokens": write_1h},
+            "output_tokens": output,
+            "output_tokens_details": {"thinking_tokens": thinking},
+        }
+    )
+    assert usage is not None
+    assert usage.is_plausible
+    assert usage.input_tokens == fresh + read_tokens + write_1h + 5
+
+
+def test_a_stream_joins_its_two_usages() -> None:
+    """The last figure counts; the lifetimes of writes stand in the first one alone."""
+    first = usage_members(msgspec.json.encode({**WHOLE, "output_tokens": 1}))
+    last = usage_members(
+        msgspec.json.encode(
+            {"output_tokens": 50, "input_tokens": 0, "cache_read_input_tokens": None}
+        )
+    )
+    assert usage_from_wire(merged(first, last)) == NORMAL
+
+
+def test_the_prompt_alone_has_no_output() -> None:
+    """A cut stream keeps what `message_start` reported of the prompt."""
+    prompt = prompt_from_wire(msgspec.json.encode(WHOLE))
+    assert prompt is not None
+    assert (prompt.input_tokens, prompt.output_tokens, prompt.reasoning_tokens) == (
+        1610,
+        None,
+        None,
+    )
+    assert prompt_from_wire(b"null") is None
+
+
+def test_words_of_a_usage() -> None:
+    """Fast mode is a tier of the price; the place is checked against the promise."""
+    raw = msgspec.json.encode(WHOLE)
+    assert tier_of(raw) == "fast"
+    assert tier_of(msgspec.json.encode({**WHOLE, "speed": "standard"})) == "priority"
+    assert stated_geo(raw) == "us"
+    assert usage_detail(raw) == {"speed": "fast", "inference_geo": "us"}
+    assert usage_detail(b'{"speed":7,"inference_geo":""}') == {}
