@@ -68,11 +68,11 @@ def asks_timings(read: RequestBody) -> bool:
 
 
 def tool_members(provider: ProviderFacts, read: RequestBody) -> dict[str, Any]:
-    """Return the choice of tools, if a provider would not choose any by default."""
-    if not provider.needs_tool_choice or read.facts.operation is not Operation.CHAT:
-        return {}
-    is_open = TOOLS in read.members and TOOL_CHOICE not in read.members
-    return {TOOL_CHOICE: "auto"} if is_open else {}
+    """Return the choice of tools for a request with some, if its provider would choose none by
+    default.
+    """
+    is_open = read.facts.operation is Operation.CHAT and TOOL_CHOICE not in read.members
+    return {TOOL_CHOICE: "auto"} if provider.needs_tool_choice and is_open else {}
 
 
 def maximum_members(
@@ -83,22 +83,19 @@ def maximum_members(
     `cap_tokens` is the maximum to send, None to keep the caller's own. That one moves if the
     deployment takes only `max_tokens`: Ollama ignores the other one and writes without end.
     """
+    if cap_tokens is None and deployment.output_limit is not OutputLimit.MAX_TOKENS:
+        return {}, ()
     known = MAXIMUM_MEMBERS[read.facts.operation]
     sent = deployment.output_limit.members if len(known) > 1 else known
     others = tuple(name for name in known if name not in sent and name in read.members)
-    if cap_tokens is None:
-        if not others or deployment.output_limit is not OutputLimit.MAX_TOKENS:
-            return {}, ()
+    if cap_tokens is None and others:
         cap_tokens = read.facts.output_bound_tokens
     return ({} if cap_tokens is None else dict.fromkeys(sent, cap_tokens)), others
 
 
-def unwanted_members(provider: ProviderFacts, read: RequestBody) -> tuple[str, ...]:
-    """Return the caller's members that a provider refuses and that it does not need: usage comes
-    unasked there.
-    """
-    is_unwanted = not provider.takes_stream_options and STREAM_OPTIONS in read.members
-    return (STREAM_OPTIONS,) if is_unwanted else ()
+def unwanted_members(read: RequestBody) -> tuple[str, ...]:
+    """Return the caller's members that a provider refuses which reports usage unasked."""
+    return (STREAM_OPTIONS,) if STREAM_OPTIONS in read.members else ()
 
 
 def _says_nothing(read: RequestBody, name: str) -> bool:

@@ -18,6 +18,7 @@ from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import RequestError
 from gateway.providers.differences import (
+    TOOLS,
     address_of,
     asks_timings,
     maximum_members,
@@ -118,8 +119,8 @@ class OpenAI:
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
         maximum, others = maximum_members(deployment, read, output_cap_tokens)
-        values |= maximum
-        dropped = (*others, *unwanted_members(provider, read))
+        values.update(maximum)
+        dropped = others if provider.takes_stream_options else (*others, *unwanted_members(read))
         is_streamed = read.facts.is_stream or is_assembled
         headers = upstream_headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
@@ -190,13 +191,13 @@ class OpenAI:
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
         """Return the members that this dialect sets in a request's body."""
-        provider = deployment.provider_facts
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
             values["model"] = deployment.model
         if read.facts.is_stream and read.facts.operation is not Operation.RESPONSES:
-            values |= usage_members(provider, read)
-        values |= tool_members(provider, read)
+            values |= usage_members(deployment.provider_facts, read)
+        if TOOLS in read.members:
+            values |= tool_members(deployment.provider_facts, read)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
         return values

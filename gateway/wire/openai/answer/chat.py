@@ -415,7 +415,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
 
 def _note_detail(observed: Observed, chunk: Chunk) -> None:
     """Record the figures beside tokens in a final usage, and llama.cpp's times."""
-    observed.note_detail(usage_detail(chunk.usage))
+    if detail := usage_detail(chunk.usage):
+        observed.note_detail(detail)
     if chunk.timings is not ABSENT:
         observed.note_detail(timings_detail(chunk.timings))
 
