@@ -172,16 +172,22 @@ def test_without_a_rule_that_can_deny_tomorrows_fields_work_today(rule: dict[str
 
 
 def test_a_refusal_by_place_also_names_the_field_that_is_in_the_way() -> None:
-    """The caller can leave out the field, but cannot move a deployment."""
+    """The caller can leave out the field, and an admin can allow it; neither moves a deployment.
+
+    Codex sends hosted tools each time: its users can only ask the admin.
+    """
     document = policy(is_ruled=True)
     other = {**document["deployments"][0], "name": "d-1", "region": "us"}
     document["deployments"].append(other)
     document["routes"][0]["deployments"] = ["d-1", "d-0"]
     [(reply, touched)] = answers(document, ("chat", {"tomorrow": 1}))
     assert (reply.status, reply.code, touched) == (403, "residency_denied", 0)
-    assert "A deployment that is allowed may not be sent tomorrow: leave that out." in message(
-        reply
-    )
+    assert (
+        "A deployment that is allowed may not be sent tomorrow: leave that out. An admin can also "
+        "list the feature under 'allows': d-0 does not allow unknown_fields: the effect of this "
+        "field is unknown, and a residency rule applies."
+    ) in message(reply)
+    assert "d-1 does not allow" not in message(reply)
 
 
 def conditions() -> Iterator[tuple[dict[str, Any], bool]]:

@@ -233,20 +233,16 @@ class Decision:
             return None
         kinds = {kind for candidate in self.candidates for kind, _ in candidate.obstacles}
         decisive = next(kind for kind in OBSTACLES if kind in kinds)
-        details = [
-            f"{candidate.deployment.name} {detail}"
-            for candidate in self.candidates
-            for kind, detail in candidate.obstacles
-            if kind == decisive
-        ]
+        placed = [one for one in self.candidates if not _is_denied(one)]
         unplaced = Unplaced(
             team=self.team.name,
             route=self.route.name,
             data_class=self.class_label,
             rules=self.rules,
             denials=self._enforced,
-            details="; ".join(details),
+            details=_details(self.candidates, decisive),
             fields=() if facts is None else self._fields_at_fault(facts),
+            lacking=_details(placed, "leaves_region", "field"),
         )
         return OBSTACLES[decisive](unplaced)
 
@@ -256,12 +252,27 @@ class Decision:
         missing = {
             feature
             for one in self.candidates
-            if not any(kind == "residency" for kind, _ in one.obstacles)
+            if not _is_denied(one)
             for feature, _ in _missing_permissions(
                 one.deployment, facts, one.price, is_ruled=is_ruled
             )
         }
         return tuple(where for feature, where in facts.named if feature in missing)
+
+
+def _is_denied(candidate: Candidate) -> bool:
+    """Return True if a residency rule denies the deployment."""
+    return any(kind == "residency" for kind, _ in candidate.obstacles)
+
+
+def _details(candidates: Iterable[Candidate], *kinds: str) -> str:
+    """Return the deployments that have obstacles of these kinds, each with its obstacle."""
+    return "; ".join(
+        f"{candidate.deployment.name} {detail}"
+        for candidate in candidates
+        for kind, detail in candidate.obstacles
+        if kind in kinds
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ class Unplaced:
     """A request without an eligible deployment. `denials` are the enforced residency denials.
 
     `details` has each deployment with an obstacle of the deciding kind, and that obstacle. `fields`
-    are the request's fields that need permission.
+    are the request's fields that need permission, `lacking` the deployments which residency allows
+    and which lack that permission.
     """
 
     team: str
@@ -34,6 +35,7 @@ class Unplaced:
     denials: tuple[Denial, ...]
     details: str
     fields: tuple[str, ...] = ()
+    lacking: str = ""
 
 
 def _at_fault(unplaced: Unplaced) -> str:
@@ -42,14 +44,14 @@ def _at_fault(unplaced: Unplaced) -> str:
 
 
 def _also_at_fault(unplaced: Unplaced) -> str:
-    """Return a sentence with the request's fields that an allowed deployment may not be sent; empty
-    if there are none.
+    """Return sentences with the request's fields that an allowed deployment may not be sent, and
+    both remedies; empty if there are none.
     """
     if not unplaced.fields:
         return ""
     return (
         f"A deployment that is allowed may not be sent {', '.join(unplaced.fields)}: leave "
-        "that out. "
+        f"that out. An admin can also list the feature under 'allows': {unplaced.lacking}. "
     )
 
 
