@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gateway.api.routes import FORWARDING
+from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
-from gateway.wire.policy.deployments import DeploymentBlock
+from gateway.wire import callers
 from tests.clients.wording import PATHS, Dialect
 
 CHAT, RESPONSES, MESSAGES = Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES
@@ -255,11 +256,6 @@ def _treated(
         )
 
 
-def deployment_fields() -> frozenset[str]:
-    """Return the fields that a deployment of a policy document may have."""
-    return frozenset(field.alias or name for name, field in DeploymentBlock.model_fields.items())
-
-
 def missing_feature(cell: Cell) -> str | None:
     """Return the feature of the gateway that a cell needs and that does not exist yet."""
     path = next(path for path, dialect in PATHS.items() if dialect is cell.caller)
@@ -267,8 +263,6 @@ def missing_feature(cell: Cell) -> str | None:
         return f"POST {path}"
     if cell.backend is MESSAGES and "anthropic" not in PROVIDERS:
         return "provider: anthropic"
-    if cell.treatment in (Treatment.DROP, Treatment.REFUSED):
-        return None if "untranslatable" in deployment_fields() else "untranslatable: drop"
-    if cell.caller is not cell.backend and "native" not in deployment_fields():
-        return f"translation of {cell.caller} to {cell.backend}"
-    return None
+    if cell.caller is cell.backend or Operation(cell.caller) in callers._READERS:
+        return None
+    return f"translation of {cell.caller} to {cell.backend}"

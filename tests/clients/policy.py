@@ -5,7 +5,7 @@ in the European Union. Only the latter is allowed to team `ruled`.
 from __future__ import annotations
 
 from gateway.domain.providers.table import PROVIDERS
-from tests.clients.matrix import Treatment, deployment_fields, route_of
+from tests.clients.matrix import Treatment, route_of
 from tests.clients.wording import Dialect
 
 PRICE = (
@@ -51,26 +51,19 @@ def document(addresses: dict[str, str]) -> str:
 
 
 def _routes() -> list[tuple[str, str]]:
-    """Return each route with the fields of its deployments, as far as the gateway has them."""
-    fields = deployment_fields()
-    chat = "provider: openai_compatible, model: chat-1, operations: [chat]"
-    if "native" in fields:
-        translated = "operations: [chat, responses, messages], native: [chat]"
-        chat = f"provider: openai_compatible, model: chat-1, {translated}"
+    """Return each route with the fields of its deployments."""
+    translated = "operations: [chat, responses, messages]"
+    chat = f"provider: openai_compatible, model: chat-1, {translated}, native: [chat]"
     responses = (
         'provider: openai, api_key: "env:FAKE_KEY", model: responses-1, operations: [responses]'
     )
     messages = 'provider: anthropic, api_key: "env:FAKE_KEY", model: messages-1'
     found = [
         (route_of(Dialect.CHAT, Treatment.PLAIN), chat),
+        (route_of(Dialect.CHAT, Treatment.DROP), f"{chat}, untranslatable: drop"),
         (route_of(Dialect.RESPONSES, Treatment.PLAIN), responses),
-        (
-            route_of(Dialect.RESPONSES, Treatment.HOSTED),
-            f"{responses}, allows: [hosted_tools]",
-        ),
+        (route_of(Dialect.RESPONSES, Treatment.HOSTED), f"{responses}, allows: [hosted_tools]"),
     ]
-    if "untranslatable" in fields:
-        found.append((route_of(Dialect.CHAT, Treatment.DROP), f"{chat}, untranslatable: drop"))
     if "anthropic" in PROVIDERS:
         found.append((route_of(Dialect.MESSAGES, Treatment.PLAIN), messages))
     return found
