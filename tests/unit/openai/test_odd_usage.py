@@ -223,3 +223,26 @@ def test_compressed_bytes_are_read_up_to_a_bound() -> None:
         b"\x1f\x8b\x09\x00" + bytes(20),
     ):
         assert inflated(odd) == odd
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_usage_of_the_first_answer_alone_is_not_that_of_all(answers: int) -> None:
+    """Recorded from llama.cpp on 2026-11-24: two answers of 3 tokens each, and 3 in the usage; its
+    own counter grew by 6.
+    """
+    choice = {"text": " me.</think>", "logprobs": None, "finish_reason": "length"}
+    usage = {"completion_tokens": 3, "prompt_tokens": 1, "total_tokens": 4}
+    whole = {
+        "choices": [{**choice, "index": index} for index in range(answers)],
+        "model": "tiny",
+        "object": "text_completion",
+        "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 0}},
+        "timings": {"cache_n": 0, "prompt_n": 1, "predicted_n": 3},
+    }
+    seen = Observed()
+    rewrite_chat(json.dumps(whole).encode(), seen, model="assistant", cost=cost)
+    if answers == 1:
+        assert seen.final == TokenUsage(input_tokens=1, cached_input_tokens=0, output_tokens=3)
+    else:
+        assert seen.final is None
+        assert seen.texts == (" me.</think>", " me.</think>")

@@ -92,7 +92,10 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     has_vectors = any(
         is_there(found) and bytes(found) != b"[]" for found in (chunk.data, chunk.results)
     )
-    usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else usage_of(chunk)
+    if has_vectors and not is_empty:
+        usage = usage_of_embeddings(chunk.usage)
+    else:
+        usage = None if _is_of_first_answer(chunk) else usage_of(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error
     ):  # rare: the content matters only then
@@ -109,6 +112,15 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _is_of_first_answer(chunk: Chunk) -> bool:
+    """Return True if the usage of a whole answer is that of its first choice alone: llama.cpp's, if
+    it has several. It adds its timings to every answer.
+
+    Two answers of 7 tokens each had 7 in its usage, and 14 in the engine's own counter.
+    """
+    return is_there(chunk.timings) and len(chunk.choices or ()) > 1
 
 
 def _has_content(choice: AnswerChoice) -> bool:
