@@ -15,7 +15,7 @@ PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .ve
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check coverage chaos residency fuzz clients fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test check coverage chaos residency fuzz clients engines fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,11 @@ fuzz: .venv/dev.stamp ## Feed our HTTP/1.1 client damaged answers for SECONDS=60
 
 clients: .venv/dev.stamp ## Run the clients of other projects against the gateway; ONLY=codex,aider for some
 	@$(BIN)/python -m tests.clients $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
+
+engines: .venv/dev.stamp ## Real llama.cpp and a pooling vLLM behind a gateway; the first build takes 20 minutes
+	@$(BIN)/python -m engine setup
+	@$(BIN)/python -m tests.engines.build
+	@TOLLGATE_TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

@@ -63,7 +63,7 @@ OLLAMA = """\
 "parameter_size":"7.2B","quantization_level":"Q4_0"},"expires_at":"2024-06-04T14:38:31.83753-07:00",
 "size_vram":5137025024,"context_length":4096},{"model":"registry.example/team/qwen:8b"}]}
 """
-# llama.cpp of llama-cpp-python 0.3.36, tools/server/server-task.cpp and server-context.cpp.
+# Of llama-server (llama-cpp-python 0.3.36) on 2026-11-24, without its help; figures changed.
 LLAMACPP = """\
 # TYPE llamacpp:prompt_tokens_total counter
 llamacpp:prompt_tokens_total 120
@@ -86,7 +86,8 @@ llamacpp:requests_deferred 3
 """
 SLOTS = """\
 [{"id":0,"n_ctx":1024,"speculative":false,"is_processing":true,"id_task":7,"n_prompt_tokens":200,
-"n_prompt_tokens_processed":20,"params":{"n_predict":-1},"next_token":[{"n_decoded":5}],
+"n_prompt_tokens_processed":20,"n_prompt_tokens_cache":0,"params":{"seed":4294967295,"n_predict":3,"timings_per_token":true},
+"next_token":[{"has_next_token":true,"has_new_line":false,"n_remain":-1,"n_decoded":5}],
 "prompt":"an old release writes the prompt here"},
 {"id":1,"n_ctx":1024,"speculative":false,"is_processing":true,"n_prompt_tokens":312},
 {"id":2,"n_ctx":1024,"speculative":false,"is_processing":false,"n_prompt_tokens":900},

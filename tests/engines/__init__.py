@@ -1,0 +1,1 @@
+"""Real engines other than vLLM's chats behind a real gateway: `make engines`."""
