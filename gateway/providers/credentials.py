@@ -59,8 +59,11 @@ def unusable_reference(deployment: Deployment) -> str | None:
     """Return the first reference of a deployment that leads to no secret; None if all do."""
     for reference in deployment.secret_references:
         try:
-            _header_value(deployment, reference)
-        except UpstreamAuth:
+            if deployment.provider_facts.key_is_exchanged:
+                read_secret(reference)
+            else:
+                _header_value(deployment, reference)
+        except (SecretUnusable, UpstreamAuth):
             return reference
     return None
 

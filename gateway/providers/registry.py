@@ -6,14 +6,32 @@ its own is also one file here and one line in `build_providers`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from gateway.domain.providers.table import PROVIDERS
+from gateway.providers.gemini import Gemini, Vertex
+from gateway.providers.google_tokens import GoogleTokens
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 
+Adapter = OpenAI | Gemini
 
-def build_providers(*, salt_key: bytes) -> Mapping[str, OpenAI]:
-    """Return the adapter of each provider. `salt_key` makes the per-team cache salts."""
-    own = {"vllm": Vllm(salt_key, assembles_plain=True)}
+
+def _now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
+
+
+def build_providers(
+    *, salt_key: bytes, now: Callable[[], datetime] = _now
+) -> Mapping[str, Adapter]:
+    """Return the adapter of each provider. `salt_key` makes the per-team cache salts; `now` dates
+    the statements that ask for access tokens.
+    """
+    own: dict[str, Adapter] = {
+        "vllm": Vllm(salt_key, assembles_plain=True),
+        "gemini": Gemini(),
+        "vertex": Vertex(GoogleTokens(now)),
+    }
     return dict.fromkeys(PROVIDERS, OpenAI()) | own

@@ -17,6 +17,19 @@ def upstream_headers(
     traceparent: str | None = None,
 ) -> dict[str, str]:
     """Return the headers of an upstream request, with the deployment's credential."""
+    headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
+    secret = resolve(deployment)
+    if secret is not None:
+        key_header = deployment.provider_facts.key_header
+        is_bearer = key_header == "authorization"
+        headers[key_header] = f"Bearer {secret}" if is_bearer else secret
+    return headers
+
+
+def headers_without_key(
+    request_id: UUID, *, is_stream: bool, traceparent: str | None = None
+) -> dict[str, str]:
+    """Return the headers of an upstream request whose credential is added by its adapter."""
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream" if is_stream else "application/json",
@@ -26,9 +39,4 @@ def upstream_headers(
     }
     if traceparent is not None:
         headers["traceparent"] = traceparent
-    secret = resolve(deployment)
-    if secret is not None:
-        key_header = deployment.provider_facts.key_header
-        is_bearer = key_header == "authorization"
-        headers[key_header] = f"Bearer {secret}" if is_bearer else secret
     return headers

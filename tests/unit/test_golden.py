@@ -18,8 +18,11 @@ from msgspec.structs import asdict
 from openai.types.chat import ChatCompletionChunk
 
 from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import PROVIDERS
+from gateway.providers.gemini import Vertex
+from gateway.providers.google_tokens import GoogleTokens
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
 from gateway.wire.dialect import written
@@ -28,6 +31,7 @@ from gateway.wire.openai.dialect import OpenAIDialect
 from gateway.wire.sse import EventSplitter, data_of
 from tests import factories
 from tests.answers import PricedStream, at_once
+from tests.factories import NOW
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = sorted(
@@ -43,6 +47,14 @@ def cost(usage: TokenUsage) -> str:
     return f"0.{(usage.input_tokens or 0) + (usage.output_tokens or 0):09d}"
 
 
+class GoldenTokens(GoogleTokens):
+    """Access tokens that need no exchange."""
+
+    async def token(self, deployment: Deployment) -> str:
+        """Return the same token for each deployment."""
+        return "golden"
+
+
 def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     """Return the upstream call, the caller's answer and the observations; the stream arrives in
     pieces of this size.
@@ -50,17 +62,26 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     case = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
     # Plain answers that are assembled from a stream have files of their own: vllm/assembled-*.
-    provider = {**build_providers(salt_key=b"golden"), "vllm": Vllm(b"golden")}[case["provider"]]
-    is_engine = PROVIDERS[case["provider"]].is_engine
-    one = factories.deployment(provider=case["provider"], is_self_hosted=is_engine)
-    call = at_once(provider.call(one, factories.request(read)))
+    own = {"vllm": Vllm(b"golden"), "vertex": Vertex(GoldenTokens(lambda: NOW))}
+    provider = {**build_providers(salt_key=b"golden"), **own}[case["provider"]]
+    facts = PROVIDERS[case["provider"]]
+    places = {name: case[name] for name in ("base_url", "model") if name in case}
+    one = factories.deployment(
+        provider=facts.name,
+        is_self_hosted=facts.is_engine,
+        native=frozenset(case.get("native", facts.native)),
+        **places,
+    )
+    translation = provider.translate(one, read)
+    call = at_once(provider.call(one, factories.request(read), translation=translation))
     upstream = next(folder.glob("upstream.*")).read_bytes()
     if not read.facts.is_stream:
         seen = Observed()
         return call.body, written(provider.rewrite(read, call, upstream, seen), cost), seen
     stream = PricedStream(provider.stream(read, call), cost)
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
-    return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.observed
+    answer = b"".join(stream.feed(piece) for piece in pieces) + stream.end()
+    return call.body, answer, stream.observed
 
 
 def check_file(path: Path, content: bytes) -> None:

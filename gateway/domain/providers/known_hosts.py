@@ -51,6 +51,14 @@ _CHECKED = date(2026, 11, 20)
 _OPENAI = "https://developers.openai.com/api/docs/guides/data-residency"
 _ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/data-residency"
 _VERTEX = "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/locations"
+_VERTEX_RESIDENCY = (
+    "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/data-residency"
+)
+_AI_STUDIO = "https://ai.google.dev/gemini-api/terms"
+_VERTEX_TABLE = (
+    "Google's page on locations says that an endpoint alone does not guarantee residency; see "
+    f"whether {_VERTEX_RESIDENCY} lists your model"
+)
 # The guide names the region Europe and gives no list; the help page (2025) names these.
 _OPENAI_HELP = (
     "OpenAI's help centre says 'the European Economic Area and Switzerland' of this host "
@@ -105,6 +113,18 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     # EU.
     _unplaced_host("api.anthropic.com", "anthropic", GLOBAL, _ANTHROPIC),
     _unplaced_host("aiplatform.googleapis.com", "google", GLOBAL, _VERTEX),
+    # A multi-region processes within it, for the models in the table.
+    *(
+        KnownPlace(
+            host=f"aiplatform.{region}.rep.googleapis.com",
+            provider="google",
+            processing=region,
+            statement=Statement(source=_VERTEX_RESIDENCY, as_of=_LATER),
+            caveat=_VERTEX_TABLE,
+        )
+        for region in ("eu", "us")
+    ),
+    _unplaced_host("generativelanguage.googleapis.com", "google", GLOBAL, _AI_STUDIO),
     # "Endpoints don't guarantee residency": a table by model decides.
     _unplaced_host("*-aiplatform.googleapis.com", "google", UNKNOWN, _VERTEX),
     _unplaced_host("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),

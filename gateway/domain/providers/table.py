@@ -54,7 +54,8 @@ class ProviderFacts:
     of their own are differences from OpenAI's API. `native` are the operations that it speaks
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
-    `keys`. `sources` say who states all this.
+    `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header. `sources` say
+    who states all this.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ProviderFacts:
     native: frozenset[Operation] = OF_OPENAI
     company: str = ""
     takes_credentials: tuple[str, ...] = ()
+    key_is_exchanged: bool = False
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
@@ -110,6 +112,7 @@ _OF_ITS_PLATFORM = frozenset(
         "web_search_options",
     }
 )
+_MULTI_REGION = "aiplatform.*.rep.googleapis.com"
 _ENTRIES = (
     ProviderFacts(
         name="vllm",
@@ -135,6 +138,7 @@ _ENTRIES = (
         needs_key=True,
         key_header="api-key",
         takes_credentials=("ambient",),
+        key_is_exchanged=True,
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         sources=(
@@ -156,6 +160,35 @@ _ENTRIES = (
             "https://console.groq.com/docs/openai, 2026-11-24",
             "https://console.groq.com/docs/errors, 2026-11-24",
             "groq 1.7.0",
+            _STOPPING,
+        ),
+    ),
+    ProviderFacts(
+        name="gemini",
+        title="Gemini on AI Studio",
+        hosts=("generativelanguage.googleapis.com",),
+        company="google",
+        needs_key=True,
+        key_header="x-goog-api-key",
+        listed_as="google",
+        bills_after_disconnect=True,
+        native=frozenset(),
+        sources=("google-genai 3.6.1", "https://ai.google.dev/api, 2026-11-24", _STOPPING),
+    ),
+    ProviderFacts(
+        name="vertex",
+        title="Gemini on Vertex AI",
+        hosts=("*-aiplatform.googleapis.com", "aiplatform.googleapis.com", _MULTI_REGION),
+        company="google",
+        needs_key=True,  # a service account's, which is exchanged for an access token
+        takes_credentials=("ambient",),
+        listed_as="google",
+        bills_after_disconnect=True,
+        native=frozenset(),
+        sources=(
+            "google-genai 3.6.1",
+            "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/locations, "
+            "2026-11-24",
             _STOPPING,
         ),
     ),

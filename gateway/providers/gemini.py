@@ -1,0 +1,167 @@
+"""Translates conversations for Google's Gemini models, on AI Studio (`gemini`) and on Vertex AI
+(`vertex`), and reads their answers, usage and errors; it sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import Request, RequestBody
+from gateway.errors import RequestError, UpstreamAuth
+from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
+from gateway.providers.translations import losses_at
+from gateway.providers.upstream_errors import request_error
+from gateway.providers.upstream_headers import headers_without_key, upstream_headers
+from gateway.wire.dialect import Translation, UpstreamRequest
+from gateway.wire.gemini.answer import GeminiReader, gemini_events, usage_in
+from gateway.wire.gemini.error import read_error, retry_delay_s
+from gateway.wire.gemini.request import GENERATION, MAXIMUM, write_gemini_request
+from gateway.wire.observed import Observed
+from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
+
+SENT_AS = "generateContent"
+# An unknown key is a 400 at Google, and so is an account that may not use the API.
+_KEY_REASONS = frozenset({"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_EXPIRED"})
+_ACCOUNT = "FAILED_PRECONDITION"
+_PROBE: Mapping[str, Any] = {
+    "contents": [{"role": "user", "parts": [{"text": "."}]}],
+    GENERATION: {MAXIMUM: 1},
+}
+
+
+class Gemini(TranslatedDialect):
+    """Calls Gemini on AI Studio, with a key."""
+
+    models: ClassVar[str] = "/models/"
+
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
+        """Return a generateContent request that says the same as a caller's conversation.
+
+        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
+        """
+        losses = losses_at(deployment, SENT_AS)
+        conversation = conversation_for(deployment, read)
+        body = write_gemini_request(conversation, losses, model=deployment.model)
+        return Translation(sent_as=SENT_AS, body=body, dropped_fields=tuple(losses.fields))
+
+    async def call(
+        self,
+        deployment: Deployment,
+        request: Request,
+        *,
+        output_cap_tokens: int | None = None,
+        translation: Translation | None = None,
+    ) -> UpstreamRequest:
+        """Return the HTTP request of one attempt. `output_cap_tokens` is the maximum that is sent,
+        None to keep the caller's own.
+
+        Raises `UpstreamAuth` without a credential.
+        """
+        assert translation is not None, "no caller speaks this dialect"
+        facts = request.body.facts
+        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        body = translation.body
+        if most is not None:
+            body = {**body, GENERATION: {**body[GENERATION], MAXIMUM: most}}
+        return UpstreamRequest(
+            url=self._url(deployment, is_stream=facts.is_stream),
+            headers=await self.headers(
+                deployment,
+                request.request_id,
+                is_stream=facts.is_stream,
+                traceparent=request.traceparent,
+            ),
+            body=msgspec.json.encode(body),
+            is_streamed=facts.is_stream,
+            answer_type="application/json",
+            translation=translation,
+        )
+
+    async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
+        """Return a call of fixed content with at most one output token."""
+        return UpstreamRequest(
+            url=self._url(deployment, is_stream=False),
+            headers=await self.headers(deployment, probe_id, is_stream=False),
+            body=msgspec.json.encode(_PROBE),
+        )
+
+    async def headers(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
+    ) -> dict[str, str]:
+        """Return the headers with the deployment's key."""
+        return upstream_headers(
+            deployment, request_id, is_stream=is_stream, traceparent=traceparent
+        )
+
+    def reader(self) -> AnswerReader:
+        """Return a reader of one streamed answer."""
+        return GeminiReader()
+
+    def events(self, body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+        """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
+        return gemini_events(body, observed)
+
+    def usage_in(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that a complete answer or an error reports, None if it reports none."""
+        return usage_in(body)
+
+    def error(
+        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
+    ) -> RequestError:
+        """Map Google's error by status and type, never by the text of its message."""
+        error = read_error(body)
+        name = deployment.name
+        if status == 400 and (error.code in _KEY_REASONS or error.type == _ACCOUNT):
+            return UpstreamAuth(
+                f"{name} refused the gateway's own credential or account (HTTP 400, "
+                f"{error.code or error.type}). Ask an admin."
+            )
+        if status == 404:  # the model stands in the address, which no caller chooses
+            error = replace(error, param="model")
+        delay_s = retry_delay_s(body)
+        if delay_s is not None and "retry-after" not in headers:
+            headers = {**headers, "retry-after": str(delay_s)}
+        return request_error(deployment, status, headers, error)
+
+    def _url(self, deployment: Deployment, *, is_stream: bool) -> str:
+        """Return the address of the model's method. A model's name is one part of the path."""
+        method = ":streamGenerateContent?alt=sse" if is_stream else ":generateContent"
+        model = quote(deployment.model, safe="")
+        return deployment.base_url.rstrip("/") + self.models + model + method
+
+
+class Vertex(Gemini):
+    """Calls Gemini on Vertex AI, with an access token of a service account."""
+
+    models = "/publishers/google/models/"
+
+    def __init__(self, tokens: GoogleTokens) -> None:
+        """Make the adapter; `tokens` exchanges a service account's key for access tokens."""
+        self._tokens = tokens
+
+    async def headers(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
+    ) -> dict[str, str]:
+        """Return the headers with an access token; waits for it if none is valid."""
+        headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
+        headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
+        return headers

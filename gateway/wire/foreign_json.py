@@ -1,0 +1,82 @@
+"""Reads JSON that an upstream sent, whatever it is: a value of plain types, or None; never raises.
+
+The readers of dialects that are translated use it. They look at single members, each of which may
+be missing or of another type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.wire.surrogates import without_halves
+
+SMALL_BYTES = 16 * 1024  # fewer bytes take a few milliseconds, whatever they contain
+MAX_EVENT_BYTES = 2**20
+MAX_WHOLE_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
+MAX_VALUES = 20_000  # objects and arrays; members of objects count separately
+_MOST = 2**63 - 1  # a longer number is not a count and fits in no column
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+# `RecursionError`: deep nesting. `ValueError`: a number of thousands of digits.
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
+
+
+def value_of(payload: bytes, *, most_bytes: int = MAX_EVENT_BYTES) -> Any:
+    """Return the value of a JSON text; None for `null`, and for one that is too large, nests too
+    deep or is malformed.
+    """
+    if not _is_quick(payload, most_bytes):
+        return None
+    try:
+        return msgspec.json.decode(without_halves(payload))
+    except _UNREADABLE:
+        return None
+
+
+def object_of(payload: bytes, *, most_bytes: int = MAX_EVENT_BYTES) -> dict[str, Any] | None:
+    """Return the members of a JSON object; None for any other text, as `value_of`."""
+    value = value_of(payload, most_bytes=most_bytes)
+    return value if isinstance(value, dict) else None
+
+
+def object_in(holder: Any, name: str) -> dict[str, Any]:
+    """Return a member that is an object; an empty one if it is absent or of another type."""
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(holder: Any, name: str) -> list[dict[str, Any]]:
+    """Return the objects in a member that is a list; none if it is absent or of another type."""
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text_in(holder: Any, name: str) -> str:
+    """Return a member that is a text; an empty one if it is absent or of another type."""
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def count_in(holder: Any, name: str) -> int | None:
+    """Return a member that is a whole number of 64 bits; None if it is absent or anything else.
+
+    `500.0` and `"500"` are 500 as well: Google's JSON writes large integers as texts.
+    """
+    value: Any = holder.get(name) if isinstance(holder, dict) else None
+    is_written_as_text = isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value)
+    if is_written_as_text or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    is_count = type(value) is int and -_MOST - 1 <= value <= _MOST
+    return value if is_count else None
+
+
+def _is_quick(payload: bytes, most_bytes: int) -> bool:
+    """Return True if a JSON text can be decoded into objects within about 20 ms for each MiB."""
+    size = len(payload)
+    return size < SMALL_BYTES or (
+        size <= most_bytes
+        and payload.count(b"{") + payload.count(b"[") <= MAX_VALUES
+        and payload.count(b'":') <= MAX_VALUES
+    )

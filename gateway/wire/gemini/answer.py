@@ -1,0 +1,290 @@
+"""Reads Gemini's answers, streamed or whole, into neutral answer events, and meters them.
+
+A stream is server-sent events, each a piece of the answer with the usage so far; its end is the end
+of the body after a finish reason. Calls come whole. Pictures and sounds in an answer have no place
+in a caller's dialect: they are metered and left out (docs/provider-facts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.foreign_json import (
+    MAX_WHOLE_BYTES,
+    count_in,
+    object_in,
+    object_of,
+    objects_in,
+    text_in,
+)
+from gateway.wire.gemini.contents import MADE_ID
+from gateway.wire.gemini.error import read_error
+from gateway.wire.gemini.logprobs import logprobs_of
+from gateway.wire.gemini.usage import detail_of, has_counts, tier_of, usage_from_gemini, usage_of
+from gateway.wire.observed import Observed
+from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+from gateway.wire.translation.conversation import NO_JSON
+
+MAX_CHOICES = 128
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_FINISHES = {
+    "MAX_TOKENS": Finish.LENGTH,
+    "SAFETY": Finish.CONTENT_FILTER,
+    "PROHIBITED_CONTENT": Finish.CONTENT_FILTER,
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class _UsageAlone(msgspec.Struct):
+    """The usage of an answer whose other members are not read."""
+
+    usageMetadata: msgspec.Raw = NO_JSON  # noqa: N815 - Google's name
+
+
+_decode_usage_alone = msgspec.json.Decoder(_UsageAlone).decode
+
+
+class GeminiReader:
+    """Reads one streamed answer."""
+
+    def __init__(self) -> None:
+        """Start before the first event. The text is kept: Vertex reports usage only at the end."""
+        self.observed = Observed(collects_text=True)
+        self._splitter = EventSplitter()
+        self._answer = _Answer(self.observed)
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        return [one for event in self._splitter.feed(data) for one in self._events(event)]
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended."""
+        rest = self._splitter.end()
+        if rest and data_of(rest) is None and not self._answer.has_begun:
+            return self._without_framing(rest)
+        return [*self._events(rest), *self._answer.end()]
+
+    def _events(self, event: bytes) -> Iterator[AnswerEvent]:
+        """Yield the neutral events of one server-sent event."""
+        payload = data_of(event) if event else None
+        if payload is None:
+            return
+        members = object_of(payload)
+        if members is None:
+            note_unread(self.observed, payload)
+        else:
+            yield from self._answer.read(members)
+
+    def _without_framing(self, body: bytes) -> Sequence[AnswerEvent]:
+        """Return the events of a body that is no event stream: an error, or an unreadable
+        answer.
+        """
+        members = _first_object(body)
+        if members is not None and "error" in members:
+            return list(self._answer.read(members))
+        note_unread(self.observed, body)
+        self.observed.is_whole = True
+        return []
+
+
+def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+    """Return the events of a whole answer, and meter it.
+
+    Raises `UnreadableAnswer` if it is no JSON object, or too large to be read.
+    """
+    members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
+    if members is None:
+        note_unread(observed, body)
+        raise UnreadableAnswer("no JSON object, or too large a one")
+    answer = _Answer(observed)
+    observed.collects_text = observed.collects_text or usage_in(body) is None
+    events = list(answer.read(members))
+    return [*events, *answer.end(is_whole=True)]
+
+
+def usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that a whole answer or an error reports, None if it reports none."""
+    try:
+        raw = _decode_usage_alone(body).usageMetadata
+    except _UNREADABLE:
+        return None
+    return None if raw is NO_JSON else usage_from_gemini(raw)
+
+
+def note_unread(observed: Observed, payload: bytes) -> None:
+    """Record the size of a piece that cannot be read, and its usage if that can."""
+    observed.note_unread(len(payload))
+    if (usage := usage_in(payload)) is not None:
+        observed.note_final(usage)
+
+
+class _Choice:
+    """The part of one candidate that was read so far."""
+
+    __slots__ = ("calls", "is_finished")
+
+    def __init__(self) -> None:
+        """Start without content."""
+        self.calls, self.is_finished = 0, False
+
+
+class _Answer:
+    """The answer that was read so far, in pieces of the same shape whether streamed or whole."""
+
+    def __init__(self, observed: Observed) -> None:
+        """Start before the first piece."""
+        self.observed = observed
+        self.has_begun = self._is_complete = False
+        self._choices: dict[int, _Choice] = {}
+        self._usage: dict[str, Any] = {}
+        self._searches: dict[int, int] = {}
+
+    def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the events of one piece of the answer."""
+        observed = self.observed
+        if "error" in members:
+            observed.is_error = True
+            yield Failed(code="upstream_error", message=read_error(_encode(members)).message)
+            return
+        observed.upstream_id = text_in(members, "responseId") or observed.upstream_id
+        self._note_usage(members)
+        if not self.has_begun:
+            self.has_begun = True
+            yield Started(answer_id=observed.upstream_id or "", usage=observed.usage)
+        had_content = observed.has_content
+        pieces = 0
+        for place, candidate in enumerate(objects_in(members, "candidates")):
+            for event in self._candidate(candidate, place):
+                pieces += not isinstance(event, Finished)
+                yield event
+        observed.pieces += bool(pieces) or (observed.has_content and not had_content)
+        blocked = text_in(object_in(members, "promptFeedback"), "blockReason")
+        if blocked and not self._choices:
+            observed.finish_reason, self._is_complete = blocked, True
+            yield Finished(finish=Finish.CONTENT_FILTER, native=blocked)
+
+    def end(self, *, is_whole: bool = False) -> Iterator[AnswerEvent]:
+        """Yield the end of the answer, if it was not cut: a whole one needs no finish reason."""
+        observed = self.observed
+        choices = self._choices.values()
+        is_finished = bool(choices) and all(one.is_finished for one in choices)
+        if observed.is_error or not (is_finished or self._is_complete or is_whole):
+            return
+        observed.is_done = True
+        usage = usage_of(self._usage)
+        if usage is not None:
+            if self._searches:
+                searches = sum(self._searches.values())
+                usage = msgspec.structs.replace(usage, web_search_calls=searches)
+            observed.note_final(usage)
+            yield Used(usage=usage, service_tier=observed.service_tier)
+        yield Ended()
+
+    def _note_usage(self, members: dict[str, Any]) -> None:
+        """Record the usage so far. One without counts does not replace one with them."""
+        usage = object_in(members, "usageMetadata")
+        if not usage:
+            return
+        self.observed.service_tier = tier_of(usage) or self.observed.service_tier
+        self.observed.note_detail(detail_of(usage))
+        encoded = _encode(usage)
+        if has_counts(encoded):
+            self._usage = usage
+            self.observed.note_running(msgspec.Raw(encoded), usage_from_gemini)
+
+    def _candidate(self, candidate: dict[str, Any], place: int) -> Iterator[AnswerEvent]:
+        """Yield the events of one candidate's piece."""
+        index = count_in(candidate, "index")
+        number = place if index is None else index
+        if not 0 <= number < MAX_CHOICES:
+            return
+        choice = self._choices.setdefault(number, _Choice())
+        logprobs = logprobs_of(object_in(candidate, "logprobsResult"))
+        for part in objects_in(object_in(candidate, "content"), "parts"):
+            for event in self._part(part, choice, number):
+                if isinstance(event, TextPiece) and logprobs is not NO_JSON:
+                    event = msgspec.structs.replace(event, logprobs=logprobs)
+                    logprobs = NO_JSON  # they are those of the whole piece
+                yield event
+        queries = object_in(candidate, "groundingMetadata").get("webSearchQueries")
+        if isinstance(queries, list) and queries:
+            self._searches[number] = max(self._searches.get(number, 0), len(queries))
+        word = text_in(candidate, "finishReason")
+        if word and not choice.is_finished:
+            choice.is_finished = True
+            self.observed.finish_reason = word
+            yield Finished(finish=_finish(word, choice), native=word, choice=number)
+
+    def _part(self, part: dict[str, Any], choice: _Choice, number: int) -> Iterator[AnswerEvent]:
+        """Yield the events of one part of a candidate."""
+        call = object_in(part, "functionCall")
+        if call:
+            yield from self._call(call, text_in(part, "thoughtSignature"), choice, number)
+            return
+        text = text_in(part, "text")
+        if text:
+            self._note_text(text, number)
+            is_thought = part.get("thought") is True
+            yield (ThoughtPiece if is_thought else TextPiece)(text=text, choice=number)
+        elif object_in(part, "inlineData"):
+            self.observed.has_content = True
+
+    def _call(
+        self, call: dict[str, Any], signature: str, choice: _Choice, number: int
+    ) -> Iterator[AnswerEvent]:
+        """Yield the events of one call, which comes whole."""
+        arguments = _encode(object_in(call, "args")).decode()
+        name = text_in(call, "name")
+        self._note_text(name + arguments, number)
+        given = text_in(call, "id")
+        call_id = given or self._made_id(f"{number}.{choice.calls}.{name}.{arguments}")
+        place, choice.calls = choice.calls, choice.calls + 1
+        yield CallStarted(
+            call=place, call_id=call_id, name=name, signature=signature, choice=number
+        )
+        yield CallArguments(call=place, text=arguments, choice=number)
+
+    def _made_id(self, of: str) -> str:
+        """Return an id for a call without one, the same whenever the answer is read again."""
+        seed = f"{self.observed.upstream_id or ''}.{of}"
+        return MADE_ID + sha256(seed.encode()).hexdigest()[:24]
+
+    def _note_text(self, text: str, number: int) -> None:
+        """Record that content came, and keep its text where the gateway may have to count it."""
+        self.observed.has_content = True
+        if self.observed.collects_text:
+            self.observed.note_text(text, choice=number)
+
+
+def _finish(word: str, choice: _Choice) -> Finish:
+    """Return the end of a choice for a word of Gemini's. It says STOP for a tool call too."""
+    otherwise = Finish.TOOL_CALLS if choice.calls else Finish.STOP
+    return _FINISHES.get(word, otherwise)
+
+
+def _first_object(body: bytes) -> dict[str, Any] | None:
+    """Return a body's object, or the first one of its list, as Google writes a stream's error."""
+    members = object_of(body)
+    if members is not None:
+        return members
+    held = object_of(b'{"list":' + body.strip() + b"}") or {}
+    return next(iter(objects_in(held, "list")), None)

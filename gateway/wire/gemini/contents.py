@@ -1,0 +1,207 @@
+"""Writes the turns of a neutral conversation as Gemini's contents.
+
+A result of a tool needs the tool's name, which is found by the call's id in the turns before. The
+results of one turn stand together, because Gemini refuses another number of results than of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.wire.gemini.thinking import takes_budgets
+from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.translation.conversation import (
+    NO_JSON,
+    Conversation,
+    ConversationTurn,
+    Media,
+    Part,
+    Role,
+    TextPart,
+    Thought,
+    ToolCall,
+    ToolResult,
+)
+from gateway.wire.translation.losses import Losses
+
+_ROLES = {Role.USER: "user", Role.ASSISTANT: "model"}
+MADE_ID = "call_gemini_"  # begins the id of a call that Gemini gave none; it is never sent back
+# Gemini 3 refuses a turn whose first call has no signature. Google documents this one, in base64,
+# for calls of another model (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11-24).
+FOREIGN_CALL = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+# Gemini wants the type of a file that it fetches itself; OpenAI's callers send none.
+_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "webp": "image/webp",
+    "heic": "image/heic",
+    "heif": "image/heif",
+    "pdf": "application/pdf",
+    "wav": "audio/wav",
+    "mp3": "audio/mp3",
+}
+
+
+def system_of(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+    """Return the parts of the system instruction."""
+    for text in conversation.system:
+        _lose_cache_control(text.cache_control, losses)
+    return [{"text": text.text} for text in conversation.system if text.text]
+
+
+def contents_of(conversation: Conversation, losses: Losses, *, model: str) -> list[dict[str, Any]]:
+    """Return all turns as contents, neighbours of one role and kind joined."""
+    names = _names_of_calls(conversation.turns)
+    contents: list[dict[str, Any]] = []
+    for turn in conversation.turns:
+        if turn.name:
+            losses.lose(conversation.name_of("name"), why="its turns have no names")
+        results = [part for part in turn.parts if isinstance(part, ToolResult)]
+        others = [part for part in turn.parts if not isinstance(part, ToolResult)]
+        _append(contents, "user", [_result(one, names, losses) for one in results])
+        written = [part for one in others for part in _written(one, conversation, losses)]
+        if turn.role is Role.ASSISTANT and not takes_budgets(model):
+            _sign_first_call(written)
+        _append(contents, _ROLES[turn.role], written)
+    return contents
+
+
+def media_of(part: Part) -> Iterable[Media]:
+    """Return the media in a part, those in a tool's result included."""
+    if isinstance(part, Media):
+        return (part,)
+    if isinstance(part, ToolResult):
+        return tuple(one for one in part.parts if isinstance(one, Media))
+    return ()
+
+
+def _names_of_calls(turns: Iterable[ConversationTurn]) -> dict[str, str]:
+    """Return the function's name of each call, by the call's id."""
+    return {
+        part.call_id: part.name
+        for turn in turns
+        for part in turn.parts
+        if isinstance(part, ToolCall)
+    }
+
+
+def _append(contents: list[dict[str, Any]], role: str, parts: list[dict[str, Any]]) -> None:
+    """Add parts to the last content if it is of the same role and kind, else as a new one."""
+    if not parts:
+        return
+    are_results = "functionResponse" in parts[0]
+    last = contents[-1] if contents else None
+    if (
+        last is not None
+        and last["role"] == role
+        and ("functionResponse" in last["parts"][0]) is are_results
+    ):
+        last["parts"].extend(parts)
+    else:
+        contents.append({"role": role, "parts": parts})
+
+
+def _written(part: Part, conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+    """Return the parts that say the same as one part of a turn; none for an empty text."""
+    match part:
+        case TextPart():
+            _lose_cache_control(part.cache_control, losses)
+            return [{"text": part.text}] if part.text else []
+        case Media():
+            _lose_cache_control(part.cache_control, losses)
+            return [_media(part)]
+        case Thought():
+            # A signature of another provider would be refused, and Google's own are asked for with
+            # calls alone.
+            if part.sealed:
+                losses.lose(conversation.name_of("sealed"), why="another provider sealed it")
+            return [{"text": part.text, "thought": True}] if part.text else []
+        case ToolCall():
+            return [_call(part, losses)]
+        case ToolResult():  # written by its own function
+            return []
+
+
+def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
+    """Return the part of a call that the model made, with its signature byte-exact."""
+    _lose_cache_control(call.cache_control, losses)
+    arguments = call.arguments.strip() or "{}"
+    try:
+        require_object(arguments.encode())
+    except (MalformedJson, UnicodeEncodeError):
+        raise InvalidRequest(
+            f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
+            "object. Nothing was sent. Send the call as the model made it."
+        ) from None
+    function: dict[str, Any] = {"name": call.name, "args": msgspec.Raw(arguments.encode())}
+    if call.call_id and not call.call_id.startswith(MADE_ID):
+        function["id"] = call.call_id
+    part: dict[str, Any] = {"functionCall": function}
+    if call.signature:
+        part["thoughtSignature"] = call.signature
+    return part
+
+
+def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+    """Mark the first call of a turn as another model's, if it has no signature: only the first one
+    of parallel calls carries one.
+    """
+    first = next((part for part in parts if "functionCall" in part), None)
+    if first is not None:
+        first.setdefault("thoughtSignature", FOREIGN_CALL)
+
+
+def _result(result: ToolResult, names: Mapping[str, str], losses: Losses) -> dict[str, Any]:
+    """Return the part of a tool's result.
+
+    Raises `InvalidRequest` for one whose call is not in the conversation.
+    """
+    _lose_cache_control(result.cache_control, losses)
+    name = result.name or names.get(result.call_id, "")
+    if not name:
+        raise InvalidRequest(
+            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
+            "Nothing was sent. Send the whole conversation."
+        )
+    texts = [part.text for part in result.parts if isinstance(part, TextPart)]
+    media = [part for part in result.parts if isinstance(part, Media)]
+    response: dict[str, Any] = {
+        "name": name,
+        "response": {"error" if result.is_error else "output": "\n".join(texts)},
+    }
+    if media:
+        response["parts"] = [_media(one) for one in media]
+    if result.call_id and not result.call_id.startswith(MADE_ID):
+        response["id"] = result.call_id
+    return {"functionResponse": response}
+
+
+def _media(media: Media) -> dict[str, Any]:
+    """Return the part of a picture, a document or a sound."""
+    if media.data:
+        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
+    file = {"fileUri": media.url}
+    if kind := media.media_type or _type_of(media.url):
+        file["mimeType"] = kind
+    return {"fileData": file}
+
+
+def _type_of(url: str) -> str:
+    """Return the media type that an address ends with, empty if it does not show one."""
+    try:
+        path = urlsplit(url).path
+    except ValueError:
+        return ""
+    return _TYPES.get(path.rpartition(".")[2].lower(), "")
+
+
+def _lose_cache_control(mark: msgspec.Raw, losses: Losses) -> None:
+    """Lose Anthropic's mark of a prefix: Gemini caches prefixes without one."""
+    if mark is not NO_JSON:
+        losses.lose("cache_control", why="it caches prefixes by itself")

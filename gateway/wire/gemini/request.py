@@ -1,0 +1,162 @@
+"""Writes a neutral conversation as a generateContent request.
+
+Left out without a loss are labels that no model reads: the name of a schema, and that of a file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.wire.gemini.contents import contents_of, media_of, system_of
+from gateway.wire.gemini.thinking import thinking_config
+from gateway.wire.translation.conversation import (
+    NO_JSON,
+    Conversation,
+    OutputFormat,
+    ToolMode,
+    ToolSpec,
+)
+from gateway.wire.translation.losses import Losses
+
+GENERATION = "generationConfig"
+MAXIMUM = "maxOutputTokens"  # thoughts count inside it
+# Values that no member carries. A budget for tools or words of ours would only be a guess.
+_NO_PLACE = ("min_p", "logit_bias", "user", "cache_key", "verbosity")
+_MODES = {
+    ToolMode.AUTO: "AUTO",
+    ToolMode.NONE: "NONE",
+    ToolMode.REQUIRED: "ANY",
+    ToolMode.NAMED: "ANY",
+}
+_TIERS = {"default": "standard", "standard": "standard", "flex": "flex", "priority": "priority"}
+_RESOLUTIONS = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def write_gemini_request(
+    conversation: Conversation, losses: Losses, *, model: str
+) -> dict[str, Any]:
+    """Return the members of a generateContent request that says the same as a conversation, without
+    the maximum. Raises `Untranslatable`, and `InvalidRequest` for calls that mean nothing.
+    """
+    losses.lose_others(conversation)
+    losses.lose_values(conversation, *_NO_PLACE)
+    if conversation.has_parallel_calls is False and conversation.tools:
+        losses.lose(conversation.name_of("has_parallel_calls"), why="its models call in parallel")
+    body: dict[str, Any] = {}
+    system = system_of(conversation, losses)
+    contents = contents_of(conversation, losses, model=model)
+    if contents and system:
+        body["systemInstruction"] = {"parts": system}
+    body["contents"] = contents or [{"role": "user", "parts": system}]
+    _add_tools(body, conversation, losses)
+    _add_tier(body, conversation, losses)
+    body[GENERATION] = _generation(conversation, losses, model=model)
+    return body
+
+
+def _add_tools(body: dict[str, Any], conversation: Conversation, losses: Losses) -> None:
+    """Add the declared functions and the caller's wish about calling them."""
+    if conversation.tools:
+        declarations = [_declaration(tool, losses) for tool in conversation.tools]
+        body["tools"] = [{"functionDeclarations": declarations}]
+    choice = conversation.tool_choice
+    mode = ToolMode.AUTO if choice is None else choice.mode
+    calling: dict[str, Any] = {"mode": _MODES[mode]}
+    if choice is not None and choice.mode is ToolMode.NAMED:
+        calling["allowedFunctionNames"] = [choice.name]
+    if mode is ToolMode.AUTO and any(tool.is_strict for tool in conversation.tools):
+        calling["mode"] = "VALIDATED"  # AUTO, with arguments that follow their schema
+    if conversation.tools and (choice is not None or calling["mode"] == "VALIDATED"):
+        body["toolConfig"] = {"functionCallingConfig": calling}
+
+
+def _declaration(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
+    """Return the declaration of one function."""
+    if tool.cache_control is not NO_JSON:
+        losses.lose("cache_control", why="it caches prefixes by itself")
+    declaration: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        declaration["description"] = tool.description
+    if tool.parameters is not NO_JSON:
+        declaration["parametersJsonSchema"] = tool.parameters
+    return declaration
+
+
+def _add_tier(body: dict[str, Any], conversation: Conversation, losses: Losses) -> None:
+    """Add the service tier. `auto` is OpenAI's word for the account's own, which is sent as
+    nothing.
+    """
+    tier = conversation.service_tier
+    if tier is None or tier == "auto":
+        return
+    if tier in _TIERS:
+        body["serviceTier"] = _TIERS[tier]
+    else:
+        losses.lose(conversation.name_of("service_tier"), why=f"it has no tier {tier[:32]}")
+
+
+def _generation(conversation: Conversation, losses: Losses, *, model: str) -> dict[str, Any]:
+    """Return the settings of the answer, without its maximum."""
+    sampling = conversation.sampling
+    named: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "topP": sampling.top_p,
+        "topK": sampling.top_k,
+        "seed": sampling.seed,
+        "presencePenalty": sampling.presence_penalty,
+        "frequencyPenalty": sampling.frequency_penalty,
+        "stopSequences": list(sampling.stop) or None,
+        "candidateCount": conversation.choices if conversation.choices > 1 else None,
+        "responseLogprobs": None if sampling.top_logprobs is None else True,
+        "logprobs": sampling.top_logprobs or None,
+        "mediaResolution": _resolution(conversation, losses),
+        "thinkingConfig": thinking_config(conversation, losses, model=model),
+    }
+    if conversation.output_format is not None:
+        named |= _format(conversation.output_format, conversation, losses)
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _format(
+    output_format: OutputFormat, conversation: Conversation, losses: Losses
+) -> dict[str, Any]:
+    """Return the members for an answer in JSON."""
+    members: dict[str, Any] = {"responseMimeType": "application/json"}
+    if output_format.schema is not NO_JSON:
+        members["responseJsonSchema"] = _described(output_format, conversation, losses)
+    return members
+
+
+def _described(output_format: OutputFormat, conversation: Conversation, losses: Losses) -> Any:
+    """Return a schema with the description that OpenAI's callers give beside it."""
+    if not output_format.description:
+        return output_format.schema
+    try:
+        members = _decode_members(output_format.schema)
+    except msgspec.DecodeError:
+        members = None
+    if members is None or "description" in members:
+        losses.lose(conversation.name_of("output_format.description"))
+        return output_format.schema
+    return {"description": output_format.description, **members}
+
+
+def _resolution(conversation: Conversation, losses: Losses) -> str | None:
+    """Return the resolution of all pictures, if their callers ask for one and the same."""
+    wishes = {
+        media.detail
+        for turn in conversation.turns
+        for part in turn.parts
+        for media in media_of(part)
+        if media.detail not in ("", "auto")
+    }
+    if not wishes:
+        return None
+    wish = wishes.pop()
+    if wishes or wish not in _RESOLUTIONS:
+        losses.lose(conversation.name_of("detail"), why="all pictures have one of low and high")
+        return None
+    return _RESOLUTIONS[wish]

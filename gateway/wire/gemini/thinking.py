@@ -1,0 +1,62 @@
+"""Writes the caller's wish about reasoning as Gemini's `thinkingConfig`.
+
+Models up to 2.5 take a budget of tokens, later ones a level; one of the two is sent, never both
+(https://ai.google.dev/gemini-api/docs/thinking). The budgets of OpenAI's words are those of
+Google's own OpenAI endpoint (https://ai.google.dev/gemini-api/docs/openai). Both looked up
+2026-11-24.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gateway.wire.translation.conversation import Conversation
+from gateway.wire.translation.losses import Losses
+
+_WITH_BUDGETS = re.compile(r"gemini-(?:1|2)[.-]")
+_BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
+_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "XHIGH"}
+AUTOMATIC = -1
+
+
+def takes_budgets(model: str) -> bool:
+    """Return True for the models before Gemini 3, which take a budget of thoughts, and check no
+    signature of a call.
+    """
+    return _WITH_BUDGETS.search(model) is not None
+
+
+def thinking_config(
+    conversation: Conversation, losses: Losses, *, model: str
+) -> dict[str, Any] | None:
+    """Return the `thinkingConfig` of a request, None without a wish of the caller.
+
+    Thoughts are asked for with every wish to think, unless the caller wants to see none.
+    """
+    wish = conversation.reasoning
+    if wish is None:
+        return None
+    config: dict[str, Any] = {}
+    if wish.budget_tokens is not None:
+        config["thinkingBudget"] = wish.budget_tokens
+    elif wish.effort is not None:
+        config = _effort(wish.effort, conversation, losses, model=model)
+    elif wish.is_adaptive:
+        config["thinkingBudget"] = AUTOMATIC
+    is_off = config.get("thinkingBudget") == 0 or (not config and not wish.is_shown)
+    if not is_off and wish.is_shown is not False:
+        config["includeThoughts"] = True
+    return config or None
+
+
+def _effort(
+    effort: str, conversation: Conversation, losses: Losses, *, model: str
+) -> dict[str, Any]:
+    """Return the member for a word of effort, none if the model has no such step."""
+    if takes_budgets(model) and effort in _BUDGETS:
+        return {"thinkingBudget": _BUDGETS[effort]}
+    if not takes_budgets(model) and effort in _LEVELS:
+        return {"thinkingLevel": _LEVELS[effort]}
+    losses.lose(conversation.name_of("reasoning"), why=f"{model} has no effort {effort[:32]}")
+    return {}

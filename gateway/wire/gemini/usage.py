@@ -1,0 +1,97 @@
+"""Converts Gemini's `usageMetadata` to the normal form of `domain.pricing.tokens`.
+
+`promptTokenCount` includes cached tokens; tokens of tool results stand beside it. Thoughts stand
+beside the candidates (google-genai 3.6.1, `GenerateContentResponseUsageMetadata`: the total is the
+sum of all four). Google's JSON leaves out a count of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.foreign_json import count_in, object_of, objects_in, text_in
+
+# The tiers that have prices of their own; Vertex states them as a kind of traffic.
+_TIERS = {"ON_DEMAND_PRIORITY": "priority", "ON_DEMAND_FLEX": "flex"}
+MAX_WORD_CHARS = 64
+_COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+
+
+def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of a `usageMetadata`; None if there is none or it cannot be read.
+
+    Vertex sends one without any count in the middle of a stream.
+    """
+    members = object_of(bytes(raw))
+    return None if members is None else usage_of(members)
+
+
+def usage_of(members: dict[str, Any]) -> TokenUsage | None:
+    """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
+    prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
+    if prompt is None and candidates is None and thoughts is None:
+        return None
+    tool_results = count_in(members, "toolUsePromptTokenCount") or 0
+    read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
+    written = _details(members, "candidates")
+    return TokenUsage(
+        input_tokens=None if prompt is None else prompt + tool_results,
+        cached_input_tokens=count_in(members, "cachedContentTokenCount") or 0,
+        audio_input_tokens=_of_kind(read, "AUDIO"),
+        image_input_tokens=_of_kind(read, "IMAGE"),
+        output_tokens=_output(members, candidates or 0, thoughts or 0),
+        reasoning_tokens=thoughts or 0,
+        audio_output_tokens=_of_kind(written, "AUDIO"),
+        image_output_tokens=_of_kind(written, "IMAGE"),
+    )
+
+
+def tier_of(members: dict[str, Any]) -> str | None:
+    """Return the service tier that a `usageMetadata` states, in the words of a request."""
+    tier = text_in(members, "serviceTier").lower()
+    return tier[:MAX_WORD_CHARS] or _TIERS.get(text_in(members, "trafficType"))
+
+
+def detail_of(members: dict[str, Any]) -> dict[str, str]:
+    """Return the figures of a `usageMetadata` beside tokens: the kind of traffic (Vertex)."""
+    traffic = text_in(members, "trafficType")
+    return {"traffic_type": traffic[:MAX_WORD_CHARS]} if traffic else {}
+
+
+def has_counts(raw: bytes) -> bool:
+    """Return True if the bytes of a `usageMetadata` hold a count."""
+    return b"TokenCount" in raw
+
+
+def _output(members: dict[str, Any], candidates: int, thoughts: int) -> int:
+    """Return the tokens of the whole answer, thoughts included.
+
+    A total without the thoughts shows that the candidates already include them, as some versions of
+    Vertex count (litellm 1.110.2, pull request 10141).
+    """
+    prompt, total = count_in(members, "promptTokenCount"), count_in(members, "totalTokenCount")
+    tool_results = count_in(members, "toolUsePromptTokenCount") or 0
+    is_inside = (
+        thoughts <= candidates
+        and prompt is not None
+        and total == prompt + tool_results + candidates
+    )
+    return candidates if is_inside else candidates + thoughts
+
+
+def _details(members: dict[str, Any], what: str) -> tuple[dict[str, Any], ...]:
+    """Return the counts by modality of one part of a usage; none if they are not reported."""
+    return tuple(objects_in(members, f"{what}TokensDetails"))
+
+
+def _of_kind(details: tuple[dict[str, Any], ...], kind: str) -> int | None:
+    """Return the tokens of one modality; 0 if only others are reported, None without a report."""
+    if not details:
+        return None
+    counts = [
+        count_in(one, "tokenCount") or 0 for one in details if text_in(one, "modality") == kind
+    ]
+    return sum(counts)
