@@ -10,14 +10,18 @@ from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.writer import ChatWriter
+from gateway.wire.openai.responses_translation.request_reader import read_responses_request
+from gateway.wire.openai.responses_translation.writer import ResponsesWriter
 from gateway.wire.translation.answer_events import AnswerWriter
 from gateway.wire.translation.conversation import Conversation
 
 _READERS: Mapping[Operation, Callable[[RequestBody], Conversation]] = {
     Operation.CHAT: read_chat_request,
+    Operation.RESPONSES: read_responses_request,
 }
 _WRITERS: Mapping[Operation, Callable[[RequestBody], AnswerWriter]] = {
     Operation.CHAT: ChatWriter,
+    Operation.RESPONSES: ResponsesWriter,
 }
 
 

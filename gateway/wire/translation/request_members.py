@@ -53,7 +53,7 @@ class RequestMembers:
     def raw(self, name: str) -> msgspec.Raw:
         """Take a value as it was sent; `NO_JSON` if it is absent."""
         value = self._members.pop(name, NO_JSON)
-        return NO_JSON if bytes(value) == b"null" else value
+        return NO_JSON if bytes(value) in (b"", b"null") else value
 
     def text(self, name: str) -> str | None:
         """Take a text."""
@@ -83,6 +83,14 @@ class RequestMembers:
     def is_text(self, name: str) -> bool:
         """Return True if a member's value is a text."""
         return bytes(self._members.get(name, b""))[:1] == b'"'
+
+    def peek_text(self, name: str) -> str:
+        """Return a text and leave it in its place; empty if it is absent."""
+        return self._peek(name, self.text) or ""
+
+    def peek_texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts and leave it in its place; empty if it is absent."""
+        return self._peek(name, self.texts)
 
     def is_object(self, name: str) -> bool:
         """Return True if a member's value is an object."""
@@ -126,6 +134,14 @@ class RequestMembers:
         """Keep the object itself, as it was sent, as one that no neutral value carries."""
         self._members.clear()
         self.others[self.path] = msgspec.Raw(bytes(self._raw))
+
+    def _peek(self, name: str, take: Callable[[str], T]) -> T:
+        """Return the value that a method takes, and put it back."""
+        raw = self._members.get(name)
+        value = take(name)
+        if raw is not None:
+            self._members[name] = raw
+        return value
 
     def _read(self, name: str, decode: Callable[[Any], T]) -> T | None:
         """Take a member's decoded value, None if it is absent."""

@@ -40,7 +40,9 @@ USAGE = TokenUsage(
     input_tokens=100,
     cached_input_tokens=40,
     cache_write_tokens=20,
+    cache_write_30m_tokens=0,
     cache_write_1h_tokens=20,
+    cache_write_12h_tokens=0,
     audio_input_tokens=0,
     output_tokens=30,
     reasoning_tokens=10,
@@ -128,7 +130,11 @@ def test_a_stream_is_valid_for_the_official_client_and_ends_with_its_usage() -> 
             "prompt_tokens_details": {
                 "cached_tokens": 40,
                 "cache_write_tokens": 20,
-                "cache_write_tokens_details": {"ttl_1h_tokens": 20},
+                "cache_write_tokens_details": {
+                    "ttl_30m_tokens": 0,
+                    "ttl_12h_tokens": 0,
+                    "ttl_1h_tokens": 20,
+                },
                 "audio_tokens": 0,
             },
             "completion_tokens_details": {"reasoning_tokens": 10},

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import UnpricedPart
 
 
 def chat_usage(usage: TokenUsage) -> dict[str, Any]:
@@ -23,18 +26,54 @@ def chat_usage(usage: TokenUsage) -> dict[str, Any]:
     )
 
 
+def responses_usage(usage: TokenUsage) -> dict[str, Any] | None:
+    """Return the usage of a response; None if the prompt or the answer is unknown.
+
+    Its clients refuse a usage without these members, so a part that is unknown is written as 0, as
+    vLLM does it there. The ledger keeps it unknown.
+    """
+    prompt, answer = usage.input_tokens, usage.output_tokens
+    if prompt is None or answer is None:
+        return None
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}
+        | input_details(usage),
+        "output_tokens": answer,
+        "output_tokens_details": {"reasoning_tokens": 0} | _output_details(usage),
+        "total_tokens": prompt + answer,
+    }
+
+
+def with_usage(
+    before: bytes, usage: dict[str, Any], metered: TokenUsage, after: bytes
+) -> UnpricedPart:
+    """Return an object with a usage as its last member, and room for the cost in it.
+
+    `before` ends with the last member before it, and `after` begins with the object's end.
+    """
+    content = before + b',"usage":' + msgspec.json.encode(usage)
+    place = len(content) - 1
+    cost = b',"cost_usd":' if usage else b'"cost_usd":'
+    return UnpricedPart(metered, content + after, place, place, cost)
+
+
 def input_details(usage: TokenUsage) -> dict[str, Any]:
     """Return the parts of the prompt's tokens, under the names of chats and responses."""
-    lifetimes = {
-        "ttl_30m_tokens": usage.cache_write_30m_tokens,
-        "ttl_1h_tokens": usage.cache_write_1h_tokens,
-        "ttl_12h_tokens": usage.cache_write_12h_tokens,
-    }
+    lifetimes = known(
+        {
+            "ttl_30m_tokens": usage.cache_write_30m_tokens,
+            "ttl_1h_tokens": usage.cache_write_1h_tokens,
+            "ttl_12h_tokens": usage.cache_write_12h_tokens,
+        }
+    )
+    if lifetimes:  # OpenAI's types require these two
+        lifetimes = {"ttl_30m_tokens": 0, "ttl_12h_tokens": 0} | lifetimes
     return known(
         {
             "cached_tokens": usage.cached_input_tokens,
             "cache_write_tokens": usage.cache_write_tokens,
-            "cache_write_tokens_details": known(lifetimes),
+            "cache_write_tokens_details": lifetimes,
             "audio_tokens": usage.audio_input_tokens,
             "image_tokens": usage.image_input_tokens,
         }

@@ -13,7 +13,7 @@ from gateway.wire.dialect import AnswerPart, UnpricedPart
 from gateway.wire.openai.answer.last_event import DONE
 from gateway.wire.openai.chat_translation.choice_writer import ChoiceDeltas, ChoiceMessage
 from gateway.wire.openai.chat_translation.request_writer import TIERS
-from gateway.wire.openai.chat_translation.usage_members import chat_usage
+from gateway.wire.openai.chat_translation.usage_members import chat_usage, with_usage
 from gateway.wire.openai.error import error_body, error_event
 from gateway.wire.sse import EVENT_STREAM
 from gateway.wire.translation.answer_events import (
@@ -107,16 +107,5 @@ def _priced(head: dict[str, Any], used: Used, *, around: tuple[bytes, bytes]) ->
     `around` are the bytes before and after it in the stream.
     """
     return with_usage(
-        around[0] + _encode(head)[:-1], chat_usage(used.usage), used, b"}" + around[1]
+        around[0] + _encode(head)[:-1], chat_usage(used.usage), used.usage, b"}" + around[1]
     )
-
-
-def with_usage(before: bytes, usage: dict[str, Any], used: Used, after: bytes) -> UnpricedPart:
-    """Return an object with a usage as its last member, and room for the cost in it.
-
-    `before` ends with the last member before it, and `after` begins with the object's end.
-    """
-    content = before + b',"usage":' + _encode(usage)
-    place = len(content) - 1
-    cost = b',"cost_usd":' if usage else b'"cost_usd":'
-    return UnpricedPart(used.usage, content + after, place, place, cost)

@@ -1,0 +1,3 @@
+"""A request of `/v1/responses` as a neutral conversation, and neutral answer events as its
+answer.
+"""
