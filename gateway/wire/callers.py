@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
+from gateway.wire.anthropic.translation.caller_request import read_messages_request
+from gateway.wire.anthropic.translation.caller_writer import MessagesWriter
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.writer import ChatWriter
 from gateway.wire.openai.responses_translation.request_reader import read_responses_request
@@ -18,10 +20,12 @@ from gateway.wire.translation.conversation import Conversation
 _READERS: Mapping[Operation, Callable[[RequestBody], Conversation]] = {
     Operation.CHAT: read_chat_request,
     Operation.RESPONSES: read_responses_request,
+    Operation.MESSAGES: read_messages_request,
 }
 _WRITERS: Mapping[Operation, Callable[[RequestBody], AnswerWriter]] = {
     Operation.CHAT: ChatWriter,
     Operation.RESPONSES: ResponsesWriter,
+    Operation.MESSAGES: MessagesWriter,
 }
 
 

@@ -1,0 +1,99 @@
+"""Joins the pieces of an answer to the content blocks of a whole message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.wire.translation.answer_events import (
+    CallArguments,
+    CallStarted,
+    RefusalPiece,
+    TextPiece,
+    ThoughtPiece,
+)
+
+# Anthropic wraps arguments that are no JSON, such as those that a maximum cut, in this member
+# (platform.claude.com, fine-grained tool streaming, 2026-11-24).
+_NO_JSON = "INVALID_JSON"
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Joined(Struct):
+    """One block so far: its kind and texts."""
+
+    kind: str
+    texts: list[str] = []
+    signature: str = ""
+    call_id: str = ""
+    name: str = ""
+
+
+class Content:
+    """The content of a whole message."""
+
+    def __init__(self) -> None:
+        """Start without any block."""
+        self._blocks: list[_Joined] = []
+        self._calls: dict[int, _Joined] = {}
+
+    def add(
+        self, event: TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments
+    ) -> None:
+        """Add one piece."""
+        if isinstance(event, TextPiece | RefusalPiece):
+            if event.text:
+                self._open("text").texts.append(event.text)
+        elif isinstance(event, ThoughtPiece):
+            self._add_thought(event)
+        elif isinstance(event, CallStarted):
+            call = _Joined("tool_use", call_id=event.call_id, name=event.name)
+            self._blocks.append(call)
+            self._calls[event.call] = call
+        elif event.call in self._calls:
+            self._calls[event.call].texts.append(event.text)
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """Return all blocks as Anthropic writes them."""
+        return [_written(block) for block in self._blocks]
+
+    def _add_thought(self, event: ThoughtPiece) -> None:
+        """Add a piece of a thought, or a sealed one."""
+        if event.sealed:
+            self._blocks.append(_Joined("redacted_thinking", [event.sealed]))
+        elif event.text or event.signature:
+            thought = self._open("thinking")
+            thought.texts.append(event.text)
+            thought.signature = event.signature or thought.signature
+
+    def _open(self, kind: str) -> _Joined:
+        """Return the last block if it is of this kind, else a new one."""
+        if not self._blocks or self._blocks[-1].kind != kind:
+            self._blocks.append(_Joined(kind))
+        return self._blocks[-1]
+
+
+def _written(block: _Joined) -> dict[str, Any]:
+    """Return one block as Anthropic writes it."""
+    text = "".join(block.texts)
+    if block.kind == "thinking":
+        return {"type": "thinking", "thinking": text, "signature": block.signature}
+    if block.kind == "redacted_thinking":
+        return {"type": "redacted_thinking", "data": text}
+    if block.kind == "tool_use":
+        members = {"id": block.call_id, "name": block.name, "input": _input(text)}
+        return {"type": "tool_use", **members}
+    return {"type": "text", "text": text}
+
+
+def _input(arguments: str) -> Any:
+    """Return the arguments of a call as an object."""
+    if not arguments:
+        return {}
+    try:
+        _decode_object(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return {_NO_JSON: arguments}
+    return msgspec.Raw(arguments.encode())

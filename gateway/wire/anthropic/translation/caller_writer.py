@@ -1,0 +1,243 @@
+"""Writes neutral answer events as Anthropic's messages for the caller, streamed or whole.
+
+Clients know no other events than these, so no event of ours is added; the cost stands in the last
+usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from gateway.domain.request.request import RequestBody
+from gateway.wire.anthropic.error import error_body, error_event
+from gateway.wire.anthropic.translation.caller_content import Content
+from gateway.wire.anthropic.translation.caller_usage import messages_usage
+from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.sse import EVENT_STREAM
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    RefusalPiece,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+
+_encode = msgspec.json.encode
+_PREFIX = "msg_"
+_WORDS = {
+    Finish.STOP: "end_turn",
+    Finish.LENGTH: "max_tokens",
+    Finish.TOOL_CALLS: "tool_use",
+    Finish.CONTENT_FILTER: "refusal",
+}
+# Anthropic's own words, also from another provider of its models (anthropic 2.13.0,
+# types/stop_reason.py, 2026-11-24).
+_LEGAL = frozenset(
+    {
+        "end_turn",
+        "max_tokens",
+        "stop_sequence",
+        "tool_use",
+        "pause_turn",
+        "refusal",
+        "model_context_window_exceeded",
+    }
+)
+
+
+class _OpenBlocks(Struct):
+    """The content blocks that a stream has begun and not ended, by their index.
+
+    The blocks of several calls may be open at once: their arguments may come in turns.
+    """
+
+    count: int = 0
+    kind: str = ""  # of the block that text or thoughts go to, empty if it is none
+    calls: dict[int, int] = {}  # the index of each call's block
+
+    def begin(self, block: dict[str, Any]) -> bytes:
+        """Return the event that begins a block."""
+        index, self.count = self.count, self.count + 1
+        return _event("content_block_start", index=index, content_block=block)
+
+    def end(self) -> Iterator[bytes]:
+        """Yield the events that end all open blocks."""
+        indexes = [*self.calls.values(), *([self.count - 1] if self.kind else [])]
+        for index in sorted(indexes):
+            yield _event("content_block_stop", index=index)
+        self.kind = ""
+        self.calls.clear()
+
+
+class MessagesWriter(Struct):
+    """Writes the answer to one messages request, with room for its cost in the usage."""
+
+    content_type: ClassVar[str] = EVENT_STREAM
+    read: RequestBody
+    _blocks: _OpenBlocks = msgspec.field(default_factory=_OpenBlocks)
+    _finished: Finished | None = None
+    _used: Used | None = None
+
+    def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
+        """Return the parts of the caller's stream for these events."""
+        return [part for event in events for part in self._parts(event)]
+
+    def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
+        """Return the caller's plain answer for all events of an answer."""
+        content, answer_id = Content(), ""
+        for event in events:
+            if isinstance(event, Failed):
+                return error_body(event.code, event.message)
+            if isinstance(event, Started):
+                answer_id = event.answer_id
+            elif isinstance(event, Finished):
+                self._finished = self._finished or event
+            elif isinstance(event, Used):
+                self._used = event
+            elif not isinstance(event, Ended) and event.choice == 0:
+                content.add(event)
+        message = {
+            **self._head(answer_id),
+            "content": content.blocks(),
+            "stop_reason": self._stop_reason,
+            "stop_sequence": self._stop_sequence,
+        }
+        return self._priced(_encode(message)[:-1], b"}")
+
+    def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
+        """Yield the events of one neutral event."""
+        if isinstance(event, Started):
+            yield self._start(event)
+        elif isinstance(event, Used):
+            self._used = event
+        elif isinstance(event, Failed):
+            yield error_event(event.code, event.message)
+        elif isinstance(event, Ended):
+            yield from self._blocks.end()
+            yield self._last_delta()
+            yield _event("message_stop")
+        elif event.choice == 0:
+            yield from self._content(event)
+
+    def _content(
+        self,
+        event: TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments | Finished,
+    ) -> Iterator[bytes]:
+        """Yield the events of a piece of content."""
+        if isinstance(event, Finished):
+            self._finished = self._finished or event
+        elif isinstance(event, TextPiece | RefusalPiece):
+            if event.text:
+                yield from self._begin("text", {"type": "text", "text": ""})
+                yield self._delta("text_delta", text=event.text)
+        elif isinstance(event, ThoughtPiece):
+            yield from self._thought(event)
+        elif isinstance(event, CallStarted):
+            if self._blocks.kind:
+                yield from self._blocks.end()
+            self._blocks.calls[event.call] = self._blocks.count
+            block = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
+            yield self._blocks.begin(block)
+        elif event.text and event.call in self._blocks.calls:
+            index = self._blocks.calls[event.call]
+            delta = {"type": "input_json_delta", "partial_json": event.text}
+            yield _event("content_block_delta", index=index, delta=delta)
+
+    def _thought(self, event: ThoughtPiece) -> Iterator[bytes]:
+        """Yield the events of a piece of a thought."""
+        if event.sealed:
+            yield from self._blocks.end()
+            yield self._blocks.begin({"type": "redacted_thinking", "data": event.sealed})
+            yield _event("content_block_stop", index=self._blocks.count - 1)
+            return
+        if event.text or event.signature:
+            empty = {"type": "thinking", "thinking": "", "signature": ""}
+            yield from self._begin("thinking", empty)
+        if event.text:
+            yield self._delta("thinking_delta", thinking=event.text)
+        if event.signature:
+            yield self._delta("signature_delta", signature=event.signature)
+
+    def _begin(self, kind: str, block: dict[str, Any]) -> Iterator[bytes]:
+        """Yield the events that make a block of this kind the open one."""
+        if self._blocks.kind == kind:
+            return
+        yield from self._blocks.end()
+        yield self._blocks.begin(block)
+        self._blocks.kind = kind
+
+    def _delta(self, kind: str, **members: str) -> bytes:
+        """Return the event of a piece of the open block."""
+        index = self._blocks.count - 1
+        return _event("content_block_delta", index=index, delta={"type": kind, **members})
+
+    def _start(self, event: Started) -> bytes:
+        """Return `message_start` with what is known of the prompt's usage."""
+        message = {
+            **self._head(event.answer_id),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": messages_usage(event.usage),
+        }
+        return _event("message_start", message=message)
+
+    def _last_delta(self) -> AnswerPart:
+        """Return `message_delta` with the end, the usage and room for the cost."""
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
+        before = b"event: message_delta\ndata: " + _encode(
+            {"type": "message_delta", "delta": delta}
+        )
+        return self._priced(before[:-1], b"}\n\n")
+
+    def _priced(self, before: bytes, after: bytes) -> AnswerPart:
+        """Return an object with the usage as its last member; `before` ends with the member before
+        it, and `after` begins with the object's end.
+        """
+        used = self._used
+        if used is None:
+            return before + b',"usage":' + _encode(messages_usage(None)) + after
+        usage = messages_usage(used.usage, service_tier=used.service_tier)
+        content = before + b',"usage":' + _encode(usage)
+        place = len(content) - 1
+        return UnpricedPart(used.usage, content + after, place, place, b',"cost_usd":')
+
+    def _head(self, answer_id: str) -> dict[str, Any]:
+        """Return the members that a message begins with."""
+        return {
+            "id": answer_id if answer_id.startswith(_PREFIX) else _PREFIX + answer_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.read.facts.model,
+        }
+
+    @property
+    def _stop_reason(self) -> str | None:
+        """Return Anthropic's word for the answer's end."""
+        finished = self._finished
+        if finished is None:
+            return None
+        if finished.stop_sequence is not None:
+            return "stop_sequence"
+        return finished.native if finished.native in _LEGAL else _WORDS[finished.finish]
+
+    @property
+    def _stop_sequence(self) -> str | None:
+        """Return the caller's stop sequence that was met, None if unknown."""
+        return self._finished.stop_sequence if self._finished is not None else None
+
+
+def _event(name: str, **members: Any) -> bytes:
+    """Return one named event."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode({"type": name, **members}))

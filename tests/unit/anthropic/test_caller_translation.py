@@ -1,0 +1,418 @@
+"""A messages request as a conversation, and answer events as a message and its named events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.errors import InvalidRequest
+from gateway.wire.anthropic.request.read import read_request
+from gateway.wire.anthropic.translation.caller_request import read_messages_request
+from gateway.wire.anthropic.translation.caller_writer import MessagesWriter
+from gateway.wire.dialect import written
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    RefusalPiece,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+from gateway.wire.translation.conversation import (
+    Conversation,
+    Media,
+    Reasoning,
+    Role,
+    TextPart,
+    Thought,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+    ToolResult,
+)
+
+ASK: dict[str, Any] = {
+    "model": "assistant",
+    "max_tokens": 50,
+    "messages": [{"role": "user", "content": "Hi"}],
+}
+
+
+def conversation(**members: Any) -> Conversation:
+    return read_messages_request(read_request(json.dumps(ASK | members).encode()))
+
+
+def turn(*blocks: object, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(blocks)}]}
+
+
+def parts(*blocks: object) -> tuple[object, ...]:
+    return conversation(**turn(*blocks)).turns[0].parts
+
+
+def test_a_plain_request_has_nothing_that_could_be_lost() -> None:
+    """What every client sends is carried by neutral values."""
+    read = conversation(
+        system="Be brief.",
+        stream=True,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        stop_sequences=["END"],
+        metadata={"user_id": "u"},
+        service_tier="auto",
+        speed="standard",
+        diagnostics={"previous_message_id": None},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    )
+    assert read.others == {}
+    assert (read.is_stream, read.system, read.most_tokens, read.user) == (
+        True,
+        (TextPart(text="Be brief."),),
+        50,
+        "u",
+    )
+    sampling = read.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.stop) == (
+        0.5,
+        0.9,
+        3,
+        ("END",),
+    )
+    assert read.turns[0].parts == (TextPart(text="Hi"),)
+    assert read.name_of("stop") == "stop_sequences"
+
+
+def test_blocks_become_parts() -> None:
+    """In their order, with their marks."""
+    mark = {"type": "ephemeral"}
+    text = parts({"type": "text", "text": "a", "cache_control": mark})[0]
+    assert isinstance(text, TextPart)
+    assert json.loads(bytes(text.cache_control)) == mark
+    png = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    assert parts({"type": "image", "source": png}) == (
+        Media(kind="image", media_type="image/png", data="iVBORw0KGgo="),
+    )
+    plain = {"type": "text", "media_type": "text/plain", "data": "hi"}
+    assert parts({"type": "document", "source": plain, "title": "T"}) == (
+        Media(kind="document", media_type="text/plain", data="aGk=", name="T"),
+    )
+    url = {"type": "url", "url": "https://x.example/a.png"}
+    assert parts({"type": "image", "source": url}) == (Media(kind="image", url=url["url"]),)
+    assert parts(
+        {"type": "thinking", "thinking": "hm", "signature": "Eq="},
+        {"type": "redacted_thinking", "data": "Em="},
+    ) == (Thought(text="hm", signature="Eq="), Thought(sealed="Em="))
+    assert parts({"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1.50}}) == (
+        ToolCall(call_id="t", name="look", arguments='{"a": 1.5}'),
+    )
+    assert parts(
+        {"type": "tool_result", "tool_use_id": "t", "content": "ok", "is_error": True}
+    ) == (ToolResult(call_id="t", parts=(TextPart(text="ok"),), is_error=True),)
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        (turn({"type": "search_result", "source": "x", "title": "t"}), "messages[0].content[0]"),
+        (
+            turn({"type": "image", "source": {"type": "file", "file_id": "f"}}),
+            "messages[0].content[0]",
+        ),
+        (
+            turn({"type": "text", "text": "x", "citations": [{"type": "y"}]}),
+            "messages[0].content[0].citations",
+        ),
+        ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, "tools[0]"),
+        ({"tools": [{"name": "w", "input_examples": [{}]}]}, "tools[0].input_examples"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+        ({"container": "c"}, "container"),
+        ({"speed": "fast"}, "speed"),
+        ({"brand_new": 1}, "brand_new"),
+        ({"system": [{"type": "image"}]}, "system[0]"),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits[0]",
+        ),
+        ({"metadata": {"other": 1}}, "metadata.other"),
+        ({"diagnostics": {"previous_message_id": "m"}}, "diagnostics.previous_message_id"),
+    ],
+)
+def test_what_no_value_carries_is_named(members: dict[str, Any], field: str) -> None:
+    """A translation refuses or drops it by this name."""
+    assert list(conversation(**members).others) == [field]
+
+
+@pytest.mark.parametrize(
+    ("members", "reasoning"),
+    [
+        ({}, None),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+            Reasoning(budget_tokens=1024, is_shown=True),
+        ),
+        ({"thinking": {"type": "disabled"}}, Reasoning(effort="none")),
+        (
+            {"thinking": {"type": "adaptive", "display": "omitted"}},
+            Reasoning(is_adaptive=True, is_shown=False),
+        ),
+        ({"output_config": {"effort": "max"}}, Reasoning(effort="xhigh")),
+        (
+            {"output_config": {"effort": "low"}, "thinking": {"type": "adaptive"}},
+            Reasoning(effort="low", is_adaptive=True, is_shown=True),
+        ),
+    ],
+)
+def test_thinking_and_effort_are_one_wish(
+    members: dict[str, Any], reasoning: Reasoning | None
+) -> None:
+    """Anthropic has two members for it."""
+    assert conversation(**members).reasoning == reasoning
+
+
+def test_tools_and_their_choice() -> None:
+    """With their schema as it was sent."""
+    read = conversation(
+        tools=[{"name": "look", "description": "d", "input_schema": {"type": "object"}}],
+        tool_choice={"type": "tool", "name": "look", "disable_parallel_tool_use": True},
+    )
+    (tool,) = read.tools
+    assert (tool.name, tool.description) == ("look", "d")
+    assert json.loads(bytes(tool.parameters)) == {"type": "object"}
+    assert read.tool_choice == ToolChoice(mode=ToolMode.NAMED, name="look")
+    assert read.has_parallel_calls is False
+    assert conversation(tool_choice={"type": "any"}).has_parallel_calls is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}},
+        {"output_format": {"type": "json_schema", "schema": {"a": 1}}},
+    ],
+)
+def test_structured_output(members: dict[str, Any]) -> None:
+    """Under its new and its former name."""
+    read = conversation(**members)
+    assert read.output_format is not None
+    assert json.loads(bytes(read.output_format.schema)) == {"a": 1}
+    assert read.others == {}
+
+
+def test_instructions_in_the_middle_stay_there() -> None:
+    """Moved to the front they would change the cached prefix."""
+    read = conversation(messages=[*ASK["messages"], {"role": "system", "content": "Now in verse."}])
+    assert read.turns[1].is_instruction
+    assert read.turns[1].role is Role.USER
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": 7}, "messages"),
+        ({"tools": [{"description": "x"}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "all"}}, "tool_choice.type"),
+        ({"thinking": {"type": "much"}}, "thinking.type"),
+        ({"output_format": {"type": "xml"}}, "output_format.type"),
+        (turn({"type": "tool_use", "name": "x", "input": []}), "messages[0].content[0].input"),
+        (turn({"type": "tool_use", "input": {}}), "messages[0].content[0].name"),
+        (turn({"type": "image"}), "messages[0].content[0].source"),
+        (
+            turn({"type": "tool_result", "content": [{"type": "thinking", "thinking": "x"}]}),
+            "messages[0].content[0].content",
+        ),
+    ],
+)
+def test_a_request_without_meaning_is_refused_by_name(members: dict[str, Any], param: str) -> None:
+    """Never an exception of ours."""
+    with pytest.raises(InvalidRequest) as caught:
+        conversation(**members)
+    assert caught.value.param == param
+
+
+USED = Used(
+    usage=TokenUsage(
+        input_tokens=1510,
+        cached_input_tokens=1000,
+        cache_write_tokens=500,
+        cache_write_1h_tokens=300,
+        output_tokens=12,
+        reasoning_tokens=5,
+        web_search_calls=2,
+    ),
+    service_tier="priority",
+)
+ANSWER: tuple[AnswerEvent, ...] = (
+    Started(answer_id="c1", usage=TokenUsage(input_tokens=10)),
+    ThoughtPiece(text="hm"),
+    ThoughtPiece(signature="Eq="),
+    ThoughtPiece(sealed="Em="),
+    TextPiece(text="Hi "),
+    TextPiece(text="you"),
+    CallStarted(call=0, call_id="t1", name="look"),
+    CallStarted(call=1, call_id="t2", name="find"),
+    CallArguments(call=0, text='{"a":'),
+    CallArguments(call=1, text="{}"),
+    CallArguments(call=0, text="1}"),
+    Finished(finish=Finish.TOOL_CALLS, native="tool_calls"),
+    USED,
+    Ended(),
+)
+CONTENT = [
+    {"type": "thinking", "thinking": "hm", "signature": "Eq="},
+    {"type": "redacted_thinking", "data": "Em="},
+    {"type": "text", "text": "Hi you"},
+    {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}},
+    {"type": "tool_use", "id": "t2", "name": "find", "input": {}},
+]
+USAGE = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 500,
+    "cache_read_input_tokens": 1000,
+    "cache_creation": {"ephemeral_1h_input_tokens": 300, "ephemeral_5m_input_tokens": 200},
+    "output_tokens": 12,
+    "output_tokens_details": {"thinking_tokens": 5},
+    "server_tool_use": {"web_fetch_requests": 0, "web_search_requests": 2},
+    "service_tier": "priority",
+    "cost_usd": 0.5,
+}
+
+
+def writer() -> MessagesWriter:
+    return MessagesWriter(read_request(json.dumps(ASK).encode()))
+
+
+def streamed(*events: AnswerEvent) -> list[dict[str, Any]]:
+    """Return the events that a caller gets, each checked to have its own name."""
+    text = b"".join(written(part, lambda _: "0.5") for part in writer().write(events)).decode()
+    found = []
+    for one in text.split("\n\n")[:-1]:
+        name, _, data = one.removeprefix("event: ").partition("\ndata: ")
+        found.append(json.loads(data))
+        assert found[-1]["type"] == name
+    return found
+
+
+def whole(*events: AnswerEvent) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(written(writer().whole(events), lambda _: "0.5"))
+    return answer
+
+
+def assembled(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Put a stream together as clients do: by the index of its blocks."""
+    message: dict[str, Any] = events[0]["message"]
+    blocks: list[dict[str, Any]] = []
+    ended: set[int] = set()
+    for event in events[1:]:
+        kind = event["type"]
+        if kind == "content_block_start":
+            assert event["index"] == len(blocks)
+            blocks.append({**event["content_block"], "json": ""})
+        elif kind == "content_block_delta":
+            assert event["index"] not in ended
+            delta, block = event["delta"], blocks[event["index"]]
+            for name in ("text", "thinking", "signature"):
+                if name in delta:
+                    block[name] += delta[name]
+            block["json"] += delta.get("partial_json", "")
+        elif kind == "content_block_stop":
+            assert event["index"] not in ended
+            ended.add(event["index"])
+        elif kind == "message_delta":
+            message |= event["delta"] | {"usage": event["usage"]}
+    assert ended == set(range(len(blocks)))
+    for block in blocks:
+        text = block.pop("json")
+        if text:
+            block["input"] = json.loads(text)
+    return {**message, "content": blocks}
+
+
+def test_a_whole_answer() -> None:
+    """With its usage in all members, and its cost."""
+    assert whole(*ANSWER) == {
+        "id": "msg_c1",
+        "type": "message",
+        "role": "assistant",
+        "model": "assistant",
+        "content": CONTENT,
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "usage": USAGE,
+    }
+
+
+def test_a_stream_says_the_same_as_the_whole_answer() -> None:
+    """Also if the arguments of two calls come in turns."""
+    events = streamed(*ANSWER)
+    assert events[0]["message"]["usage"] == {"input_tokens": 10, "output_tokens": 0}
+    assert events[-1] == {"type": "message_stop"}
+    assert assembled(events) == whole(*ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason", "sequence"),
+    [
+        (Finished(finish=Finish.STOP, native="stop"), "end_turn", None),
+        (Finished(finish=Finish.LENGTH, native="length"), "max_tokens", None),
+        (Finished(finish=Finish.CONTENT_FILTER, native="SAFETY"), "refusal", None),
+        (Finished(finish=Finish.STOP, native="pause_turn"), "pause_turn", None),
+        (
+            Finished(finish=Finish.LENGTH, native="model_context_window_exceeded"),
+            "model_context_window_exceeded",
+            None,
+        ),
+        (Finished(finish=Finish.STOP, native="stop", stop_sequence="X"), "stop_sequence", "X"),
+    ],
+)
+def test_finish_reasons(finished: Finished, reason: str, sequence: str | None) -> None:
+    """In Anthropic's words, its own first."""
+    answer = whole(Started(), TextPiece(text="x"), finished, Ended())
+    assert (answer["stop_reason"], answer["stop_sequence"]) == (reason, sequence)
+
+
+def test_an_answer_without_usage_has_no_cost() -> None:
+    """Clients need the two counts."""
+    events = (Started(), RefusalPiece(text="No."), Ended())
+    assert whole(*events)["usage"] == {"input_tokens": 0, "output_tokens": 0}
+    assert assembled(streamed(*events)) == whole(*events)
+    assert whole(*events)["stop_reason"] is None
+
+
+def test_arguments_that_are_no_object_stay_readable() -> None:
+    """A maximum cuts them."""
+    cut = (Started(), CallStarted(call=0, call_id="t", name="x"), CallArguments(call=0, text='{"a'))
+    assert whole(*cut)["content"][0]["input"] == {"INVALID_JSON": '{"a'}
+
+
+def test_a_failure() -> None:
+    """In the stream an error event, else an error body."""
+    failed = Failed(code="overloaded", message="Full.")
+    assert streamed(Started(), failed)[-1]["error"]["type"] == "overloaded_error"
+    assert whole(failed)["error"]["message"] == "Full."
+
+
+def test_other_choices_and_empty_pieces_are_left_out() -> None:
+    """A message has one choice."""
+    pieces = (
+        Started(),
+        TextPiece(text=""),
+        TextPiece(text="b", choice=1),
+        CallArguments(call=7, text="x"),
+        ThoughtPiece(),
+        Ended(),
+    )
+    assert whole(*pieces)["content"] == []
+    assert assembled(streamed(*pieces))["content"] == []
