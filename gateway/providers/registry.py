@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.gemini import Gemini, Vertex
 from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.ollama import Ollama
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 
@@ -32,6 +33,7 @@ def build_providers(
     own: dict[str, Adapter] = {
         "vllm": Vllm(salt_key, assembles_plain=True),
         "gemini": Gemini(),
+        "ollama": Ollama(),
         "vertex": Vertex(GoogleTokens(now)),
     }
     return dict.fromkeys(PROVIDERS, OpenAI()) | own

@@ -7,6 +7,7 @@ be missing or of another type.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -70,6 +71,14 @@ def count_in(holder: Any, name: str) -> int | None:
         value = int(value)
     is_count = type(value) is int and -_MOST - 1 <= value <= _MOST
     return value if is_count else None
+
+
+def time_in(holder: Any, name: str) -> int:
+    """Return a member that is a time in ISO 8601, in seconds since 1970; 0 for anything else."""
+    try:
+        return int(datetime.fromisoformat(text_in(holder, name)).timestamp())
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _is_quick(payload: bytes, most_bytes: int) -> bool:

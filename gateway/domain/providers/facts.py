@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.providers.known_hosts import KnownPlace, Statement, known_place
-from gateway.domain.providers.table import ProviderFacts, provider_of
+from gateway.domain.providers.table import AT_ROOT, ProviderFacts, provider_of
 
 T = TypeVar("T")
 
@@ -135,8 +135,10 @@ def host_of(base_url: str) -> str:
 @lru_cache(maxsize=4096)  # asked for each attempt
 def provider_facts_of(provider: str, base_url: str) -> ProviderFacts:
     """Return a deployment's entry in the table of providers, by its host if that says more than its
-    provider's name.
+    provider's name; for an address without a path, that of the provider's own dialect.
     """
+    if provider in AT_ROOT and urlsplit(base_url).path in ("", "/"):
+        return AT_ROOT[provider]
     return provider_of(provider, host_of(base_url))
 
 

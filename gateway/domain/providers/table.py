@@ -54,7 +54,8 @@ class ProviderFacts:
     of their own are differences from OpenAI's API. `native` are the operations that it speaks
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
-    `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header. `sources` say
+    `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header.
+    `is_own_dialect`: an address without a path is spoken to in a dialect of its own. `sources` say
     who states all this.
     """
 
@@ -83,6 +84,7 @@ class ProviderFacts:
     company: str = ""
     takes_credentials: tuple[str, ...] = ()
     key_is_exchanged: bool = False
+    is_own_dialect: bool = False
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
@@ -364,6 +366,33 @@ _ENTRIES = (
     ProviderFacts(name=OPENAI_COMPATIBLE, title="another server of OpenAI's dialect"),
 )
 PROVIDERS: Mapping[str, ProviderFacts] = {entry.name: entry for entry in _ENTRIES}
+# The same servers at an address without a path: they speak a dialect of their own there.
+AT_ROOT: Mapping[str, ProviderFacts] = {
+    "ollama": ProviderFacts(
+        name="ollama",
+        title="Ollama",
+        is_engine=True,
+        bills_after_disconnect=False,
+        output_limit=OutputLimit.MAX_TOKENS,
+        base_path="/v1",  # of the operations that go in OpenAI's dialect
+        is_own_dialect=True,
+        native=frozenset({Operation.COMPLETIONS, Operation.EMBEDDINGS}),
+        sources=("ollama 0.6.3, _types.py", PROVIDERS["ollama"].sources[1]),
+    ),
+    "triton": ProviderFacts(
+        name="triton",
+        title="Triton's generate extension",
+        is_engine=True,
+        bills_after_disconnect=False,
+        output_limit=OutputLimit.MAX_TOKENS,
+        is_own_dialect=True,
+        native=frozenset({Operation.COMPLETIONS}),
+        sources=(
+            "triton-inference-server/server, docs/protocol/extension_generate.md, commit "
+            "0bd93bc80166",
+        ),
+    ),
+}
 
 
 def provider_of(name: str, host: str) -> ProviderFacts:

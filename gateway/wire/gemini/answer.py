@@ -22,6 +22,7 @@ from gateway.wire.foreign_json import (
     object_of,
     objects_in,
     text_in,
+    time_in,
 )
 from gateway.wire.gemini.contents import MADE_ID
 from gateway.wire.gemini.error import read_error
@@ -169,7 +170,9 @@ class _Answer:
         self._note_usage(members)
         if not self.has_begun:
             self.has_begun = True
-            yield Started(answer_id=observed.upstream_id or "", usage=observed.usage)
+            created_s = time_in(members, "createTime")
+            answer_id = observed.upstream_id or ""
+            yield Started(answer_id=answer_id, usage=observed.usage, created_s=created_s)
         had_content = observed.has_content
         pieces = 0
         for place, candidate in enumerate(objects_in(members, "candidates")):

@@ -1,0 +1,190 @@
+"""Reads Ollama's own answers, streamed as lines of JSON or whole, into neutral answer events.
+
+The last line has the counts, which are left out when they are 0, and times in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.foreign_json import (
+    MAX_WHOLE_BYTES,
+    count_in,
+    object_in,
+    object_of,
+    objects_in,
+    text_in,
+    time_in,
+)
+from gateway.wire.json_lines import LineSplitter
+from gateway.wire.observed import Observed
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+from gateway.wire.translation.conversation import NO_JSON
+
+MAX_WORD_CHARS, MAX_MESSAGE_CHARS = 64, 1000
+_TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+_LENGTH = "length"
+_encode = msgspec.json.Encoder().encode
+
+
+class OllamaReader:
+    """Reads one streamed answer, or one whole answer as its only line."""
+
+    def __init__(self, observed: Observed | None = None) -> None:
+        """Start before the first line. The text is kept: only the last line has a usage."""
+        self.observed = Observed(collects_text=True) if observed is None else observed
+        self._lines = LineSplitter()
+        self._calls, self._read, self._id = 0, 0, ""
+        self._has_begun = self._has_failed = False
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        return [one for line in self._lines.feed(data) for one in self._line(line)]
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended."""
+        rest = self._lines.end()
+        if rest and not self._read and object_of(rest) is None:
+            self.observed.note_unread(len(rest))
+            self.observed.is_whole = True
+            return []
+        return list(self._line(rest)) if rest else []
+
+    def _line(self, line: bytes) -> Iterator[AnswerEvent]:
+        """Yield the events of one line."""
+        members = object_of(line)
+        self._read += 1
+        if members is None:
+            self.observed.note_unread(len(line))
+        elif not self.observed.is_done and not self._has_failed:
+            yield from self.read(members)
+
+    def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the events of one piece of the answer."""
+        if "error" in members:
+            self.observed.is_error = self._has_failed = True
+            message = text_in(members, "error")[:MAX_MESSAGE_CHARS]
+            yield Failed(code="upstream_error", message=message or "The upstream failed.")
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            self._id = _made_id(text_in(members, "created_at"))
+            yield Started(answer_id=self._id, created_s=time_in(members, "created_at"))
+        pieces = list(self._content(object_in(members, "message"), _logprobs(members)))
+        self.observed.pieces += bool(pieces)
+        yield from pieces
+        if members.get("done") is True:
+            yield from self._ended(members)
+
+    def _content(self, message: dict[str, Any], logprobs: msgspec.Raw) -> Iterator[AnswerEvent]:
+        """Yield the events of a message's thoughts, text and calls."""
+        if thinking := text_in(message, "thinking"):
+            self._note(thinking)
+            yield ThoughtPiece(text=thinking)
+        if content := text_in(message, "content"):
+            self._note(content)
+            yield TextPiece(text=content, logprobs=logprobs)
+        for call in objects_in(message, "tool_calls"):
+            function = object_in(call, "function")
+            name, place = text_in(function, "name"), self._calls
+            arguments = _encode(object_in(function, "arguments")).decode()
+            self._note(name + arguments)
+            self._calls += 1
+            yield CallStarted(
+                call=place,
+                call_id=text_in(call, "id")
+                or "call_" + _made_id(f"{self._id}.{place}.{name}.{arguments}"),
+                name=name,
+            )
+            yield CallArguments(call=place, text=arguments)
+
+    def _ended(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the end of the answer, and record its usage and times."""
+        observed = self.observed
+        word = text_in(members, "done_reason")[:MAX_WORD_CHARS] or "stop"
+        observed.finish_reason, observed.is_done = word, True
+        usage = usage_of(members)
+        observed.note_final(usage)
+        times = {name: count_in(members, name) for name in _TIMES}
+        observed.note_detail({f"{name}_ns": n for name, n in times.items() if n is not None})
+        otherwise = Finish.TOOL_CALLS if self._calls else Finish.STOP
+        yield Finished(finish=Finish.LENGTH if word == _LENGTH else otherwise, native=word)
+        yield Used(usage=usage)
+        yield Ended()
+
+    def _note(self, text: str) -> None:
+        """Record that content came, and keep its text where the gateway may have to count it."""
+        self.observed.has_content = True
+        if self.observed.collects_text:
+            self.observed.note_text(text)
+
+
+def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+    """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
+    members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
+    if members is None:
+        observed.note_unread(len(body))
+        raise UnreadableAnswer("no JSON object, or too large a one")
+    return list(OllamaReader(observed).read(members | {"done": True}))
+
+
+def usage_of(members: dict[str, Any]) -> TokenUsage:
+    """Return the counts of the last piece: 0 for one that is left out."""
+    return TokenUsage(
+        input_tokens=count_in(members, "prompt_eval_count") or 0,
+        output_tokens=count_in(members, "eval_count") or 0,
+    )
+
+
+def usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that a complete answer reports, None if it reports none."""
+    members = object_of(body) or {}
+    return usage_of(members) if "eval_count" in members or "prompt_eval_count" in members else None
+
+
+def _logprobs(members: dict[str, Any]) -> msgspec.Raw:
+    """Return the log probabilities of a piece, which have OpenAI's members."""
+    found = objects_in(members, "logprobs")
+    if not found:
+        return NO_JSON
+    tokens = [_token(one) | {"top_logprobs": _tops(one)} for one in found]
+    return msgspec.Raw(_encode(tokens))
+
+
+def _tops(token: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the likeliest tokens at one place."""
+    return [_token(one) for one in objects_in(token, "top_logprobs")]
+
+
+def _token(one: dict[str, Any]) -> dict[str, Any]:
+    """Return one token with its log probability and its bytes."""
+    token, logprob = text_in(one, "token"), one.get("logprob")
+    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+    return {
+        "token": token,
+        "logprob": logprob if is_number else 0.0,
+        "bytes": list(token.encode()),
+    }
+
+
+def _made_id(of: str) -> str:
+    """Return an id for an answer or a call, the same whenever the answer is read again."""
+    return sha256(of.encode()).hexdigest()[:24]
