@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.operation import OF_OPENAI, Operation
+from gateway.domain.operation import OF_OPENAI, ONLY_STATED, Operation
 from gateway.domain.policy.policy import AMBIENT, Credentials, FieldLoss
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
@@ -30,7 +30,7 @@ def document(fields: str = "", provider: str = "openai_compatible") -> str:
 def test_every_conversation_is_served_unless_the_policy_says_less() -> None:
     one = parse(document()).policy.deployments["one"]
     assert one.native == OF_OPENAI
-    assert one.operations == OF_OPENAI - {Operation.EMBEDDINGS} | {Operation.MESSAGES}
+    assert one.operations == OF_OPENAI - ONLY_STATED | {Operation.MESSAGES}
     assert one.translates(Operation.MESSAGES)
     assert not one.translates(Operation.RESPONSES)
     less = parse(document("native: [chat]")).policy.deployments["one"]

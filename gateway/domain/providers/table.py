@@ -115,6 +115,9 @@ _OF_ITS_PLATFORM = frozenset(
     }
 )
 _MULTI_REGION = "aiplatform.*.rep.googleapis.com"
+_OF_OPENAI_ITSELF = frozenset(
+    {Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES, Operation.EMBEDDINGS}
+)
 _ENTRIES = (
     ProviderFacts(
         name="vllm",
@@ -126,6 +129,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openai",
         title="OpenAI",
+        native=_OF_OPENAI_ITSELF,
         hosts=("api.openai.com", "*.api.openai.com"),
         needs_key=True,
         listed_as="openai",
@@ -136,6 +140,7 @@ _ENTRIES = (
     ProviderFacts(
         name="azure_openai",
         title="Azure OpenAI",
+        native=_OF_OPENAI_ITSELF,
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
         needs_key=True,
         key_header="api-key",
@@ -152,6 +157,7 @@ _ENTRIES = (
     ProviderFacts(
         name="groq",
         title="Groq",
+        native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.groq.com",),
         needs_key=True,
         listed_as="groq",
@@ -197,6 +203,7 @@ _ENTRIES = (
     ProviderFacts(
         name="mistral",
         title="Mistral",
+        native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
         needs_key=True,
         listed_as="mistral",
@@ -217,6 +224,7 @@ _ENTRIES = (
     ProviderFacts(
         name="deepseek",
         title="DeepSeek",
+        native=frozenset({Operation.CHAT}),
         hosts=("api.deepseek.com",),
         needs_key=True,
         listed_as="deepseek",
@@ -226,6 +234,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openrouter",
         title="OpenRouter",
+        native=_OF_OPENAI_ITSELF,
         hosts=("openrouter.ai", "*.openrouter.ai"),
         needs_key=True,
         listed_as="openrouter",
@@ -235,6 +244,7 @@ _ENTRIES = (
     ProviderFacts(
         name="together",
         title="Together",
+        native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS}),
         hosts=("api.together.ai", "api.together.xyz"),
         needs_key=True,
         listed_as="together",
@@ -248,6 +258,7 @@ _ENTRIES = (
     ProviderFacts(
         name="fireworks",
         title="Fireworks",
+        native=frozenset({Operation.CHAT, Operation.COMPLETIONS}),
         hosts=("api.fireworks.ai",),
         needs_key=True,
         listed_as="fireworks",
@@ -263,6 +274,7 @@ _ENTRIES = (
     ProviderFacts(
         name="xai",
         title="xAI",
+        native=frozenset({Operation.CHAT, Operation.RESPONSES}),
         hosts=("api.x.ai", "*.api.x.ai"),
         needs_key=True,
         listed_as="x-ai",
@@ -321,6 +333,7 @@ _ENTRIES = (
     ProviderFacts(
         name="llamacpp",
         title="llama.cpp's llama-server",
+        native=_OF_OPENAI_ITSELF | {Operation.RERANK},
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.TIMINGS,
@@ -333,6 +346,7 @@ _ENTRIES = (
     ProviderFacts(
         name="lmstudio",
         title="LM Studio",
+        native=_OF_OPENAI_ITSELF,
         is_engine=True,
         bills_after_disconnect=False,
         sources=("https://lmstudio.ai/docs/api/openai-api, 2026-11-24",),
@@ -340,6 +354,7 @@ _ENTRIES = (
     ProviderFacts(
         name="ollama",
         title="Ollama",
+        native=_OF_OPENAI_ITSELF,
         is_engine=True,
         bills_after_disconnect=False,
         # It ignores `max_completion_tokens`, and then nothing bounds the answer.
