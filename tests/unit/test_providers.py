@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import default_output_limit
+from gateway.domain.policy.policy import FieldLoss, default_output_limit
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import (
     OPENAI_COMPATIBLE,
@@ -341,7 +341,7 @@ def test_a_refused_member_that_says_nothing_is_left_out() -> None:
 def test_a_refused_member_is_dropped_by_name_if_the_deployment_drops() -> None:
     """The answer's header names it."""
     body = read(b'{"model":"m-1","messages":[],"metadata":{"a":"b"},"stream":true}')
-    one = deployment(provider="triton", drops_untranslatable=True)
+    one = deployment(provider="triton", untranslatable=FieldLoss.DROP)
     translation = OpenAI().translate(one, body)
     assert translation is not None
     assert (translation.sent_as, translation.dropped_fields) == ("chat", ("metadata",))
