@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from gateway.api.routes import DIALECTS
 from gateway.domain.ids import uuid7
 from gateway.domain.operation import Operation
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
@@ -26,7 +27,6 @@ from gateway.domain.pricing.settlement import Evidence, Settlement, settle
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot, SnapshotHolder
-from gateway.wire.openai.request.read import read_request
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper for tests only")
@@ -161,7 +161,7 @@ def read(
     body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT
 ) -> RequestBody:
     """An understood body."""
-    return read_request(operation, body)
+    return DIALECTS[operation].read_request(operation, body)
 
 
 def request(body: RequestBody | None = None, **changes: Any) -> Request:

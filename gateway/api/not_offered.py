@@ -11,7 +11,7 @@ from re import Pattern
 
 import msgspec
 
-from gateway.api.routes import DEFAULT_DIALECT
+from gateway.api.routes import ANTHROPIC, DEFAULT_DIALECT
 from gateway.wire.dialect import ErrorShape
 
 
@@ -48,6 +48,7 @@ SHAPES: tuple[tuple[Pattern[str], ErrorShape], ...] = (
     (re.compile(r"/v1(beta|alpha)[0-9]*(/|$)"), _GEMINI),
     (re.compile(_GEMINI_CALL + "$"), _GEMINI),
     (re.compile(r"/api(/|$)"), _OLLAMA),
+    (re.compile(r"/v1/(messages|complete$)"), ANTHROPIC),
 )
 
 _CHAT = "Use POST /v1/chat/completions."
@@ -92,6 +93,9 @@ INSTEAD: tuple[tuple[Pattern[str], str], ...] = tuple(
         (r"/api/version$", "Use GET /."),
         (r"/api/(pull|push|create|copy|delete|blobs)(/|$)", _MODELS),
         (r"/api(/|$)", _CHAT),
+        # Anthropic's: the paths that anthropic 2.13.0 asks for, read 2026-11-24.
+        (r"/v1/messages/batches(/|$)", "Send each request by itself to POST /v1/messages."),
+        (r"/v1/(messages/|complete$)", "Use POST /v1/messages."),
         # Azure's.
         (r"/openai/", _BASE),
         (r"/v1/models/", _MODELS),

@@ -7,10 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.domain.operation import Operation
+from gateway.wire.anthropic.dialect import AnthropicDialect
 from gateway.wire.dialect import Dialect
 from gateway.wire.openai.dialect import OpenAIDialect
 
 OPENAI: Dialect = OpenAIDialect()
+ANTHROPIC: Dialect = AnthropicDialect()
 DEFAULT_DIALECT = OPENAI  # of errors for requests to no known endpoint
 
 
@@ -41,6 +43,13 @@ ENDPOINTS = (
     Endpoint("/v1/embeddings", "POST", "Embeddings", Operation.EMBEDDINGS),
     Endpoint("/v1/rerank", "POST", "Documents in the order of a query", Operation.RERANK),
     Endpoint("/v1/score", "POST", "Scores of pairs of texts", Operation.SCORE),
+    Endpoint(
+        "/v1/messages",
+        "POST",
+        "Anthropic's messages, streamed or not",
+        Operation.MESSAGES,
+        ANTHROPIC,
+    ),
     Endpoint("/v1/models", "GET", "The routes your team may ask for"),
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
     Endpoint("/v1/responses/{response_id}", "GET", "A response that its deployment has stored"),

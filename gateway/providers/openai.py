@@ -17,6 +17,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import RequestError
+from gateway.providers import native_messages
 from gateway.providers.differences import (
     TOOLS,
     address_of,
@@ -30,6 +31,7 @@ from gateway.providers.differences import (
 from gateway.providers.translations import losses_at
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
+from gateway.wire.anthropic.answer.messages import message_stream, rewrite_message
 from gateway.wire.callers import conversation_of, writer_for
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
@@ -51,6 +53,7 @@ PATHS = {
     Operation.EMBEDDINGS: "/embeddings",
     Operation.RERANK: "/rerank",
     Operation.SCORE: "/score",
+    Operation.MESSAGES: native_messages.PATH,
 }
 # The method and the end of the address for each action on a stored response.
 STORED_RESPONSE_CALLS = {
@@ -66,6 +69,7 @@ PROBES: Mapping[Operation, Mapping[str, Any]] = {
     Operation.RERANK: {"query": ".", "documents": ["."]},
     Operation.SCORE: {"text_1": ".", "text_2": "."},
     Operation.RESPONSES: {"input": ".", "max_output_tokens": 1, "store": False},
+    Operation.MESSAGES: native_messages.PROBE,
 }
 
 
@@ -115,6 +119,8 @@ class OpenAI:
         """
         provider = deployment.provider_facts
         read = request.body if translation is None else translation.body
+        if read.facts.operation is Operation.MESSAGES:
+            return self._messages_call(deployment, request, output_cap_tokens)
         is_another = read.facts.operation is not request.body.facts.operation
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
@@ -140,11 +146,35 @@ class OpenAI:
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
         """Add the headers of this dialect's variant to a request: none here."""
 
+    def messages_values(self, team: str) -> dict[str, Any]:
+        """Return the members that this dialect sets in a messages request: none here."""
+        return {}
+
+    def _messages_call(
+        self, deployment: Deployment, request: Request, output_cap_tokens: int | None
+    ) -> UpstreamRequest:
+        """Return the call of a messages request for an engine that speaks them itself."""
+        read, is_stream = request.body, request.body.facts.is_stream
+        headers = upstream_headers(
+            deployment, request.request_id, traceparent=request.traceparent, is_stream=is_stream
+        )
+        self.add_headers(headers, request, is_streamed=is_stream)
+        native_messages.add_headers(headers, request)
+        values = self.messages_values(request.caller.team)
+        base = address_of(deployment, deployment.provider_facts)
+        return UpstreamRequest(
+            url=native_messages.address(base, request),
+            headers=headers,
+            body=native_messages.body(deployment, read, values, output_cap_tokens),
+            is_streamed=is_stream,
+        )
+
     async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content with at most one output token. It tests whether the model
         answers at all.
         """
-        operation = next(one for one in PROBES if one in deployment.operations)
+        spoken = deployment.operations & deployment.native
+        operation = next((one for one in PROBES if one in spoken), Operation.CHAT)
         return UpstreamRequest(
             url=address_of(deployment, deployment.provider_facts) + PATHS[operation],
             headers=upstream_headers(deployment, probe_id, is_stream=False),
@@ -210,6 +240,8 @@ class OpenAI:
         if _is_another(call, read):
             chat = self._chat_stream(_sent(call, read), call)
             return TranslatedStream(ChatReader(chat), writer_for(read))
+        if read.facts.operation is Operation.MESSAGES:
+            return message_stream(model=read.facts.model)
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, collects_text=True)
         return self._chat_stream(read, call)
@@ -233,6 +265,8 @@ class OpenAI:
 
         Raises `UnreadableAnswer` for one that cannot be an answer.
         """
+        if _sent(call, read).facts.operation is Operation.MESSAGES:
+            return rewrite_message(body, observed, model=read.facts.model)
         answer = complete_answer.rewrite(_sent(call, read), body, observed)
         if not _is_another(call, read):
             return answer

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from gateway.domain.providers.table import PROVIDERS
+from gateway.providers.anthropic import Anthropic
 from gateway.providers.gemini import Gemini, Vertex
 from gateway.providers.google_tokens import GoogleTokens
 from gateway.providers.ollama import Ollama
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 
-Adapter = OpenAI | Gemini
+Adapter = Anthropic | Gemini | OpenAI
 
 
 def _now() -> datetime:
@@ -30,10 +31,12 @@ def build_providers(
     """Return the adapter of each provider. `salt_key` makes the per-team cache salts; `now` dates
     the statements that ask for access tokens.
     """
+    family = OpenAI()
     own: dict[str, Adapter] = {
-        "vllm": Vllm(salt_key, assembles_plain=True),
+        "anthropic": Anthropic(),
         "gemini": Gemini(),
         "ollama": Ollama(),
         "vertex": Vertex(GoogleTokens(now)),
+        "vllm": Vllm(salt_key, assembles_plain=True),
     }
-    return dict.fromkeys(PROVIDERS, OpenAI()) | own
+    return {name: own.get(name, family) for name in PROVIDERS}

@@ -41,6 +41,7 @@ _TEXT_MEMBERS = (
     "prompt",
     "input",
     "instructions",
+    "system",
     "tools",
     "functions",
     "response_format",

@@ -70,6 +70,12 @@ class Vllm(OpenAI):
             )
         return values
 
+    def messages_values(self, team: str) -> dict[str, Any]:
+        """Return the team's `cache_salt`, which vLLM's messages take at the top level too (vllm
+        0.33.0, entrypoints/anthropic/protocol.py, 2026-11-24).
+        """
+        return {"cache_salt": _salt(self._salt_key, team)}
+
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
         """Return True if a plain request can be sent as a stream that gives exactly the plain
         answer; tests/engine/test_assembled_real.py compares.

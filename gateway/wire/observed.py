@@ -53,6 +53,7 @@ class Observed(msgspec.Struct, kw_only=True):
     has_content: bool = False
     pieces: int = 0  # content chunks, the first included
     engine_queue_s: float | None = None  # the queue time that the engine reports
+    tells_prompt_first: bool = False  # the answer's usage comes at its end, the prompt's before
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
     _texts: dict[int, list[str]] = {}
@@ -96,6 +97,13 @@ class Observed(msgspec.Struct, kw_only=True):
     def usage(self) -> TokenUsage | None:
         """The upstream's last usage, final or running; None if it sent none that can be read."""
         return self.final if self.final is not None else self.running
+
+    @property
+    def knows_prompt_alone(self) -> bool:
+        """True if the upstream has reported at most the prompt's tokens so far: Anthropic's stream
+        reports its answer's tokens at its end.
+        """
+        return self.tells_prompt_first and self.final is None
 
     @property
     def is_final(self) -> bool:

@@ -56,6 +56,7 @@ class CallerExchange:
         "keeps_alive",
         "on_leaving",
         "received_bytes",
+        "target",
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class CallerExchange:
         self._resume_reading = resume_reading
         self.endpoint = endpoint
         self.fields: Fields = head.fields
+        self.target = head.target
         self.keeps_alive = head.keeps_alive
         self._is_http_1_0 = head.is_http_1_0
         self._awaits_continue = head.awaits_continue

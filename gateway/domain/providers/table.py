@@ -125,6 +125,21 @@ _ENTRIES = (
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
+        native=OF_OPENAI | {Operation.MESSAGES},  # vllm 0.33.0, entrypoints/anthropic
+    ),
+    ProviderFacts(
+        name="anthropic",
+        title="Anthropic",
+        hosts=("api.anthropic.com",),
+        needs_key=True,
+        key_header="x-api-key",
+        listed_as="anthropic",
+        context_length_statuses=frozenset({413}),
+        native=frozenset({Operation.MESSAGES}),
+        sources=(
+            "anthropic 2.13.0, types/ and _base_client.py, 2026-11-24",
+            "https://platform.claude.com/docs/en/api/errors, 2026-11-24",
+        ),
     ),
     ProviderFacts(
         name="openai",

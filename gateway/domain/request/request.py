@@ -125,3 +125,6 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     data_tags: frozenset[str] = frozenset()  # its team's and those of its header
     priority: Priority = Priority.NORMAL  # its team's
     session: str | None = None  # as its caller names it: only `affinity.session_of` may be shown
+    # Of its caller's dialect, for upstreams that speak the same: headers, and `?beta=true`.
+    dialect_headers: tuple[tuple[str, str], ...] = ()
+    is_beta: bool = False

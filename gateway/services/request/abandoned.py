@@ -136,7 +136,9 @@ class AbandonedAnswers:
         # A provider about which no source says so is assumed to bill.
         stops_billing = deployment.provider_facts.bills_after_disconnect is False
         is_paid = not (deployment.is_self_hosted or stops_billing)
-        return is_live and is_paid and exchange.has_more and exchange.attempt.observed.usage is None
+        observed = exchange.attempt.observed
+        is_unknown = observed.usage is None or observed.knows_prompt_alone
+        return is_live and is_paid and exchange.has_more and is_unknown
 
     def _settle_at_hold(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
         """Settle an answer that is billed unread as unknown, at its hold: an estimate of the seen

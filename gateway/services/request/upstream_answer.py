@@ -90,7 +90,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         if not has_answered or observed.is_unfinished or self.is_only_an_error:
             return False
         usage = observed.usage
-        return usage is None or (usage.lacks_prompt and has_prompt_text(self.request.body))
+        if usage is None or observed.knows_prompt_alone:
+            return True
+        return usage.lacks_prompt and has_prompt_text(self.request.body)
 
     @property
     def has_more(self) -> bool:

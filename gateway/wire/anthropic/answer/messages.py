@@ -277,4 +277,6 @@ def message_stream(*, model: str) -> MessageStream:
 
     Its text is kept: no running usage comes between its start and its end.
     """
-    return MessageStream(model=model, observed=Observed(collects_text=True))
+    return MessageStream(
+        model=model, observed=Observed(collects_text=True, tells_prompt_first=True)
+    )
