@@ -18,8 +18,10 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api import attribution, body
+from gateway.api import attribution, body, dialect_headers
+from gateway.api.anthropic_models import anthropic_list, anthropic_model
 from gateway.api.authenticate import caller_of
+from gateway.api.count_tokens import count_answer, counting_request
 from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
@@ -28,11 +30,12 @@ from gateway.api.plain.description import complete
 from gateway.api.plain.stored_responses import answer_stored
 from gateway.api.request_slots import RequestSlots
 from gateway.api.route_explain import explained, read_question
-from gateway.api.routes import ENDPOINTS, OFFERED
+from gateway.api.routes import ANTHROPIC, COUNT_TOKENS, DEFAULT_DIALECT, ENDPOINTS, OFFERED
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
 from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import Caller
 from gateway.domain.request.stored_response import StoredResponseAction
@@ -58,6 +61,7 @@ from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import LimitStatus, LimitUsage
 from gateway.services.limits.own_reads import OwnReads
 from gateway.services.ports import Clock
+from gateway.services.request.prompt_counts import PromptCounts
 from gateway.services.request.stored_response_calls import StoredResponseCalls
 from gateway.services.snapshot.snapshot import SnapshotHolder
 
@@ -67,6 +71,7 @@ T = TypeVar("T")
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way for this long
 DOCS_URL = "https://tollgate.example/docs"  # as in pyproject.toml
+ANTHROPIC_VERSION = "anthropic-version"  # Anthropic's clients send it with each request
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much
 
 
@@ -79,7 +84,7 @@ class PlainEndpoints:
     returns readiness's other checks. `recent` finds events settled here that may not be in Postgres
     yet. `is_lagging` is True while any worker's journal may hold events older than a minute. It
     runs in a thread and may raise `DatabaseUnavailable`. `region` is the gateway's own region,
-    `estimates` this worker's observations.
+    `estimates` this worker's observations. `counts` counts prompts that are not answered.
     """
 
     holder: SnapshotHolder
@@ -98,6 +103,8 @@ class PlainEndpoints:
     large_bodies: LargeBodies
     estimates: Estimates
     stored_responses: StoredResponseCalls
+    counts: PromptCounts
+    new_id: Callable[[], UUID]
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
         """Run `work`, one read of the caller's own data, in a thread and under its team's request
@@ -132,6 +139,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
         summary="An OpenAI-compatible inference gateway whose meter can be believed.",
     )
     handlers: dict[str, Callable[..., Any]] = {
+        "/v1/messages/count_tokens": _count_tokens,
         "/v1/models": _models,
         "/v1/models/{model}": _one_model,
         "/v1/responses/{response_id}": _stored_response,
@@ -163,22 +171,28 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
 
 
 async def _models(request: Request) -> Response:
-    """Return the routes that the caller's team may use, as OpenAI's list of models."""
+    """Return the routes that the caller's team may use, as OpenAI's list of models, or Anthropic's
+    for its clients.
+    """
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     policy = endpoints.holder.require().policy.policy
     team = policy.teams[caller.team]
     listed = [_listed(endpoints, caller, policy.routes[name]) for name in team.routes]
+    if ANTHROPIC_VERSION in request.headers:
+        return JSONResponse(anthropic_list(listed))
     return JSONResponse({"object": "list", "data": listed})
 
 
 async def _one_model(request: Request, model: str) -> Response:
-    """Return one route of the caller's team, as OpenAI's model object."""
+    """Return one route of the caller's team, as OpenAI's model object, or Anthropic's."""
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     policy = endpoints.holder.require().policy.policy
     route = find_route(policy, policy.teams[caller.team], model)
-    return JSONResponse(_listed(endpoints, caller, route))
+    listed = _listed(endpoints, caller, route)
+    is_anthropic = ANTHROPIC_VERSION in request.headers
+    return JSONResponse(anthropic_model(listed) if is_anthropic else listed)
 
 
 def _listed(endpoints: PlainEndpoints, caller: Caller, route: Route) -> dict[str, Any]:
@@ -229,6 +243,39 @@ async def _ask_for_response(
         )
     finally:
         endpoints.slots.release(caller.team)
+
+
+async def _count_tokens(request: Request) -> Response:
+    """Return the tokens of a prompt of messages; it counts as one request of the team."""
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = await endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    fields = request.scope["headers"]
+    headers = dict(request.headers) | attribution.read(fields, _READ_HEADERS)
+    body.check_declared(headers, limit_bytes=endpoints.max_body_bytes)
+    await endpoints.read(caller, lambda: None)
+    endpoints.slots.take(caller.team, is_only_team=len(snapshot.policy.policy.teams) == 1)
+    try:
+        content = await body.read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
+        read_request, operation = ANTHROPIC.read_request, Operation.MESSAGES
+        if is_large(content):
+            large = endpoints.large_bodies
+            read = await large.read(caller.team, read_request, operation, content)
+        else:
+            read = read_request(operation, content)
+        asked = counting_request(
+            read,
+            caller=caller,
+            request_id=endpoints.new_id(),
+            headers=headers,
+            fields=fields,
+            is_beta=dialect_headers.is_beta(b"?" + request.scope["query_string"]),
+            snapshot=snapshot,
+        )
+        answer, named = count_answer(await endpoints.counts.count(asked, snapshot))
+    finally:
+        endpoints.slots.release(caller.team)
+    return Response(answer, headers=named, media_type="application/json")
 
 
 async def _receipt(request: Request, request_id: str) -> Response:
@@ -427,8 +474,9 @@ def _check_json(check: Check) -> dict[str, str]:
 async def _on_request_error(request: Request, error: Exception) -> Response:
     """Return the error answer to a request that is not forwarded: status, headers and body."""
     assert isinstance(error, RequestError)
-    status, headers, body = error_answer(error)
-    return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+    dialect = ANTHROPIC if request.url.path == COUNT_TOKENS else DEFAULT_DIALECT
+    status, headers, content = error_answer(error, dialect)
+    return Response(content, status, {name.decode(): value.decode() for name, value in headers})
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from gateway.wire.openai.dialect import OpenAIDialect
 
 OPENAI: Dialect = OpenAIDialect()
 ANTHROPIC: Dialect = AnthropicDialect()
+COUNT_TOKENS = "/v1/messages/count_tokens"
 DEFAULT_DIALECT = OPENAI  # of errors for requests to no known endpoint
 
 
@@ -49,6 +50,12 @@ ENDPOINTS = (
         "Anthropic's messages, streamed or not",
         Operation.MESSAGES,
         ANTHROPIC,
+    ),
+    Endpoint(
+        COUNT_TOKENS,
+        "POST",
+        "The tokens of a prompt of messages; never charged",
+        dialect=ANTHROPIC,
     ),
     Endpoint("/v1/models", "GET", "The routes your team may ask for"),
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),

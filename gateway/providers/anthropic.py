@@ -75,6 +75,14 @@ class Anthropic:
             translation=translation,
         )
 
+    async def count_call(self, deployment: Deployment, request: Request) -> UpstreamRequest:
+        """Return the call that counts the tokens of a messages request's prompt."""
+        return native_messages.count_call(deployment, deployment.base_url.rstrip("/"), request)
+
+    def counted(self, body: bytes) -> int | None:
+        """Return the tokens that an answer to that call states, None if it states none."""
+        return native_messages.counted(body)
+
     async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content with at most one output token."""
         headers = upstream_headers(deployment, probe_id, is_stream=False)

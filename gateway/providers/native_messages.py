@@ -9,9 +9,12 @@ from typing import Any
 
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.request.request import Request, RequestBody
+from gateway.providers.upstream_headers import upstream_headers
+from gateway.wire.anthropic.usage import usage_from_wire
+from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.openai.request.read import prepare
 
-PATH = "/messages"
+PATH, COUNT_PATH = "/messages", "/messages/count_tokens"
 BETA = "?beta=true"  # the official clients' mark of a request with beta members
 VERSION_HEADER, VERSION = "anthropic-version", "2023-06-01"
 MAXIMUM = "max_tokens"
@@ -19,9 +22,30 @@ MAXIMUM = "max_tokens"
 PROBE: Mapping[str, Any] = {"messages": [{"role": "user", "content": "."}], "max_tokens": 1}
 
 
-def address(base: str, request: Request) -> str:
+def address(base: str, request: Request, path: str = PATH) -> str:
     """Return the address of a deployment's messages endpoint, with its caller's query."""
-    return base + PATH + (BETA if request.is_beta else "")
+    return base + path + (BETA if request.is_beta else "")
+
+
+def count_call(deployment: Deployment, base: str, request: Request) -> UpstreamRequest:
+    """Return the call that counts the tokens of a request's prompt (anthropic 2.13.0,
+    resources/messages, and vllm 0.33.0, entrypoints/anthropic/api_router.py, 2026-11-24).
+    """
+    headers = upstream_headers(
+        deployment, request.request_id, traceparent=request.traceparent, is_stream=False
+    )
+    add_headers(headers, request)
+    return UpstreamRequest(
+        url=address(base, request, COUNT_PATH),
+        headers=headers,
+        body=body(deployment, request.body, {}, None),
+    )
+
+
+def counted(answer: bytes) -> int | None:
+    """Return the tokens that an answer to that call states, None if it states none."""
+    usage = usage_from_wire(answer)
+    return None if usage is None else usage.input_tokens
 
 
 def add_headers(headers: dict[str, str], request: Request) -> None:

@@ -169,6 +169,15 @@ class OpenAI:
             is_streamed=is_stream,
         )
 
+    async def count_call(self, deployment: Deployment, request: Request) -> UpstreamRequest:
+        """Return the call that counts the tokens of a messages request's prompt."""
+        base = address_of(deployment, deployment.provider_facts)
+        return native_messages.count_call(deployment, base, request)
+
+    def counted(self, body: bytes) -> int | None:
+        """Return the tokens that an answer to that call states, None if it states none."""
+        return native_messages.counted(body)
+
     async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content with at most one output token. It tests whether the model
         answers at all.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.anthropic import Anthropic
 from gateway.providers.gemini import Gemini, Vertex
@@ -40,3 +41,12 @@ def build_providers(
         "vllm": Vllm(salt_key, assembles_plain=True),
     }
     return {name: own.get(name, family) for name in PROVIDERS}
+
+
+def prompt_counters(providers: Mapping[str, Adapter]) -> Mapping[str, Adapter]:
+    """Return the adapters of the providers that can count a prompt of messages, by name."""
+    return {
+        name: adapter
+        for name, adapter in providers.items()
+        if Operation.MESSAGES in PROVIDERS[name].native
+    }

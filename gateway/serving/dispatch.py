@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.providers.engine_sampler import EngineSampler
-from gateway.providers.registry import build_providers
+from gateway.providers.registry import build_providers, prompt_counters
 from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.providers.transport import Http1Transport, open_transport
 from gateway.services.deployments.ejections import Ejections
@@ -20,6 +20,7 @@ from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.ports import Provider
 from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
+from gateway.services.request.prompt_counts import PromptCounter
 from gateway.serving.context import ProcessContext
 from gateway.settings import Settings
 from gateway.storage.deployments.ejections import EjectionStore
@@ -49,6 +50,7 @@ class Dispatch:
     counter: OfflineTokenCounter
     abandoned: AbandonedAnswers
     providers: Mapping[str, Provider]
+    prompt_counters: Mapping[str, PromptCounter]
     probes: EngineProbes
 
 
@@ -107,6 +109,7 @@ def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatc
         counter=counter,
         abandoned=abandoned,
         providers=providers,
+        prompt_counters=prompt_counters(providers),
         probes=probes,
     )
 

@@ -28,6 +28,7 @@ from gateway.domain.checks import Check
 from gateway.domain.ledger.health import health_checks
 from gateway.domain.request.end_user import end_user_key
 from gateway.services.request.attempt import Attempts
+from gateway.services.request.prompt_counts import PromptCounts
 from gateway.services.request.service import RequestService
 from gateway.services.request.stored_response_calls import StoredResponseCalls
 from gateway.services.request.stored_responses import StoredResponses
@@ -208,6 +209,8 @@ def _plain_endpoints(
         max_body_bytes=settings.max_body_bytes,
         slots=slots,
         large_bodies=large_bodies,
+        counts=PromptCounts(requests=_requests(parts), counters=parts.dispatch.prompt_counters),
+        new_id=context.new_id,
     )
 
 

@@ -304,3 +304,51 @@ def test_a_field_without_a_place_in_a_chat_is_refused_by_name(http: httpx2.Clien
     answer = post(http, "chat", container="c_1")
     assert answer.status_code in (400, 403)
     assert "container" in answer.json()["error"]["message"]
+
+
+def count(http: httpx2.Client, model: str, query: str = "") -> httpx2.Response:
+    body = {"model": model, "messages": ASK["messages"]}
+    return http.post(f"/v1/messages/count_tokens{query}", json=body)
+
+
+@pytest.mark.parametrize("model", ["claude", "engine"])
+def test_a_prompt_is_counted_where_it_would_be_answered(
+    gateway: Gateway, http: httpx2.Client, upstream: MessagesUpstream, model: str
+) -> None:
+    """Claude Code plans its compaction by this figure. It is never charged."""
+    before = gateway.query("SELECT count(*) AS n FROM finance.usage_events")
+    answer = count(http, model, "?beta=true")
+    assert (answer.status_code, answer.json()) == (200, {"input_tokens": 2095})
+    assert "x-tollgate-estimated" not in answer.headers
+    sent = upstream.received[-1]
+    assert sent.path == "/v1/messages/count_tokens?beta=true"
+    assert json.loads(sent.body) == {"model": "claude", "messages": ASK["messages"]}
+    assert gateway.query("SELECT count(*) AS n FROM finance.usage_events") == before
+
+
+@pytest.mark.parametrize("model", ["chat"])
+def test_a_count_that_no_upstream_can_make_is_an_estimate(http: httpx2.Client, model: str) -> None:
+    """Marked, so that nobody takes it for exact."""
+    answer = count(http, model)
+    assert answer.status_code == 200
+    assert answer.headers["x-tollgate-estimated"] == "true"
+    assert 5 <= answer.json()["input_tokens"] <= 40
+
+
+def test_a_count_has_errors_of_its_dialect(http: httpx2.Client) -> None:
+    """As its own endpoint has."""
+    answer = count(http, "unknown")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+
+
+def test_models_have_the_shape_of_the_caller(http: httpx2.Client, gateway: Gateway) -> None:
+    """Anthropic's clients send their version with each request."""
+    listed = http.get("/v1/models").json()
+    assert listed["has_more"] is False
+    assert listed["first_id"] == listed["data"][0]["id"]
+    assert {one["type"] for one in listed["data"]} == {"model"}
+    one = http.get("/v1/models/claude").json()
+    assert (one["id"], one["display_name"], one["lifecycle"]) == ("claude", "claude", "active")
+    bearer = {"authorization": f"Bearer {gateway.key}"}
+    url = f"http://127.0.0.1:{gateway.port}/v1/models"
+    assert httpx2.get(url, headers=bearer, timeout=30).json()["object"] == "list"

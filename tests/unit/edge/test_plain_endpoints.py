@@ -26,11 +26,13 @@ from gateway.reports import Receipt, receipt_of_events
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.limits.own_reads import OwnReads
+from gateway.services.request.prompt_counts import PromptCounts
 from gateway.services.request.stored_response_calls import StoredResponseCalls
 from gateway.services.snapshot.snapshot import problems
 from tests import factories
 from tests.fakes import FakeClock
 from tests.storage.factories import event
+from tests.unit.edge.test_forward_shedding import Door
 
 KEY = factories.key()
 AWAY = DatabaseUnavailable("host db.internal is away")
@@ -99,6 +101,8 @@ class World:
             stored_responses=cast(StoredResponseCalls, None),
             slots=RequestSlots(10),
             large_bodies=LargeBodies(),
+            counts=PromptCounts(requests=Door().stage.service(), counters={}),
+            new_id=lambda: factories.REQUEST_ID,
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder,
