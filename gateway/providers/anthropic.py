@@ -12,8 +12,14 @@ import msgspec
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
-from gateway.errors import RequestError, Untranslatable
+from gateway.errors import RequestError
 from gateway.providers import native_messages
+from gateway.providers.messages_upstream import (
+    messages_answer,
+    messages_body,
+    messages_stream,
+    messages_translation,
+)
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.anthropic.answer.messages import message_stream, rewrite_message, usage_in
@@ -41,10 +47,7 @@ class Anthropic:
         """
         if read.facts.operation in deployment.native:
             return None
-        raise Untranslatable(
-            f"{deployment.name} speaks messages, and a request of {read.facts.operation} is not "
-            "translated to them. Use POST /v1/messages. Nothing was sent."
-        )
+        return messages_translation(deployment, read)
 
     async def call(
         self,
@@ -67,11 +70,16 @@ class Anthropic:
             is_stream=read.facts.is_stream,
         )
         native_messages.add_headers(headers, request)
+        if translation is not None:
+            headers[native_messages.VERSION_HEADER] = native_messages.VERSION
         return UpstreamRequest(
             url=native_messages.address(deployment.base_url.rstrip("/"), request),
             headers=headers,
-            body=native_messages.body(deployment, read, {}, output_cap_tokens),
+            body=native_messages.body(deployment, read, {}, output_cap_tokens)
+            if translation is None
+            else messages_body(deployment, read, translation, output_cap_tokens=output_cap_tokens),
             is_streamed=read.facts.is_stream,
+            answer_type=None if translation is None else "application/json",
             translation=translation,
         )
 
@@ -99,6 +107,8 @@ class Anthropic:
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
         """Return the reader of a streamed answer to this call."""
+        if call.translation is not None:
+            return messages_stream(read)
         return message_stream(model=read.facts.model)
 
     def rewrite(
@@ -108,6 +118,8 @@ class Anthropic:
 
         Raises `UnreadableAnswer` for one that cannot be an answer.
         """
+        if call.translation is not None:
+            return messages_answer(read, body, observed)
         return rewrite_message(body, observed, model=read.facts.model)
 
     def error(

@@ -43,10 +43,10 @@ def build_providers(
     return {name: own.get(name, family) for name in PROVIDERS}
 
 
-def prompt_counters(providers: Mapping[str, Adapter]) -> Mapping[str, Adapter]:
+def prompt_counters(providers: Mapping[str, Adapter]) -> Mapping[str, Anthropic | OpenAI]:
     """Return the adapters of the providers that can count a prompt of messages, by name."""
     return {
         name: adapter
         for name, adapter in providers.items()
-        if Operation.MESSAGES in PROVIDERS[name].native
+        if Operation.MESSAGES in PROVIDERS[name].native and isinstance(adapter, Anthropic | OpenAI)
     }

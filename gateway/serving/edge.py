@@ -209,7 +209,9 @@ def _plain_endpoints(
         max_body_bytes=settings.max_body_bytes,
         slots=slots,
         large_bodies=large_bodies,
-        counts=PromptCounts(requests=_requests(parts), counters=parts.dispatch.prompt_counters),
+        counts=PromptCounts(
+            requests=_requests(parts, responses), counters=parts.dispatch.prompt_counters
+        ),
         new_id=context.new_id,
     )
 

@@ -55,8 +55,9 @@ class ProviderFacts:
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
     `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header.
-    `is_own_dialect`: an address without a path is spoken to in a dialect of its own. `sources` say
-    who states all this.
+    `is_own_dialect`: an address without a path is spoken to in a dialect of its own.
+    `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
+    and nothing else bounds it. `sources` say who states all this.
     """
 
     name: str
@@ -85,6 +86,7 @@ class ProviderFacts:
     takes_credentials: tuple[str, ...] = ()
     key_is_exchanged: bool = False
     is_own_dialect: bool = False
+    default_output_tokens: int | None = None
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
@@ -136,6 +138,8 @@ _ENTRIES = (
         listed_as="anthropic",
         context_length_statuses=frozenset({413}),
         native=frozenset({Operation.MESSAGES}),
+        # The least that a model from Claude 4 on writes at most (Opus 4 and 4.1).
+        default_output_tokens=32_000,
         sources=(
             "anthropic 2.13.0, types/ and _base_client.py, 2026-11-24",
             "https://platform.claude.com/docs/en/api/errors, 2026-11-24",

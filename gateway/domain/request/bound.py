@@ -132,10 +132,10 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
 
 
 def _cap(route: Route, deployment: Deployment) -> int | None:
-    """Return the smaller maximum of output tokens of a route and a deployment; None if neither has
-    one.
+    """Return the smaller maximum of output tokens of a route and a deployment; without one, that of
+    a dialect that requires one, else None.
     """
     caps = [
         cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None
     ]
-    return min(caps, default=None)
+    return min(caps, default=deployment.provider_facts.default_output_tokens)

@@ -1,0 +1,205 @@
+"""Writes the turns of a neutral conversation as messages of Anthropic's dialect."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as NoBase64
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.wire.translation.conversation import (
+    NO_JSON,
+    Conversation,
+    Media,
+    Part,
+    TextPart,
+    Thought,
+    ToolCall,
+    ToolResult,
+)
+from gateway.wire.translation.instructions import spoken_turns
+from gateway.wire.translation.losses import Losses
+
+PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError, ValueError)
+Block = dict[str, Any]
+
+
+def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+    """Return the turns as messages; consecutive turns of one role become one message.
+
+    A turn without content is left out: an empty text is refused. Results of tools come first in
+    their message, as the dialect requires.
+    """
+    messages: list[dict[str, Any]] = []
+    for turn in spoken_turns(conversation):
+        if turn.name:
+            losses.lose(conversation.name_of("name"))
+        blocks = [
+            block
+            for part in turn.parts
+            if (block := _block(part, conversation, losses)) is not None
+        ]
+        if not blocks:
+            continue
+        if messages and messages[-1]["role"] == turn.role.value:
+            messages[-1]["content"] += blocks
+        else:
+            messages.append({"role": turn.role.value, "content": blocks})
+    for message in messages:
+        message["content"].sort(key=lambda block: block["type"] != "tool_result")
+    return messages
+
+
+def write_texts(parts: Sequence[TextPart]) -> list[Block]:
+    """Return pieces of text as blocks, without empty ones."""
+    return [
+        with_cache({"type": "text", "text": part.text}, part.cache_control)
+        for part in parts
+        if part.text
+    ]
+
+
+def with_cache(block: Block, cache_control: msgspec.Raw) -> Block:
+    """Return a block with its mark of a cached prefix, byte by byte as sent."""
+    if bytes(cache_control) not in (b"", b"null"):
+        block["cache_control"] = cache_control
+    return block
+
+
+def arguments_of(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
+    """Return the arguments of a call as a JSON object. Raises `InvalidRequest` for other text."""
+    text = call.arguments.strip() or "{}"
+    try:
+        _decode_object(text.encode())
+    except _UNREADABLE:
+        field = conversation.name_of("arguments")
+        raise InvalidRequest(
+            f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
+            param=field,
+        ) from None
+    return msgspec.Raw(text.encode())
+
+
+def legal_id(call_id: str) -> str:
+    """Return a call's id in the letters that the dialect allows; two ids never become one."""
+    if call_id and not _NOT_IN_IDS.search(call_id):
+        return call_id
+    mark = sha256(call_id.encode()).hexdigest()[:12]
+    return f"{_NOT_IN_IDS.sub('_', call_id)[:48]}_{mark}"
+
+
+def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | None:
+    """Return one part of a turn as a block; None for one that has no content or no place."""
+    if isinstance(part, TextPart):
+        return next(iter(write_texts([part])), None)
+    if isinstance(part, Media):
+        return _media(part, conversation, losses)
+    if isinstance(part, Thought):
+        return _thought(part)
+    if isinstance(part, ToolCall):
+        block = {
+            "type": "tool_use",
+            "id": legal_id(part.call_id),
+            "name": part.name,
+            "input": arguments_of(part, conversation),
+        }
+        return with_cache(block, part.cache_control)
+    return _result(part, conversation, losses)
+
+
+def _thought(part: Thought) -> Block | None:
+    """Return reasoning of an earlier turn.
+
+    Without a signature it is left out: the provider takes none, and reads the reasoning of earlier
+    turns in no case ("Extended thinking" in platform.claude.com/docs, 2026-11-24): nothing is lost.
+    """
+    if part.sealed:
+        return {"type": "redacted_thinking", "data": part.sealed}
+    if not part.signature:
+        return None
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+
+def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> Block:
+    """Return the caller's answer to a tool call."""
+    block: Block = {"type": "tool_result", "tool_use_id": legal_id(part.call_id)}
+    content = [
+        found for one in part.parts if (found := _block(one, conversation, losses)) is not None
+    ]
+    if content:
+        block["content"] = content
+    if part.is_error:
+        block["is_error"] = True
+    return with_cache(block, part.cache_control)
+
+
+def _media(part: Media, conversation: Conversation, losses: Losses) -> Block | None:
+    """Return a picture or a document; lose what the dialect has no place for."""
+    if part.detail not in ("", "auto"):
+        losses.lose(conversation.name_of("detail"))
+    source = _source(part)
+    if source is None:
+        losses.lose(
+            conversation.name_of(part.kind),
+            why=f"no {part.kind} of the type '{part.media_type[:64]}'",
+        )
+        return None
+    block: Block = {"type": part.kind, "source": source}
+    if part.kind == "document" and part.name:
+        block["title"] = part.name
+    return with_cache(block, part.cache_control)
+
+
+def _source(part: Media) -> Block | None:
+    """Return the source of a picture or a document; None if the dialect takes no such thing."""
+    if part.kind not in ("image", "document"):
+        return None
+    if not part.data:
+        return {"type": "url", "url": part.url} if part.url else None
+    if part.kind == "image":
+        is_taken = part.media_type in PICTURES
+    elif part.media_type == "text/plain":
+        text = _text_of(part.data)
+        return None if text is None else {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        is_taken = part.media_type in ("", "application/pdf")
+    if not is_taken:
+        return None
+    media_type = part.media_type or "application/pdf"
+    return {"type": "base64", "media_type": media_type, "data": part.data}
+
+
+def _text_of(data: str) -> str | None:
+    """Return the text of a document in base64, None if it is none."""
+    try:
+        return b64decode(data, validate=True).decode()
+    except (NoBase64, ValueError):
+        return None
+
+
+def has_unsigned_calls(conversation: Conversation) -> bool:
+    """Return True if the last turn of the model calls tools, and none of its reasoning is signed.
+
+    A model with a budget refuses to think on in such a turn.
+    """
+    for turn in reversed(conversation.turns):
+        if turn.role.value == "assistant":
+            calls = any(isinstance(part, ToolCall) for part in turn.parts)
+            signed = any(
+                isinstance(part, Thought) and (part.signature or part.sealed) for part in turn.parts
+            )
+            return calls and not signed
+    return False
+
+
+def is_sent(raw: msgspec.Raw) -> bool:
+    """Return True if a JSON value was sent and is not null."""
+    return raw is not NO_JSON and bytes(raw) not in (b"", b"null")

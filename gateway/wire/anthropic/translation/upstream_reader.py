@@ -1,0 +1,337 @@
+"""Reads an upstream's answer in Anthropic's dialect, streamed or whole, into neutral answer events,
+and records its usage, end and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.error import code_of
+from gateway.wire.anthropic.usage import (
+    merged,
+    prompt_from_wire,
+    stated_geo,
+    tier_of,
+    usage_from_wire,
+    usage_members,
+)
+from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.foreign_json import (
+    MAX_WHOLE_BYTES,
+    object_in,
+    object_of,
+    objects_in,
+    text_in,
+)
+from gateway.wire.inflate import inflated
+from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.error import read_error
+from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.surrogates import without_halves
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+
+MAX_WORD_CHARS = 256  # of an id or a stop reason
+MAX_CALLS = 4096  # of one answer
+_FINISHES = {
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "tool_use": Finish.TOOL_CALLS,
+    "refusal": Finish.CONTENT_FILTER,
+}
+
+
+class _Holder(msgspec.Struct):
+    """The member `usage` of a message or an event, undecoded."""
+
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+class _Start(msgspec.Struct):
+    message: _Holder = msgspec.field(default_factory=_Holder)
+
+
+_decode_holder = msgspec.json.Decoder(_Holder).decode
+_decode_start = msgspec.json.Decoder(_Start).decode
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class MessagesReader:
+    """Reads a stream of named events."""
+
+    def __init__(self) -> None:
+        """Start before the first event.
+
+        The text is kept: no running usage comes between the start and the end.
+        """
+        self.observed = Observed(collects_text=True)
+        self._splitter = EventSplitter()
+        self._first_usage: Mapping[str, msgspec.Raw] = {}  # of `message_start`
+        self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended."""
+        sent = last_event(self._splitter.end(), self.observed)
+        return self._events_of(sent) if sent else []
+
+    def _events_of(self, sent: bytes) -> list[AnswerEvent]:
+        """Return the neutral events of one event; none of those that have no meaning here."""
+        payload = data_of(sent)
+        if payload is None or payload == DONE:
+            return []
+        if self.observed.is_done or self.observed.is_error:
+            self._meter_after_end(payload)
+            return []
+        event = object_of(payload)
+        if event is None:
+            self.observed.note_unread(len(payload))
+            if (usage := _usage_in(payload)) is not None:
+                self.observed.note_final(usage)
+            return []
+        kind = text_in(event, "type")
+        if kind == "content_block_delta":
+            return self._delta(event, object_in(event, "delta"))
+        if kind == "content_block_start":
+            return self._start_block(event, object_in(event, "content_block"))
+        if kind == "message_start":
+            return [self._begin(payload, object_in(event, "message"))]
+        if kind == "message_delta":
+            return self._finish(payload, object_in(event, "delta"))
+        if kind == "message_stop":
+            return self._stop()
+        if event.get("error") is not None:
+            return [self._fail(payload)]
+        return []
+
+    def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
+        """Record the prompt's usage, which comes first."""
+        observed = self.observed
+        observed.upstream_id = _word(message, "id") or observed.upstream_id
+        with suppress(*_UNREADABLE):
+            self._first_usage = usage_members(_decode_start(without_halves(payload)).message.usage)
+        prompt = None
+        if self._first_usage:
+            first = merged(self._first_usage, {})
+            observed.note_running(first, usage_from_wire)
+            _note_words(self.observed, first)
+            prompt = prompt_from_wire(first)
+        return Started(answer_id=observed.upstream_id or "", usage=prompt)
+
+    def _start_block(self, event: dict[str, Any], block: dict[str, Any]) -> list[AnswerEvent]:
+        """Return the start of a block. Some servers send its first text or its input with it."""
+        kind = text_in(block, "type")
+        if kind == "tool_use":
+            return self._start_call(_index(event), block)
+        return self._pieces(_texts_of(block, kind))
+
+    def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
+        """Return the start of a tool call, with its input if that comes at once."""
+        if len(self._calls) >= MAX_CALLS:
+            return []
+        call = self._calls.setdefault(index, len(self._calls))
+        name = text_in(block, "name")
+        self._note(name)
+        events: list[AnswerEvent] = [
+            CallStarted(call=call, call_id=text_in(block, "id"), name=name)
+        ]
+        if block.get("input"):
+            arguments = msgspec.json.encode(block["input"]).decode()
+            self._note(arguments)
+            events.append(CallArguments(call=call, text=arguments))
+        return events
+
+    def _delta(self, event: dict[str, Any], delta: dict[str, Any]) -> list[AnswerEvent]:
+        """Return a piece of a block; a citation has no place in the neutral values."""
+        kind = text_in(delta, "type")
+        if kind != "input_json_delta":
+            return self._pieces(_texts_of(delta, kind))
+        text, call = text_in(delta, "partial_json"), self._calls.get(_index(event))
+        if not text:
+            return []
+        self._note(text)
+        return [] if call is None else [CallArguments(call=call, text=text)]
+
+    def _pieces(self, pieces: list[TextPiece | ThoughtPiece]) -> list[AnswerEvent]:
+        """Record pieces of text or reasoning, and return them."""
+        for piece in pieces:
+            self._note(piece.text)
+        return list(pieces)
+
+    def _note(self, text: str) -> None:
+        """Record a piece of generated content, and its text to be counted if no usage follows."""
+        observed = self.observed
+        if not observed.has_content and self._first_usage:
+            # From now on the output of `message_start` is too small; its prompt stays true.
+            observed.note_running(merged(self._first_usage, {}), prompt_from_wire)
+        observed.final = None  # content after it: the figure did not cover the whole answer
+        observed.has_content = True
+        observed.pieces += 1
+        observed.note_text(text)
+
+    def _finish(self, payload: bytes, delta: dict[str, Any]) -> list[AnswerEvent]:
+        """Record the end and the final usage; its figures are cumulative."""
+        observed = self.observed
+        with suppress(*_UNREADABLE):
+            last = usage_members(_decode_holder(without_halves(payload)).usage)
+            if last:
+                self._note_usage(merged(self._first_usage, last))
+        stop_reason = _word(delta, "stop_reason")
+        if stop_reason is None:
+            return []
+        observed.finish_reason = stop_reason
+        return [_finished(stop_reason, delta)]
+
+    def _note_usage(self, whole: msgspec.Raw) -> None:
+        """Record the usage of the whole answer."""
+        usage = usage_from_wire(whole)
+        if usage is not None:
+            self.observed.note_final(usage)
+            self.observed.note_running(whole, usage_from_wire)
+            _note_words(self.observed, whole)
+
+    def _stop(self) -> list[AnswerEvent]:
+        """Return the end of the answer, with its usage."""
+        self.observed.is_done = True
+        return [*_used(self.observed), Ended()]
+
+    def _fail(self, payload: bytes) -> Failed:
+        """Record an upstream's error, which ends the stream."""
+        self.observed.is_error = True
+        error = read_error(payload)
+        return Failed(code=code_of(error), message=error.message)
+
+    def _meter_after_end(self, payload: bytes) -> None:
+        """Meter a usage after the end that has not come before."""
+        if self.observed.final is None and (usage := _usage_in(payload)) is not None:
+            self.observed.note_final(usage)
+
+
+def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+    """Return the events of a whole answer; record its usage, end and text in `observed`.
+
+    Raises `UnreadableAnswer` if it is no JSON object that can be read: something was generated.
+    """
+    message = object_of(body, most_bytes=MAX_WHOLE_BYTES)
+    if message is None:
+        text = inflated(body)
+        observed.note_unread(len(text))
+        if (usage := _usage_in(text)) is not None:
+            observed.note_final(usage)
+        raise UnreadableAnswer("no message of its dialect")
+    observed.upstream_id = _word(message, "id")
+    observed.finish_reason = _word(message, "stop_reason")
+    observed.is_error = message.get("error") is not None
+    if (usage := _usage_in(body)) is not None:
+        observed.note_final(usage)
+        _note_words(observed, _decode_holder(without_halves(body)).usage)
+    events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
+    events += _contents(objects_in(message, "content"), observed)
+    observed.is_done = not observed.is_error
+    if observed.is_error:
+        return events
+    events.append(_finished(observed.finish_reason or "", message))
+    return [*events, *_used(observed), Ended()]
+
+
+def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
+    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    events: list[AnswerEvent] = []
+    observed.collects_text = observed.collects_text or observed.final is None
+    calls = 0
+    for block in blocks:
+        kind = text_in(block, "type")
+        found: list[AnswerEvent]
+        if kind == "tool_use":
+            arguments = msgspec.json.encode(block.get("input") or {}).decode()
+            name = text_in(block, "name")
+            found = [
+                CallStarted(call=calls, call_id=text_in(block, "id"), name=name),
+                CallArguments(call=calls, text=arguments),
+            ]
+            calls, text = calls + 1, name + arguments
+        else:
+            pieces = _texts_of(block, kind)
+            found, text = list(pieces), "".join(piece.text for piece in pieces)
+        events += found
+        observed.has_content = observed.has_content or bool(found)
+        if observed.collects_text and text:
+            observed.note_text(text)
+    return events
+
+
+def _texts_of(block: dict[str, Any], kind: str) -> list[TextPiece | ThoughtPiece]:
+    """Return the text or the reasoning in a block or in a piece of one; empty if there is none."""
+    if kind in ("text", "text_delta"):
+        text = text_in(block, "text")
+        return [TextPiece(text=text)] if text else []
+    if kind == "redacted_thinking":
+        sealed = text_in(block, "data")
+        return [ThoughtPiece(sealed=sealed)] if sealed else []
+    if kind in ("thinking", "thinking_delta", "signature_delta"):
+        text, signature = text_in(block, "thinking"), text_in(block, "signature")
+        return [ThoughtPiece(text=text, signature=signature)] if text or signature else []
+    return []
+
+
+def _finished(stop_reason: str, holder: dict[str, Any]) -> Finished:
+    """Return the end of the answer, in OpenAI's word and in the provider's."""
+    return Finished(
+        finish=_FINISHES.get(stop_reason, Finish.STOP),
+        native=stop_reason,
+        stop_sequence=text_in(holder, "stop_sequence") or None,
+    )
+
+
+def _used(observed: Observed) -> list[Used]:
+    """Return the final usage, none if it was not reported."""
+    if observed.final is None:
+        return []
+    return [Used(usage=observed.final, service_tier=observed.service_tier)]
+
+
+def _note_words(observed: Observed, usage: msgspec.Raw) -> None:
+    """Record the service tier and the place that a usage names."""
+    observed.service_tier = tier_of(usage) or observed.service_tier
+    observed.stated_geo = stated_geo(usage) or observed.stated_geo
+
+
+def _usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage in a body; None if it reports none or cannot be read."""
+    try:
+        usage = _decode_holder(without_halves(body)).usage
+    except _UNREADABLE:
+        return None
+    return usage_from_wire(usage) if bytes(usage) not in (b"", b"null") else None
+
+
+def _index(event: dict[str, Any]) -> int:
+    """Return the index of a block; 0 if it is not a number."""
+    index = event.get("index")
+    return index if type(index) is int else 0
+
+
+def _word(holder: dict[str, Any], name: str) -> str | None:
+    """Return a short text, None if it is absent, long or of another type."""
+    word = text_in(holder, name)
+    return word if 0 < len(word) <= MAX_WORD_CHARS else None

@@ -1,0 +1,86 @@
+"""Reads from the name of a Claude model what its generation accepts, for every provider of it.
+
+Sources: platform.claude.com/docs, "Adaptive thinking" and "Effort"; litellm 1.110.2, price map
+(`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-11-24.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.wire.translation.conversation import Conversation, Reasoning
+from gateway.wire.translation.losses import Losses
+
+LEAST_BUDGET_TOKENS = 1024  # Anthropic's own least; the budget must be below the maximum
+_ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
+_NO_SAMPLING = (4, 7)  # from here on temperature, top_p and top_k are refused
+_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
+# The share of the maximum that an effort spends on thinking: OpenRouter's published rule for models
+# that take a budget only (openrouter.ai/docs/use-cases/reasoning-tokens, 2026-11-24).
+_SHARES = {"minimal": 0.1, "low": 0.2, "medium": 0.5, "high": 0.8, "xhigh": 0.95, "max": 0.95}
+_WORDS = {"minimal": "low"}  # Anthropic has no lower word
+
+
+def takes_adaptive(model: str) -> bool:
+    """Return True if a model chooses its thinking by an effort; False if it takes a budget only.
+
+    A name that shows no version is a newer one.
+    """
+    version = _version(model)
+    return version is None or version >= _ADAPTIVE
+
+
+def takes_sampling(model: str) -> bool:
+    """Return True if a model takes temperature, top_p and top_k."""
+    version = _version(model)
+    return version is None or version < _NO_SAMPLING
+
+
+def is_claude(model: str) -> bool:
+    """Return True if a model's name at any provider is Claude's."""
+    return "claude" in model
+
+
+def effort_word(effort: str) -> str:
+    """Return Anthropic's word for an effort."""
+    return _WORDS.get(effort, effort)
+
+
+def thinking_of(
+    conversation: Conversation, losses: Losses, *, model: str, maximum: int
+) -> dict[str, object] | None:
+    """Return the member `thinking` for the caller's wish about reasoning; None without a wish."""
+    reasoning = conversation.reasoning
+    if reasoning is None:
+        return None
+    if reasoning.effort == "none":
+        return {"type": "disabled"}
+    shown = {"display": "omitted" if reasoning.is_shown is False else "summarized"}
+    if reasoning.budget_tokens is not None:
+        return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
+    if reasoning.effort is None and not reasoning.is_adaptive:
+        return None
+    if takes_adaptive(model):
+        return {"type": "adaptive", **shown}
+    budget = _budget(reasoning, maximum)
+    if budget is None:
+        losses.lose(
+            conversation.name_of("reasoning"),
+            why=f"{model} thinks with at least {LEAST_BUDGET_TOKENS} tokens below the maximum",
+        )
+        return None
+    return {"type": "enabled", "budget_tokens": budget}
+
+
+def _budget(reasoning: Reasoning, maximum: int) -> int | None:
+    """Return the budget of an effort under a maximum; None if there is no room for the least."""
+    if maximum <= LEAST_BUDGET_TOKENS:
+        return None
+    share = _SHARES.get(reasoning.effort or "medium", _SHARES["medium"])
+    return max(LEAST_BUDGET_TOKENS, min(int(maximum * share), maximum - 1))
+
+
+def _version(model: str) -> tuple[int, int] | None:
+    """Return the version in a model's name, None if it shows none."""
+    found = _VERSION.search(model)
+    return None if found is None else (int(found[1]), int(found[2] or 0))

@@ -1,0 +1,28 @@
+"""Collects the words of the system of a conversation, for dialects that have them in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.wire.translation.conversation import Conversation, ConversationTurn, TextPart
+
+
+def system_of(conversation: Conversation) -> tuple[TextPart, ...]:
+    """Return the words of the system, with those of later messages after the first ones.
+
+    Anthropic's own endpoint of OpenAI's dialect moves them in the same way ("OpenAI SDK
+    compatibility" in platform.claude.com/docs, 2026-11-24).
+    """
+    later = [
+        part
+        for turn in conversation.turns
+        if turn.is_instruction
+        for part in turn.parts
+        if isinstance(part, TextPart)
+    ]
+    return (*conversation.system, *later)
+
+
+def spoken_turns(conversation: Conversation) -> Sequence[ConversationTurn]:
+    """Return the turns that are no words of the system."""
+    return [turn for turn in conversation.turns if not turn.is_instruction]

@@ -1,0 +1,217 @@
+"""A chat as a request of Anthropic's messages: every member of it, and every field without a
+place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import InvalidRequest, Untranslatable
+from gateway.wire.anthropic.translation.upstream_request import with_maximum, write_messages_request
+from gateway.wire.openai.chat_translation.request_reader import read_chat_request
+from gateway.wire.translation.losses import Losses
+from tests import factories
+
+NEW, OLD = "claude-sonnet-5", "claude-sonnet-4-5-20250929"
+PIXEL = "iVBORw0KGgo="
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "strict": True,
+    },
+}
+CALLED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {
+            "id": "call.1",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"a":1}'},
+        }
+    ],
+}
+ANSWERED = {"role": "tool", "tool_call_id": "call.1", "content": "sun"}
+
+
+def written(chat: dict[str, Any], *, model: str = NEW, drops: bool = False) -> Any:
+    """Return the messages request of a chat, and the names of the dropped fields if they are."""
+    body = {"model": "assistant", "messages": [{"role": "user", "content": "Hi"}], **chat}
+    losses = Losses("one (Anthropic, messages)", drops=drops)
+    conversation = read_chat_request(factories.read(json.dumps(body).encode()))
+    made = write_messages_request(conversation, losses, model=model)
+    decoded = json.loads(msgspec.json.encode(made))
+    return (decoded, losses.fields) if drops else decoded
+
+
+def test_a_chat_becomes_system_and_messages() -> None:
+    """The system stands beside the turns; neighbours of one role become one message."""
+    body = written(
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "One"},
+                {"role": "user", "content": "Two"},
+                {"role": "assistant", "content": ""},
+                {"role": "developer", "content": "In French."},
+                {"role": "user", "content": [{"type": "text", "text": "Three"}]},
+            ]
+        }
+    )
+    assert body == {
+        "system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "In French."}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": text} for text in ("One", "Two", "Three")],
+            }
+        ],
+    }
+
+
+def test_tool_calls_and_their_results() -> None:
+    """Results come first in their message, and ids have the letters that the dialect allows."""
+    body = written(
+        {"messages": [CALLED, {"role": "user", "content": "And?"}, ANSWERED], "tools": [TOOL]}
+    )
+    call, answer = body["messages"]
+    use = call["content"][0]
+    assert use["input"] == {"a": 1}
+    assert use["id"].startswith("call_1_")
+    assert [block["type"] for block in answer["content"]] == ["tool_result", "text"]
+    assert answer["content"][0]["tool_use_id"] == use["id"]
+    assert body["tools"] == [
+        {
+            "name": "weather",
+            "description": "The weather.",
+            "input_schema": TOOL["function"]["parameters"],
+            "strict": True,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        ({"tool_choice": "auto"}, {"type": "auto"}),
+        ({"tool_choice": "none"}, {"type": "none"}),
+        ({"tool_choice": "required"}, {"type": "any"}),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "weather"}}},
+            {"type": "tool", "name": "weather"},
+        ),
+        ({"parallel_tool_calls": False}, {"type": "auto", "disable_parallel_tool_use": True}),
+    ],
+)
+def test_the_choice_of_tools(chat: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Each of OpenAI's choices has one there."""
+    assert written({"tools": [TOOL], **chat})["tool_choice"] == expected
+
+
+def test_a_picture_by_its_bytes_and_by_its_address() -> None:
+    """A data URL is sent as bytes, any other address as it is."""
+    parts = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]
+    content = written({"messages": [{"role": "user", "content": parts}]})["messages"][0]["content"]
+    assert [block["source"] for block in content] == [
+        {"type": "base64", "media_type": "image/png", "data": PIXEL},
+        {"type": "url", "url": "https://example.com/a.png"},
+    ]
+
+
+def test_a_form_of_the_answer() -> None:
+    """A schema goes as `output_config.format`, and not as a forced tool."""
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+    assert written({"response_format": form})["output_config"] == {
+        "format": {"type": "json_schema", "schema": {"type": "object"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "thinking", "config"),
+    [
+        (NEW, "none", {"type": "disabled"}, None),
+        (NEW, "minimal", {"type": "adaptive", "display": "summarized"}, {"effort": "low"}),
+        (NEW, "high", {"type": "adaptive", "display": "summarized"}, {"effort": "high"}),
+        (OLD, "high", {"type": "enabled", "budget_tokens": 8000}, None),
+        (OLD, "low", {"type": "enabled", "budget_tokens": 2000}, None),
+    ],
+)
+def test_reasoning(model: str, effort: str, thinking: Any, config: Any) -> None:
+    """Newer models take an effort; older ones a budget, which is a share of the maximum."""
+    body = written({"reasoning_effort": effort, "max_tokens": 10_000}, model=model)
+    assert body["thinking"] == thinking
+    assert body.get("output_config") == config
+
+
+def test_the_maximum_stays_above_the_budget() -> None:
+    """A smaller maximum of the gateway's own takes the budget down; below the least it ends it."""
+    body = {"thinking": {"type": "enabled", "budget_tokens": 8000}}
+    assert with_maximum(body, 9000)["thinking"]["budget_tokens"] == 8000
+    assert with_maximum(body, 2000)["thinking"]["budget_tokens"] == 1999
+    assert with_maximum(body, 1024)["thinking"] == {"type": "disabled"}
+    assert with_maximum({}, 5) == {"max_tokens": 5}
+
+
+def test_sampling_stop_and_user() -> None:
+    """Defaults of both dialects are left out, so that a model without sampling takes them."""
+    chat = {"temperature": 0.2, "top_p": 1, "stop": "END", "user": "u-1"}
+    assert written(chat, model=OLD) == {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+        "temperature": 0.2,
+        "stop_sequences": ["END"],
+        "metadata": {"user_id": "u-1"},
+    }
+    assert "temperature" not in written({"temperature": 1}, model=NEW)
+
+
+WITHOUT_PLACE = [
+    ({"n": 2}, "n"),
+    ({"seed": 1}, "seed"),
+    ({"presence_penalty": 0.5}, "presence_penalty"),
+    ({"frequency_penalty": -0.5}, "frequency_penalty"),
+    ({"logit_bias": {"1": 2}}, "logit_bias"),
+    ({"logprobs": True}, "logprobs"),
+    ({"prompt_cache_key": "k"}, "prompt_cache_key"),
+    ({"verbosity": "low"}, "verbosity"),
+    ({"service_tier": "flex"}, "service_tier"),
+    ({"temperature": 1.5}, "temperature"),
+    ({"stop": ["\n"]}, "stop"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"some_new_member": 1}, "some_new_member"),
+    ({"reasoning_effort": "high", "max_tokens": 100}, "reasoning_effort"),
+]
+
+
+@pytest.mark.parametrize(("chat", "field"), WITHOUT_PLACE)
+def test_a_field_without_a_place(chat: dict[str, Any], field: str) -> None:
+    """It is refused by its name, or dropped and named; the rest is sent."""
+    with pytest.raises(Untranslatable) as refused:
+        written(chat, model=OLD)
+    assert refused.value.param == field
+    body, dropped = written(chat, model=OLD, drops=True)
+    assert dropped == [field]
+    assert body == written({}, model=OLD)
+
+
+def test_a_newer_model_takes_no_sampling() -> None:
+    """It refuses the members, so they are refused by name before anything is sent."""
+    with pytest.raises(Untranslatable, match="temperature"):
+        written({"temperature": 0.2}, model=NEW)
+
+
+def test_arguments_that_are_no_object_are_refused() -> None:
+    """The dialect has an object there, and a broken text has no meaning in it."""
+    broken = json.loads(json.dumps(CALLED).replace('{\\"a\\":1}', "[1"))
+    with pytest.raises(InvalidRequest, match="arguments"):
+        written({"messages": [broken, ANSWERED], "tools": [TOOL]})
