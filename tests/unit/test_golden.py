@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from openai.types.chat import ChatCompletionChunk
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.policy import Deployment, FieldLoss
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.gemini import Vertex
@@ -70,6 +70,7 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
         provider=facts.name,
         is_self_hosted=facts.is_engine,
         native=frozenset(case.get("native", facts.native)),
+        untranslatable=FieldLoss(case.get("untranslatable", "refuse")),
         **places,
     )
     translation = provider.translate(one, read)

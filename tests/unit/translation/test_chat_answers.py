@@ -403,6 +403,19 @@ def test_pieces_of_other_servers(delta: dict[str, Any], events: list[AnswerEvent
         assert found[1:] == events
 
 
+def test_logprobs_of_many_lines_are_read_as_one_line() -> None:
+    """A line's end inside an event's data would end the data of the caller's event."""
+    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [{"token": "a"}]}}
+    body = json.dumps({"id": "c1", "created": 5, "choices": [choice]}, indent=2)
+    event = "".join(f"data: {line}\n" for line in body.split("\n")) + "\n"
+    assert read(event.encode()) == [
+        Started(answer_id="c1", created_s=5),
+        TextPiece(text="a", logprobs=msgspec.Raw(b'[{"token":"a"}]')),
+    ]
+    empty = {"delta": {"content": "a"}, "logprobs": {"content": None}}
+    assert read(chunk(**empty))[1:] == [TextPiece(text="a")]
+
+
 def test_a_call_waits_for_its_name_and_gets_an_id() -> None:
     """A caller of any dialect needs both at the call's start."""
     stream = (

@@ -232,6 +232,15 @@ def test_an_answer_repeats_its_request() -> None:
     assert (answer["store"], answer["service_tier"]) == (False, "priority")
 
 
+def test_a_request_of_many_lines_is_repeated_on_one() -> None:
+    """A line's end inside an event's data would end the data."""
+    body = {"model": "assistant", "input": "a", "metadata": {"a": "b"}, "tools": [{"type": "x"}]}
+    body |= {"text": {"verbosity": "low"}, "stream": True}
+    read = factories.read(json.dumps(body, indent=2).encode(), Operation.RESPONSES)
+    parts = ResponsesWriter(read).write(ANSWER)
+    assert len(named(b"".join(written(part, lambda _: None) for part in parts))) == 30
+
+
 @pytest.mark.parametrize(
     ("finish", "reason"),
     [(Finish.LENGTH, "max_output_tokens"), (Finish.CONTENT_FILTER, "content_filter")],
@@ -255,6 +264,8 @@ def test_a_failure_ends_the_stream_with_an_error() -> None:
     assert (error["type"], error["code"]) == ("error", "upstream_error")
     assert failed["response"]["status"] == "failed"
     assert failed["response"]["error"] == {"code": "server_error", "message": "It broke."}
+    (item,) = failed["response"]["output"]
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "a")
     whole = json.loads(written(writer().whole(events), lambda _: None))
     assert whole["error"]["message"] == "It broke."
 

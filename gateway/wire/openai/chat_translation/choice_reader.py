@@ -248,11 +248,13 @@ def _arguments_of(raw: msgspec.Raw) -> str:
 
 
 def _logprobs_of(raw: msgspec.Raw) -> msgspec.Raw:
-    """Return the list of a piece's log probabilities, as sent."""
+    """Return the list of a piece's log probabilities, as sent but on one line."""
     if not _is_object(raw):
         return NO_JSON
     content = _decode_logprobs(raw).content
-    return msgspec.Raw(bytes(content)) if is_there(content) else NO_JSON
+    if not is_there(content):
+        return NO_JSON
+    return msgspec.Raw(msgspec.json.format(bytes(content), indent=-1))
 
 
 def _signature_of(extra: msgspec.Raw) -> str:

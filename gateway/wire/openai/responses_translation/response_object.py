@@ -50,6 +50,7 @@ def _repeated(read: RequestBody, name: str, default: Any) -> Any:
     """Return one member as it was sent, completed as OpenAI's answers have it."""
     place = read.members.get(name)
     sent = read.body[place.start : place.end] if place is not None else b"null"
+    sent = msgspec.json.format(sent, indent=-1)  # an event's data is one line
     is_sent = sent != b"null"
     if name == "reasoning":
         return _REASONING | (_decode_members(sent) if is_sent else {})

@@ -82,6 +82,8 @@ class ResponsesWriter(Struct):
             error = {"code": event.code, "message": event.message, "param": None}
             yield self._named({"type": "error", **error})
             failed = {"code": "server_error", "message": event.message}
+            for _ in self._output.close(INCOMPLETE):
+                pass  # the answer has the text so far; no item of it was done
             response = self._response("failed") | {"error": failed, "usage": None}
             yield self._named({"type": "response.failed", "response": response})
 
