@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.anthropic import Anthropic
+from gateway.providers.bedrock import Bedrock
 from gateway.providers.gemini import Gemini, Vertex
 from gateway.providers.google_tokens import GoogleTokens
 from gateway.providers.ollama import Ollama
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 
-Adapter = Anthropic | Gemini | OpenAI
+Adapter = Anthropic | Bedrock | Gemini | OpenAI
 
 
 def _now() -> datetime:
@@ -35,6 +36,7 @@ def build_providers(
     family = OpenAI()
     own: dict[str, Adapter] = {
         "anthropic": Anthropic(),
+        "bedrock": Bedrock(),
         "gemini": Gemini(),
         "ollama": Ollama(),
         "vertex": Vertex(GoogleTokens(now)),

@@ -1,8 +1,8 @@
 """Declares the bundled data on providers' hosts: the stated places of processing, storage and
 telemetry, each with source and date.
 
-Only sourced statements are here. A host whose name does not determine the place (Azure's and
-Bedrock's kinds of deployment, and any that is not listed) has no entry: for it the policy's own
+Only sourced statements are here. A host whose name does not determine the place (Azure's
+kinds of deployment, and any that is not listed) has no entry: for it the policy's own
 statement counts.
 """
 
@@ -71,6 +71,7 @@ _MISTRAL = "https://docs.mistral.ai/studio/regional-inference"
 _XAI = "https://docs.x.ai/developers/advanced-api-usage/regions.md"
 _OPENROUTER = "https://openrouter.ai/docs/guides/features/in-region-routing"
 _FIREWORKS = "https://docs.fireworks.ai/serverless/us-only-serverless.md"
+_BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/inference-profiles-support.html"
 _NO_SOURCE = "no primary source was found"
 
 
@@ -128,6 +129,9 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     # "Endpoints don't guarantee residency": a table by model decides.
     _unplaced_host("*-aiplatform.googleapis.com", "google", UNKNOWN, _VERTEX),
     _unplaced_host("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),
+    # The host names where a request enters. The model's name decides where it runs: a profile
+    # (`eu.`, `us.`, `global.`) runs it in any region of its group.
+    _unplaced_host("bedrock-runtime.*.amazonaws.com", "bedrock", UNKNOWN, _BEDROCK),
     # Regional inference is chosen by the host; storage is not in its promise.
     _regional("api.eu.mistral.ai", "mistral", "eu", _MISTRAL),
     _regional("api.us.mistral.ai", "mistral", "us", _MISTRAL),

@@ -321,6 +321,22 @@ _ENTRIES = (
         ),
     ),
     ProviderFacts(
+        name="bedrock",
+        title="AWS Bedrock",
+        company="amazon",
+        hosts=("bedrock-runtime.*.amazonaws.com",),
+        needs_key=True,
+        listed_as="aws",
+        bills_after_disconnect=True,
+        native=frozenset(),  # Converse is no caller's dialect
+        takes_credentials=("keys", "ambient"),
+        sources=(
+            "botocore 1.44.8, data/bedrock-runtime/2023-09-30/service-2.json, 2026-11-24",
+            "https://github.com/BerriAI/litellm/issues/36008, 2026-11-24",
+            _STOPPING,
+        ),
+    ),
+    ProviderFacts(
         name="sglang",
         title="SGLang",
         is_engine=True,

@@ -1,0 +1,152 @@
+"""Translates conversations for AWS Bedrock's Converse, and reads its answers, usage and errors; it
+sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.facts import host_of
+from gateway.domain.request.request import Request, RequestBody
+from gateway.errors import RequestError, UpstreamError
+from gateway.providers.aws_keys import AwsKeys, signed
+from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
+from gateway.providers.translations import losses_at
+from gateway.providers.upstream_errors import request_error
+from gateway.providers.upstream_headers import upstream_headers
+from gateway.wire.bedrock.answer import ConverseReader, converse_events, usage_in
+from gateway.wire.bedrock.event_stream import CONTENT_TYPE
+from gateway.wire.bedrock.request import with_maximum, write_converse_request
+from gateway.wire.dialect import Translation, UpstreamRequest
+from gateway.wire.observed import Observed
+from gateway.wire.openai.error import read_error
+from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
+
+SENT_AS = "converse"
+ERROR_TYPE = "x-amzn-errortype"
+_QUOTA = "ServiceQuotaExceededException"  # of the account, with status 400
+_PROBE = {
+    "messages": [{"role": "user", "content": [{"text": "."}]}],
+    "inferenceConfig": {"maxTokens": 1},
+}
+
+
+class Bedrock(TranslatedDialect):
+    """Calls Converse, with a signature or with a key of Bedrock's own."""
+
+    def __init__(self) -> None:
+        """Start without the platform's identity."""
+        self._keys = AwsKeys()
+
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
+        """Return a Converse request that says the same as a caller's conversation.
+
+        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
+        """
+        losses = losses_at(deployment, "Converse")
+        conversation = conversation_for(deployment, read)
+        body = write_converse_request(conversation, losses, model=deployment.model)
+        return Translation(sent_as=SENT_AS, body=body, dropped_fields=tuple(losses.fields))
+
+    async def call(
+        self,
+        deployment: Deployment,
+        request: Request,
+        *,
+        output_cap_tokens: int | None = None,
+        translation: Translation | None = None,
+    ) -> UpstreamRequest:
+        """Return the HTTP request of one attempt. `output_cap_tokens` is the maximum that is sent,
+        None to keep the caller's own.
+
+        Raises `UpstreamAuth` without a credential.
+        """
+        assert translation is not None, "no caller speaks this dialect"
+        facts = request.body.facts
+        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        return await self._request(
+            deployment,
+            request.request_id,
+            msgspec.json.encode(with_maximum(translation.body, most)),
+            is_stream=facts.is_stream,
+            traceparent=request.traceparent,
+            translation=translation,
+        )
+
+    async def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
+        """Return a call of fixed content with at most one output token."""
+        return await self._request(
+            deployment, probe_id, msgspec.json.encode(_PROBE), is_stream=False
+        )
+
+    async def _request(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        body: bytes,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
+        translation: Translation | None = None,
+    ) -> UpstreamRequest:
+        """Return a POST with its credential. Raises `UpstreamAuth`."""
+        path = f"/model/{quote(deployment.model, safe='')}/{SENT_AS}{'-stream' * is_stream}"
+        url = deployment.base_url.rstrip("/") + path
+        headers = upstream_headers(
+            deployment, request_id, is_stream=is_stream, traceparent=traceparent
+        )
+        if is_stream:
+            headers["accept"] = CONTENT_TYPE
+        key = await self._keys.key_of(deployment)
+        if key is not None:
+            headers = signed(key, url, headers, body, region=region_of(deployment))
+        return UpstreamRequest(
+            url=url,
+            headers=headers,
+            body=body,
+            is_streamed=is_stream,
+            answer_type="application/json",
+            translation=translation,
+        )
+
+    def reader(self) -> AnswerReader:
+        """Return a reader of one streamed answer."""
+        return ConverseReader()
+
+    def events(self, body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+        """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
+        return converse_events(body, observed)
+
+    def usage_in(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that a complete answer or an error reports, None if it reports none."""
+        return usage_in(body)
+
+    def error(
+        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
+    ) -> RequestError:
+        """Map AWS's error by status and type, never by the text of its message."""
+        error = read_error(body)
+        kind = headers.get(ERROR_TYPE, "").partition(":")[0]
+        if status == 424:  # the model failed, and not the request
+            return UpstreamError(f"{deployment.name}: its model failed (HTTP 424).")
+        if kind == _QUOTA:
+            status = 429
+        if status == 404:  # the model stands in the address, which no caller chooses
+            error = replace(error, param="model")
+        return request_error(deployment, status, headers, error)
+
+
+def region_of(deployment: Deployment) -> str:
+    """Return AWS's name of the region that signs a request: it stands in the host
+    (`bedrock-runtime.eu-central-1.amazonaws.com`), else it is the deployment's own region.
+    """
+    labels = host_of(deployment.base_url).split(".")
+    is_named = len(labels) > 2 and labels[0].startswith("bedrock-runtime")
+    return labels[1] if is_named else deployment.region

@@ -1,0 +1,1 @@
+"""AWS Bedrock's Converse dialect: requests, event streams, answers and usage."""

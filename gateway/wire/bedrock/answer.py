@@ -1,0 +1,244 @@
+"""Reads an answer of Converse, streamed or whole, into neutral answer events, and records its
+usage, end and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.bedrock.event_stream import MessageSplitter, StreamMessage
+from gateway.wire.bedrock.usage import tier_of, usage_from_wire
+from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.foreign_json import (
+    MAX_WHOLE_BYTES,
+    object_in,
+    object_of,
+    objects_in,
+    text_in,
+)
+from gateway.wire.inflate import inflated
+from gateway.wire.observed import Observed
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    Started,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
+
+MAX_WORD_CHARS = 256  # of a stop reason
+MAX_MESSAGE_CHARS = 1000
+MAX_CALLS = 4096  # of one answer
+_FINISHES = {
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "tool_use": Finish.TOOL_CALLS,
+    "content_filtered": Finish.CONTENT_FILTER,
+    "guardrail_intervened": Finish.CONTENT_FILTER,
+    "refusal": Finish.CONTENT_FILTER,
+}
+# Our code for an exception in the middle of a stream, by its type.
+_CODES = {"throttlingException": "rate_limited", "serviceUnavailableException": "overloaded"}
+
+
+class ConverseReader:
+    """Reads a stream of event messages."""
+
+    def __init__(self) -> None:
+        """Start before the first message. The text is kept: usage comes in the last one alone."""
+        self.observed = Observed(collects_text=True)
+        self._splitter = MessageSplitter()
+        self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._has_stopped = False
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended: without its usage, a stopped
+        answer is complete all the same.
+        """
+        observed = self.observed
+        if not self._has_stopped or observed.is_done or observed.is_error:
+            return []
+        observed.is_done = True
+        return [Ended()]
+
+    def _events_of(self, sent: StreamMessage) -> list[AnswerEvent]:
+        """Return the neutral events of one message; none of those that have no meaning here."""
+        if self.observed.is_done or self.observed.is_error:
+            return []
+        if sent.headers.get(":message-type", "event") != "event":
+            return [self._fail(sent)]
+        event = object_of(sent.payload)
+        if event is None:
+            self.observed.note_unread(len(sent.payload))
+            return []
+        kind = sent.headers.get(":event-type", "")
+        if kind == "messageStart":
+            return [Started()]
+        if kind == "contentBlockStart":
+            return self._start_block(event)
+        if kind == "contentBlockDelta":
+            return self._delta(event)
+        if kind == "messageStop":
+            return self._stop(event)
+        return self._finish(event) if kind == "metadata" else []
+
+    def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
+        """Return the start of a tool call; other blocks begin with their first piece."""
+        use = object_in(object_in(event, "start"), "toolUse")
+        if not use or len(self._calls) >= MAX_CALLS:
+            return []
+        call = self._calls.setdefault(_index(event), len(self._calls))
+        name = text_in(use, "name")
+        self._note(name)
+        return [CallStarted(call=call, call_id=text_in(use, "toolUseId"), name=name)]
+
+    def _delta(self, event: dict[str, Any]) -> list[AnswerEvent]:
+        """Return a piece of a block."""
+        delta = object_in(event, "delta")
+        arguments = text_in(object_in(delta, "toolUse"), "input")
+        if arguments:
+            self._note(arguments)
+            call = self._calls.get(_index(event))
+            return [] if call is None else [CallArguments(call=call, text=arguments)]
+        pieces = _texts_of(delta, object_in(delta, "reasoningContent"))
+        for piece in pieces:
+            self._note(piece.text)
+        return list(pieces)
+
+    def _note(self, text: str) -> None:
+        """Record a piece of generated content, and its text to be counted if no usage follows."""
+        self.observed.has_content = True
+        self.observed.pieces += 1
+        self.observed.note_text(text)
+
+    def _stop(self, event: dict[str, Any]) -> list[AnswerEvent]:
+        """Return the end of the content; the usage follows."""
+        self._has_stopped = True
+        self.observed.finish_reason = _word(event, "stopReason")
+        return [_finished(self.observed.finish_reason)]
+
+    def _finish(self, event: dict[str, Any]) -> list[AnswerEvent]:
+        """Return the usage and the end: this message is the last one."""
+        observed = self.observed
+        _note_usage(observed, event)
+        observed.is_done = True
+        return [*_used(observed), Ended()]
+
+    def _fail(self, sent: StreamMessage) -> Failed:
+        """Record an upstream's exception, which ends the stream."""
+        self.observed.is_error = True
+        headers = sent.headers
+        kind = headers.get(":exception-type") or headers.get(":error-code") or "error"
+        message = text_in(object_of(sent.payload), "message") or headers.get(":error-message")
+        return Failed(
+            code=_CODES.get(kind, "upstream_error"),
+            message=(message or f"The upstream ended the answer: {kind}.")[:MAX_MESSAGE_CHARS],
+        )
+
+
+def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
+    """Return the events of a whole answer; record its usage, end and text in `observed`.
+
+    Raises `UnreadableAnswer` if it is no JSON object that can be read: something was generated.
+    """
+    answer = object_of(body, most_bytes=MAX_WHOLE_BYTES)
+    if answer is None:
+        observed.note_unread(len(inflated(body)))
+        raise UnreadableAnswer("no answer of its dialect")
+    _note_usage(observed, answer)
+    observed.finish_reason = _word(answer, "stopReason")
+    message = object_in(object_in(answer, "output"), "message")
+    events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
+    observed.is_done = True
+    return [*events, _finished(observed.finish_reason), *_used(observed), Ended()]
+
+
+def usage_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that an answer or an error reports; None if it reports none."""
+    return usage_from_wire(object_in(object_of(body, most_bytes=MAX_WHOLE_BYTES), "usage"))
+
+
+def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
+    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    events: list[AnswerEvent] = []
+    observed.collects_text = observed.collects_text or observed.final is None
+    calls = 0
+    for block in blocks:
+        use = object_in(block, "toolUse")
+        found: list[AnswerEvent]
+        if use:
+            arguments = msgspec.json.encode(use.get("input") or {}).decode()
+            name = text_in(use, "name")
+            found = [
+                CallStarted(call=calls, call_id=text_in(use, "toolUseId"), name=name),
+                CallArguments(call=calls, text=arguments),
+            ]
+            calls, text = calls + 1, name + arguments
+        else:
+            reasoning = object_in(block, "reasoningContent")
+            pieces = _texts_of(block, object_in(reasoning, "reasoningText") or reasoning)
+            found, text = list(pieces), "".join(piece.text for piece in pieces)
+        events += found
+        observed.has_content = observed.has_content or bool(found)
+        if observed.collects_text and text:
+            observed.note_text(text)
+    return events
+
+
+def _texts_of(block: dict[str, Any], reasoning: dict[str, Any]) -> list[TextPiece | ThoughtPiece]:
+    """Return the text and the reasoning in a block or in a piece of one."""
+    pieces: list[TextPiece | ThoughtPiece] = []
+    if text := text_in(block, "text"):
+        pieces.append(TextPiece(text=text))
+    thought = ThoughtPiece(
+        text=text_in(reasoning, "text"),
+        signature=text_in(reasoning, "signature"),
+        sealed=text_in(reasoning, "redactedContent"),
+    )
+    return [*pieces, thought] if thought != ThoughtPiece() else pieces
+
+
+def _finished(stop_reason: str | None) -> Finished:
+    """Return the end of the answer, in OpenAI's word and in the provider's."""
+    native = stop_reason or ""
+    return Finished(finish=_FINISHES.get(native, Finish.STOP), native=native)
+
+
+def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
+    """Record the final usage and the service tier."""
+    if (usage := usage_from_wire(object_in(holder, "usage"))) is not None:
+        observed.note_final(usage)
+    observed.service_tier = tier_of(holder) or observed.service_tier
+
+
+def _used(observed: Observed) -> list[Used]:
+    """Return the final usage, none if it was not reported."""
+    if observed.final is None:
+        return []
+    return [Used(usage=observed.final, service_tier=observed.service_tier)]
+
+
+def _index(event: dict[str, Any]) -> int:
+    """Return the index of a block; 0 if it is not a number."""
+    index = event.get("contentBlockIndex")
+    return index if type(index) is int else 0
+
+
+def _word(holder: dict[str, Any], name: str) -> str | None:
+    """Return a short text, None if it is absent, long or of another type."""
+    word = text_in(holder, name)
+    return word if 0 < len(word) <= MAX_WORD_CHARS else None

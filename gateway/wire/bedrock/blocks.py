@@ -1,0 +1,177 @@
+"""Writes the turns of a neutral conversation as messages of Converse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.wire.translation.conversation import (
+    NO_JSON,
+    Conversation,
+    Media,
+    Part,
+    TextPart,
+    Thought,
+    ToolCall,
+    ToolResult,
+)
+from gateway.wire.translation.instructions import spoken_turns
+from gateway.wire.translation.losses import Losses
+
+PICTURES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+DOCUMENTS = {
+    "": "pdf",
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+SOUNDS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
+MOST_NAME_CHARS, MOST_ID_CHARS = 200, 64
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\]-]+")
+_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_.:-]")
+_TTL = re.compile(rb'"ttl"\s*:\s*"1h"')
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError, ValueError)
+Block = dict[str, Any]
+
+
+def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+    """Return the turns as messages; consecutive turns of one role become one message.
+
+    A turn without content is left out: an empty text is refused.
+    """
+    messages: list[dict[str, Any]] = []
+    for turn in spoken_turns(conversation):
+        if turn.name:
+            losses.lose(conversation.name_of("name"))
+        blocks = [block for part in turn.parts for block in _blocks(part, conversation, losses)]
+        if not blocks:
+            continue
+        if messages and messages[-1]["role"] == turn.role.value:
+            messages[-1]["content"] += blocks
+        else:
+            messages.append({"role": turn.role.value, "content": blocks})
+    return messages
+
+
+def write_system(parts: Sequence[TextPart]) -> list[Block]:
+    """Return pieces of the system's text as blocks, without empty ones."""
+    return [block for part in parts for block in _text(part)]
+
+
+def cache_points(cache_control: msgspec.Raw) -> list[Block]:
+    """Return the point up to which the prompt is cached, none if the caller marks none."""
+    if not is_sent(cache_control):
+        return []
+    point = {"type": "default"}
+    if _TTL.search(bytes(cache_control)):
+        point["ttl"] = "1h"
+    return [{"cachePoint": point}]
+
+
+def is_sent(raw: msgspec.Raw) -> bool:
+    """Return True if a JSON value was sent and is not null."""
+    return raw is not NO_JSON and bytes(raw) not in (b"", b"null")
+
+
+def _text(part: TextPart) -> list[Block]:
+    """Return a piece of text as blocks, none if it is empty."""
+    return [{"text": part.text}, *cache_points(part.cache_control)] if part.text else []
+
+
+def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Block]:
+    """Return one part of a turn as blocks; none for one that has no content or no place."""
+    if isinstance(part, TextPart):
+        return _text(part)
+    if isinstance(part, Media):
+        return [*_media(part, conversation, losses), *cache_points(part.cache_control)]
+    if isinstance(part, Thought):
+        return _thought(part)
+    if isinstance(part, ToolCall):
+        use = {
+            "toolUseId": _legal_id(part.call_id),
+            "name": part.name,
+            "input": _arguments(part, conversation),
+        }
+        return [{"toolUse": use}, *cache_points(part.cache_control)]
+    return _result(part, conversation, losses)
+
+
+def _thought(part: Thought) -> list[Block]:
+    """Return reasoning of an earlier turn. No model takes it without a signature."""
+    if part.sealed:
+        return [{"reasoningContent": {"redactedContent": part.sealed}}]
+    if not part.signature:
+        return []
+    text = {"text": part.text, "signature": part.signature}
+    return [{"reasoningContent": {"reasoningText": text}}]
+
+
+def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> list[Block]:
+    """Return the caller's answer to a tool call."""
+    content = [
+        block
+        for one in part.parts
+        for block in _blocks(one, conversation, losses)
+        if "cachePoint" not in block
+    ]
+    result: Block = {"toolUseId": _legal_id(part.call_id), "content": content}
+    if part.is_error:
+        result["status"] = "error"
+    return [{"toolResult": result}, *cache_points(part.cache_control)]
+
+
+def _media(part: Media, conversation: Conversation, losses: Losses) -> list[Block]:
+    """Return a picture, a document or a sound by its bytes; lose what Converse has no place for."""
+    if part.detail not in ("", "auto"):
+        losses.lose(conversation.name_of("detail"))
+    formats = {"image": PICTURES, "document": DOCUMENTS, "audio": SOUNDS}.get(part.kind, {})
+    media_format = formats.get(part.media_type)
+    if not part.data or media_format is None:
+        why = "only its bytes" if not part.data else f"no type '{part.media_type[:64]}'"
+        losses.lose(conversation.name_of(part.kind), why=f"Converse takes {why}")
+        return []
+    block: Block = {"format": media_format, "source": {"bytes": part.data}}
+    if part.kind == "document":
+        block["name"] = _document_name(part.name)
+    return [{part.kind: block}]
+
+
+def _document_name(name: str) -> str:
+    """Return a document's name in the letters that Converse allows."""
+    return _NOT_IN_NAMES.sub("-", name)[:MOST_NAME_CHARS].strip("-") or "document"
+
+
+def _arguments(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
+    """Return the arguments of a call as a JSON object. Raises `InvalidRequest` for other text."""
+    text = call.arguments.strip() or "{}"
+    try:
+        _decode_object(text.encode())
+    except _UNREADABLE:
+        field = conversation.name_of("arguments")
+        raise InvalidRequest(
+            f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
+            param=field,
+        ) from None
+    return msgspec.Raw(text.encode())
+
+
+def _legal_id(call_id: str) -> str:
+    """Return a call's id in the letters that Converse allows; two ids never become one."""
+    if _ID.fullmatch(call_id):
+        return call_id
+    mark = sha256(call_id.encode()).hexdigest()[:12]
+    return f"{_NOT_IN_IDS.sub('_', call_id)[: MOST_ID_CHARS - 13]}_{mark}"

@@ -1,0 +1,62 @@
+"""Converts the usage of Converse to the normal form of `domain.pricing.tokens`; a malformed one
+yields None.
+
+`inputTokens` leaves cached tokens out, both read and written ones, so the prompt is the sum of the
+three (docs.aws.amazon.com/bedrock, "Prompt caching for faster model inference"; litellm 1.110.2
+adds them for all models, too; 2026-11-24). Reasoning is a part of `outputTokens` and has no count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.foreign_json import count_in, objects_in, text_in
+
+_EMPTY_USAGE = TokenUsage()
+MAX_TIER_CHARS = 64
+
+
+def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
+    """Return the token counts that a usage object reports; None if it reports none.
+
+    Counts of the cache are left out if nothing was cached. If the total shows that there is more
+    than prompt and answer, an absent count is unknown.
+    """
+    prompt, answer = count_in(wire, "inputTokens"), count_in(wire, "outputTokens")
+    read, written = count_in(wire, "cacheReadInputTokens"), count_in(wire, "cacheWriteInputTokens")
+    if prompt is not None and answer is not None and _is_all(wire, prompt + answer):
+        read, written = read or 0, written or 0
+    usage = TokenUsage(
+        input_tokens=None if prompt is None else prompt + (read or 0) + (written or 0),
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=_written_for(wire, "1h"),
+        output_tokens=answer,
+    )
+    return None if usage == _EMPTY_USAGE else usage
+
+
+def tier_of(holder: dict[str, Any]) -> str | None:
+    """Return the service tier that an answer names."""
+    tier = text_in(holder.get("serviceTier"), "type")
+    return tier if 0 < len(tier) <= MAX_TIER_CHARS else None
+
+
+def _is_all(wire: dict[str, Any], counted: int) -> bool:
+    """Return True if the reported counts leave nothing of the total."""
+    cached = (
+        count_in(wire, name) or 0 for name in ("cacheReadInputTokens", "cacheWriteInputTokens")
+    )
+    return count_in(wire, "totalTokens") in (None, counted, counted + sum(cached))
+
+
+def _written_for(wire: dict[str, Any], ttl: str) -> int | None:
+    """Return the tokens written to the cache for a time, None if none is named."""
+    counts = [
+        count_in(detail, "inputTokens")
+        for detail in objects_in(wire, "cacheDetails")
+        if text_in(detail, "ttl") == ttl
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

@@ -1,0 +1,271 @@
+"""A chat as a request of Converse: every member of it, and every field without a place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import InvalidRequest, Untranslatable
+from gateway.wire.bedrock.request import with_maximum, write_converse_request
+from gateway.wire.openai.chat_translation.request_reader import read_chat_request
+from gateway.wire.translation.conversation import (
+    Conversation,
+    ConversationTurn,
+    Media,
+    Role,
+    TextPart,
+    Thought,
+    ToolSpec,
+)
+from gateway.wire.translation.losses import Losses
+from tests import factories
+
+CLAUDE, OLD_CLAUDE = "eu.anthropic.claude-opus-4-6-v1", "anthropic.claude-sonnet-4-5-20250929-v1:0"
+NOVA = "amazon.nova-pro-v1:0"
+SCHEMA = {"type": "object", "properties": {}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "description": "W", "parameters": SCHEMA},
+}
+SPEC = {"toolSpec": {"name": "weather", "description": "W", "inputSchema": {"json": SCHEMA}}}
+CALL = {"id": "call/1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+CALLED = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+ANSWERED = {"role": "tool", "tool_call_id": "call/1", "content": "sun"}
+HI = {"role": "user", "content": [{"text": "Hi"}]}
+EPHEMERAL = msgspec.Raw(b'{"type":"ephemeral"}')
+HOUR = msgspec.Raw(b'{"type":"ephemeral","ttl":"1h"}')
+
+
+def of(conversation: Conversation, *, model: str = NOVA, losses: Losses | None = None) -> Any:
+    """Return the request of a conversation."""
+    losses = losses or Losses("one (AWS Bedrock, Converse)", drops=False)
+    made = write_converse_request(conversation, losses, model=model)
+    return json.loads(msgspec.json.encode(made))
+
+
+def written(chat: dict[str, Any], *, model: str = NOVA, drops: bool = False) -> Any:
+    """Return the Converse request of a chat, and the names of the dropped fields if they are."""
+    body = {"model": "assistant", "messages": [{"role": "user", "content": "Hi"}], **chat}
+    losses = Losses("one (AWS Bedrock, Converse)", drops=drops)
+    made = of(
+        read_chat_request(factories.read(json.dumps(body).encode())), model=model, losses=losses
+    )
+    return (made, losses.fields) if drops else made
+
+
+def test_a_chat_becomes_a_converse_request() -> None:
+    """System, turns, sampling, stops, tier, tools."""
+    chat = {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+            CALLED,
+            ANSWERED,
+        ],
+        "temperature": 0.2,
+        "top_p": 0.9,
+        "stop": ["END"],
+        "service_tier": "priority",
+        "tools": [TOOL],
+        "tool_choice": "required",
+    }
+    body = written(chat)
+    use = body["messages"][1]["content"][0]["toolUse"]
+    assert body == {
+        "system": [{"text": "Be brief."}],
+        "messages": [
+            HI,
+            {"role": "assistant", "content": [{"toolUse": use}]},
+            {
+                "role": "user",
+                "content": [
+                    {"toolResult": {"toolUseId": use["toolUseId"], "content": [{"text": "sun"}]}}
+                ],
+            },
+        ],
+        "toolConfig": {"tools": [SPEC], "toolChoice": {"any": {}}},
+        "inferenceConfig": {"temperature": 0.2, "topP": 0.9, "stopSequences": ["END"]},
+        "serviceTier": {"type": "priority"},
+    }
+    assert use["toolUseId"].startswith("call_1_")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (None, {"tools": [SPEC]}),
+        ("auto", {"tools": [SPEC], "toolChoice": {"auto": {}}}),
+        (
+            {"type": "function", "function": {"name": "weather"}},
+            {"tools": [SPEC], "toolChoice": {"tool": {"name": "weather"}}},
+        ),
+        ("none", None),
+    ],
+)
+def test_the_choice_of_tools(choice: Any, expected: Any) -> None:
+    """Converse has no `none`: the tools are left out."""
+    chat = {"tools": [TOOL]} | ({} if choice is None else {"tool_choice": choice})
+    assert written(chat).get("toolConfig") == expected
+
+
+def test_media_by_their_bytes() -> None:
+    """Pictures, documents and sounds; a document gets a name that Converse takes."""
+    parts = (
+        Media(kind="image", media_type="image/jpeg", data="AAAA"),
+        Media(kind="document", media_type="text/csv", data="BBBB", name="my_figures.csv"),
+        Media(kind="document", data="CCCC"),
+        Media(kind="audio", media_type="audio/mpeg", data="DDDD"),
+    )
+    turn = ConversationTurn(role=Role.USER, parts=parts)
+    body = of(Conversation(is_stream=False, turns=(turn,)))
+    assert body["messages"][0]["content"] == [
+        {"image": {"format": "jpeg", "source": {"bytes": "AAAA"}}},
+        {"document": {"format": "csv", "source": {"bytes": "BBBB"}, "name": "my-figures-csv"}},
+        {"document": {"format": "pdf", "source": {"bytes": "CCCC"}, "name": "document"}},
+        {"audio": {"format": "mp3", "source": {"bytes": "DDDD"}}},
+    ]
+
+
+def test_reasoning_and_cache_points() -> None:
+    """Signed reasoning comes back as it was; a mark of a cached prefix is a point after it."""
+    turns = (
+        ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi", cache_control=HOUR),)),
+        ConversationTurn(
+            role=Role.ASSISTANT,
+            parts=(
+                Thought(text="Hm", signature="sig"),
+                Thought(sealed="c2VhbGVk"),
+                Thought(text="unsigned"),
+            ),
+        ),
+    )
+    tool = ToolSpec(name="weather", cache_control=EPHEMERAL)
+    body = of(
+        Conversation(
+            is_stream=False,
+            system=(TextPart(text="S", cache_control=EPHEMERAL),),
+            turns=turns,
+            tools=(tool,),
+        )
+    )
+    point = {"cachePoint": {"type": "default"}}
+    assert body["system"] == [{"text": "S"}, point]
+    assert body["messages"][0]["content"][1] == {"cachePoint": {"type": "default", "ttl": "1h"}}
+    assert body["messages"][1]["content"] == [
+        {"reasoningContent": {"reasoningText": {"text": "Hm", "signature": "sig"}}},
+        {"reasoningContent": {"redactedContent": "c2VhbGVk"}},
+    ]
+    assert body["toolConfig"]["tools"] == [
+        {"toolSpec": {"name": "weather", "inputSchema": {"json": SCHEMA}}},
+        point,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "expected"),
+    [
+        (NOVA, "minimal", {"outputConfig": {"effort": "low"}}),
+        (
+            CLAUDE,
+            "high",
+            {
+                "outputConfig": {"effort": "high"},
+                "additionalModelRequestFields": {
+                    "thinking": {"type": "adaptive", "display": "summarized"}
+                },
+            },
+        ),
+        (
+            OLD_CLAUDE,
+            "medium",
+            {
+                "additionalModelRequestFields": {
+                    "thinking": {"type": "enabled", "budget_tokens": 5000}
+                }
+            },
+        ),
+        (CLAUDE, "none", {"additionalModelRequestFields": {"thinking": {"type": "disabled"}}}),
+    ],
+)
+def test_reasoning_by_model(model: str, effort: str, expected: dict[str, Any]) -> None:
+    """Every model takes an effort; Claude's thinking is a member of its own dialect."""
+    body = written({"reasoning_effort": effort, "max_tokens": 10_000}, model=model)
+    assert body == {"messages": [HI], **expected}
+
+
+def test_a_form_of_the_answer() -> None:
+    """The schema is a text there."""
+    form = {"name": "n", "description": "d", "schema": {"type": "object"}}
+    body = written({"response_format": {"type": "json_schema", "json_schema": form}})
+    structure = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
+    assert json.loads(structure.pop("schema")) == {"type": "object"}
+    assert structure == {"name": "n", "description": "d"}
+
+
+def test_the_maximum_stays_above_the_budget() -> None:
+    """A smaller maximum of the gateway's own takes the budget down; below the least it ends it."""
+    own = "additionalModelRequestFields"
+    body = {own: {"thinking": {"type": "enabled", "budget_tokens": 8000}}}
+    assert with_maximum(body, None) is body
+    assert with_maximum({}, 5) == {"inferenceConfig": {"maxTokens": 5}}
+    assert with_maximum(body, 9000)[own] == body[own]
+    assert with_maximum(body, 2000)[own]["thinking"]["budget_tokens"] == 1999
+    assert with_maximum(body, 1000)[own]["thinking"] == {"type": "disabled"}
+
+
+@pytest.mark.parametrize(
+    ("chat", "field"),
+    [
+        ({"n": 2}, "n"),
+        ({"seed": 1}, "seed"),
+        ({"presence_penalty": 1}, "presence_penalty"),
+        ({"logprobs": True}, "logprobs"),
+        ({"user": "u-1"}, "user"),
+        ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"service_tier": "scale"}, "service_tier"),
+        ({"temperature": 1.5}, "temperature"),
+        ({"top_k": 5}, "top_k"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning_effort": "none"}, "reasoning_effort"),
+        ({"stop": ["x"] * 2501}, "stop"),
+        ({"some_new_member": 1}, "some_new_member"),
+    ],
+)
+def test_a_field_without_a_place(chat: dict[str, Any], field: str) -> None:
+    """It is refused by its name, or dropped and named; the rest is sent."""
+    with pytest.raises(Untranslatable) as refused:
+        written(chat)
+    assert refused.value.param == field
+    body, dropped = written(chat, drops=True)
+    assert (body, dropped) == ({"messages": [HI]}, [field])
+
+
+def test_claude_takes_top_k_as_its_own_member() -> None:
+    """Converse has no member for it."""
+    body = written({"top_k": 5}, model=OLD_CLAUDE)
+    assert body["additionalModelRequestFields"] == {"top_k": 5}
+
+
+def test_no_tools_after_calls_are_refused() -> None:
+    """Converse refuses earlier calls without tools, and it cannot forbid new ones."""
+    chat = {"messages": [CALLED, ANSWERED], "tools": [TOOL], "tool_choice": "none"}
+    with pytest.raises(Untranslatable, match="tool_choice"):
+        written(chat)
+
+
+def test_a_picture_by_its_address_is_refused() -> None:
+    """Converse fetches nothing."""
+    part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    with pytest.raises(Untranslatable, match="only its bytes"):
+        written({"messages": [{"role": "user", "content": [part]}]})
+
+
+def test_arguments_that_are_no_object_are_refused() -> None:
+    """Converse has an object there, and a broken text has no meaning in it."""
+    call = {**CALL, "function": {"name": "weather", "arguments": "[1"}}
+    with pytest.raises(InvalidRequest, match="arguments"):
+        written({"messages": [{**CALLED, "tool_calls": [call]}, ANSWERED], "tools": [TOOL]})
