@@ -15,7 +15,7 @@ PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .ve
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check coverage chaos residency fuzz clients engines fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test check coverage chaos residency fuzz clients engines fuzz-api fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ engines: .venv/dev.stamp ## Real llama.cpp and a pooling vLLM behind a gateway; 
 	@$(BIN)/python -m engine setup
 	@$(BIN)/python -m tests.engines.build
 	@TOLLGATE_TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
+
+fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASES=20000 (about 6 minutes)
+	@test -x .venv/fuzz-api/bin/schemathesis || { $(BIN)/python -m venv .venv/fuzz-api && \
+		.venv/fuzz-api/bin/pip install --disable-pip-version-check --no-deps -qr tests/openapi/requirements.txt; }
+	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
+		$(BIN)/python -m pytest -q -s tests/openapi/fuzz_api.py
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

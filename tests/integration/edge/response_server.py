@@ -105,9 +105,13 @@ def _handler(server: ResponseServer) -> type[BaseHTTPRequestHandler]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             server.asked.append((self.command, self.path, headers, body))
             status, answer = server.answer(self.command, self.path, body)
-            content = json.dumps(answer).encode()
+            content, kind = json.dumps(answer).encode(), "application/json"
+            if status == 200 and self.command == "POST" and json.loads(body).get("stream"):
+                event = {"type": "response.completed", "sequence_number": 0, "response": answer}
+                content = b"event: response.completed\ndata: %b\n\n" % json.dumps(event).encode()
+                kind = "text/event-stream"
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
