@@ -214,7 +214,12 @@ def test_every_value_of_a_chat_is_carried() -> None:
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
         ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+        ({"tool_choice": 7}, "tool_choice"),
         ({"response_format": {"type": "grammar"}}, "response_format"),
+        (
+            {"messages": [USER, {"role": "assistant", "tool_calls": [{"type": "custom"}]}]},
+            "messages[1].tool_calls[0]",
+        ),
         ({"messages": [USER, {"role": "function", "name": "f", "content": "1"}]}, "messages[1]"),
         (
             {"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}]},
@@ -276,6 +281,7 @@ def test_a_member_that_says_nothing_new_is_no_loss(members: dict[str, Any]) -> N
             "messages[0].content[0].text",
         ),
         ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
         ({"seed": 2**70}, "seed"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ({"tool_choice": "perhaps"}, "tool_choice"),
@@ -348,6 +354,57 @@ def test_earlier_thoughts_come_with_their_signatures() -> None:
     found = conversation(messages=[USER, message])
     assert found.turns[1].parts == (Thought(text="Hm."), TextPart(text="Yes."))
     assert chat(found)["messages"][1] == {"role": "assistant", "content": "Yes."}
+
+
+def test_a_marked_picture_and_a_refusal_keep_what_they_have() -> None:
+    """The mark of a prefix may stand at any part."""
+    mark = msgspec.Raw(b'{"type":"ephemeral"}')
+    picture = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    found = conversation(
+        messages=[
+            {"role": "user", "content": [picture | {"cache_control": {"type": "ephemeral"}}]},
+            {
+                "role": "assistant",
+                "name": "bot",
+                "content": [{"type": "refusal", "refusal": "No."}],
+            },
+            {"role": "assistant", "refusal": "Never."},
+        ]
+    )
+    (marked,) = found.turns[0].parts
+    assert isinstance(marked, Media)
+    assert json.loads(bytes(marked.cache_control)) == json.loads(bytes(mark))
+    assert found.turns[1].parts == (TextPart(text="No.", is_refusal=True),)
+    assert found.turns[2].parts == (TextPart(text="Never.", is_refusal=True),)
+    plain = msgspec.structs.replace(found, turns=found.turns[1:])
+    assert chat(plain)["messages"] == [
+        {"role": "assistant", "content": None, "refusal": "No.", "name": "bot"},
+        {"role": "assistant", "content": None, "refusal": "Never."},
+    ]
+
+
+def test_gemini_gets_its_signature_back_through_a_chat() -> None:
+    """Google's chat endpoint reads it beside the call."""
+    call = ToolCall(call_id="c", name="f", arguments="", signature="c2ln")
+    turn = ConversationTurn(role=Role.ASSISTANT, parts=(call,))
+    sent = chat(Conversation(is_stream=False, turns=(turn,)))["messages"][0]["tool_calls"][0]
+    assert sent == {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+        "extra_content": {"google": {"thought_signature": "c2ln"}},
+    }
+
+
+def test_a_disabled_thought_and_a_word_for_json() -> None:
+    """Both have a form without any number or schema."""
+    found = conversation(
+        thinking={"type": "disabled"}, response_format={"type": "json_object"}, tool_choice="auto"
+    )
+    assert found.reasoning == Reasoning(effort="none")
+    body = chat(found)
+    assert body["response_format"] == {"type": "json_object"}
+    assert "tool_choice" not in body  # without tools it has no meaning
 
 
 @given(call_id=st.text(), signature=st.text())
