@@ -5,7 +5,6 @@ were not read by their path in the body.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -68,11 +67,8 @@ class RequestMembers:
         return self._read(name, _decode_whole)
 
     def number(self, name: str) -> float | None:
-        """Take a number."""
-        value = self._read(name, _decode_number)
-        if value is not None and not isfinite(value):
-            raise wrong_type(self.path_of(name), "the number is too large")
-        return value
+        """Take a number that has a finite value."""
+        return self._read(name, _decode_number)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Take a text or a list of texts; empty if it is absent."""

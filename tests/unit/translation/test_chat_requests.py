@@ -310,6 +310,10 @@ def test_a_member_that_says_nothing_new_is_no_loss(members: dict[str, Any]) -> N
             "messages[0].content",
         ),
         ({"thinking": {"type": "much"}}, "thinking.type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0].image_url.url",
+        ),
     ],
 )
 def test_a_member_of_a_wrong_type_is_refused_by_its_path(
