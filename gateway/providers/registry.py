@@ -13,9 +13,10 @@ from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.anthropic import Anthropic
 from gateway.providers.bedrock import Bedrock
+from gateway.providers.engines.ollama import Ollama
+from gateway.providers.engines.triton import Triton
 from gateway.providers.gemini import Gemini, Vertex
 from gateway.providers.google_tokens import GoogleTokens
-from gateway.providers.ollama import Ollama
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 
@@ -39,6 +40,7 @@ def build_providers(
         "bedrock": Bedrock(),
         "gemini": Gemini(),
         "ollama": Ollama(),
+        "triton": Triton(),
         "vertex": Vertex(GoogleTokens(now)),
         "vllm": Vllm(salt_key, assembles_plain=True),
     }

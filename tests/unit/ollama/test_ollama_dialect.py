@@ -14,7 +14,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.errors import InvalidRequest, Untranslatable
-from gateway.providers.ollama import Ollama
+from gateway.providers.engines.ollama import Ollama
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.json_lines import MAX_LINE_BYTES, MAX_PARTS, LineSplitter
 from gateway.wire.observed import Observed

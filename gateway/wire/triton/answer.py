@@ -1,0 +1,160 @@
+"""Reads the answers of Triton's generate extension into neutral answer events.
+
+A stream is server-sent events, each with a piece of text and, if the model declares these outputs,
+its counts: the prompt's in each, the answer's of this piece. Its end is the end of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.foreign_json import MAX_WHOLE_BYTES, count_in, object_of, text_in
+from gateway.wire.observed import Observed
+from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    Ended,
+    Failed,
+    Finish,
+    Finished,
+    Started,
+    TextPiece,
+    Used,
+)
+
+INPUT, OUTPUT = "num_input_tokens", "num_output_tokens"
+MAX_MESSAGE_CHARS, MAX_WORD_CHARS = 1000, 64
+_encode = msgspec.json.Encoder().encode
+
+
+class TritonReader:
+    """Reads one streamed answer. `most_tokens` is the maximum that was sent, and `answer_id` the
+    answer's id if the model gives none.
+    """
+
+    def __init__(
+        self,
+        answer_id: str,
+        *,
+        most_tokens: int | None = None,
+        observed: Observed | None = None,
+    ) -> None:
+        """Start before the first event. The text is kept: many models report no counts."""
+        self.observed = Observed(collects_text=True) if observed is None else observed
+        self._answer_id, self._most_tokens = answer_id, most_tokens
+        self._splitter = EventSplitter()
+        self._input: int | None = None
+        self._output: int | None = None
+        self._word = ""
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> Sequence[AnswerEvent]:
+        """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        return [one for event in self._splitter.feed(data) for one in self._event(event)]
+
+    def end(self) -> Sequence[AnswerEvent]:
+        """Return the last events, when the upstream's body has ended."""
+        rest = self._splitter.end()
+        if rest and data_of(rest) is None and not self._has_begun:
+            return self._without_framing(rest)
+        return [*self._event(rest), *self._end()]
+
+    def whole(self, members: dict[str, Any]) -> Sequence[AnswerEvent]:
+        """Return the events of a whole answer."""
+        return [*self._read(members), *self._end()]
+
+    def _event(self, event: bytes) -> Iterator[AnswerEvent]:
+        """Yield the neutral events of one server-sent event."""
+        payload = data_of(event) if event else None
+        if payload is None or self.observed.is_error:
+            return
+        members = object_of(payload)
+        if members is None:
+            self.observed.note_unread(len(payload))
+        else:
+            yield from self._read(members)
+
+    def _without_framing(self, body: bytes) -> Sequence[AnswerEvent]:
+        """Return the events of a body that is no event stream: an error, or an unreadable
+        answer.
+        """
+        members = object_of(body)
+        if members is not None and "error" in members:
+            return list(self._read(members))
+        self.observed.note_unread(len(body))
+        self.observed.is_whole = True
+        return []
+
+    def _read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the events of one piece of the answer."""
+        observed = self.observed
+        if "error" in members:
+            observed.is_error = True
+            message = text_in(members, "error")[:MAX_MESSAGE_CHARS]
+            yield Failed(code="upstream_error", message=message or "The upstream failed.")
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            observed.upstream_id = text_in(members, "id") or None
+            yield Started(answer_id=observed.upstream_id or self._answer_id)
+        self._word = text_in(members, "finish_reason")[:MAX_WORD_CHARS] or self._word
+        self._note_counts(members)
+        if text := text_in(members, "text_output"):
+            observed.has_content = True
+            observed.pieces += 1
+            if observed.collects_text:
+                observed.note_text(text)
+            yield TextPiece(text=text)
+
+    def _note_counts(self, members: dict[str, Any]) -> None:
+        """Add the counts of one piece, if the model reports them."""
+        read, written = count_in(members, INPUT), count_in(members, OUTPUT)
+        if read is None and written is None:
+            return
+        self._input = self._input if read is None else read
+        if written is not None:
+            self._output = (self._output or 0) + written
+        so_far = {INPUT: self._input, OUTPUT: self._output}
+        self.observed.note_running(msgspec.Raw(_encode(so_far)), usage_in)
+
+    def _end(self) -> Iterator[AnswerEvent]:
+        """Yield the end of an answer that began and had no error."""
+        observed = self.observed
+        if observed.is_error or not self._has_begun:
+            return
+        observed.is_done = True
+        is_full = self._output is not None and self._output == self._most_tokens
+        native = self._word or ("length" if is_full else "stop")
+        observed.finish_reason = self._word or None
+        yield Finished(finish=Finish.LENGTH if native == "length" else Finish.STOP, native=native)
+        if self._input is not None or self._output is not None:
+            usage = TokenUsage(input_tokens=self._input, output_tokens=self._output)
+            observed.note_final(usage)
+            yield Used(usage=usage)
+        yield Ended()
+
+
+def generate_events(
+    body: bytes, observed: Observed, *, answer_id: str, most_tokens: int | None
+) -> Sequence[AnswerEvent]:
+    """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
+    members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
+    if members is None:
+        observed.note_unread(len(body))
+        raise UnreadableAnswer("no JSON object, or too large a one")
+    observed.collects_text = observed.collects_text or OUTPUT not in members
+    return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
+
+
+def usage_in(body: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the counts that an answer reports, None if it reports none."""
+    members = object_of(bytes(body)) or {}
+    read, written = count_in(members, INPUT), count_in(members, OUTPUT)
+    if read is None and written is None:
+        return None
+    return TokenUsage(input_tokens=read, output_tokens=written)
