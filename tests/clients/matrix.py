@@ -36,7 +36,7 @@ class Treatment(StrEnum):
     PLAIN = "plain"
     DROP = "untranslatable: drop"
     HOSTED = "allows: [hosted_tools]"
-    REFUSED = "neither"  # the route has backends of both dialects; the request is refused
+    REFUSED = "neither"  # the request is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,7 @@ class Client:
     calls: tuple[Call, ...] = EVERY_CALL
     always_streams: bool = False
     has_hosted_tools: bool = False
+    needs_drop: bool = False  # it always sends fields that only its own dialect has
 
 
 CLIENTS = (
@@ -165,6 +166,7 @@ CLIENTS = (
         package="@anthropic-ai/claude-code",
         calls=(Call.STREAM, Call.TOOLS),
         always_streams=True,
+        needs_drop=True,
     ),
     Client(
         name="opencode",
@@ -198,8 +200,18 @@ class Cell:
 
     @property
     def route(self) -> str:
-        """Return the route that the client asks for."""
+        """Return the route that the client asks for. One that is refused for its hosted tools asks
+        for backends of both dialects.
+        """
+        if self.treatment is Treatment.REFUSED and self.client.has_hosted_tools:
+            return "either"
         return route_of(self.backend, self.treatment)
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """Return the words of a policy that a refusal has to name."""
+        own = ("hosted_tools",) if self.client.has_hosted_tools else ()
+        return (*own, Treatment.DROP.value)
 
     @property
     def team(self) -> str:
@@ -215,15 +227,13 @@ class Cell:
 
     def __str__(self) -> str:
         parts = [self.client.name, f"{self.caller}-to-{self.backend}", self.team]
-        return "-".join(parts if self.treatment is Treatment.PLAIN else [*parts, self.route])
+        return "-".join([*parts, self.treatment.name.lower()])
 
 
 def route_of(backend: Dialect, treatment: Treatment) -> str:
     """Return the name of the route to a backend whose deployments have this treatment."""
-    if treatment is Treatment.REFUSED:
-        return "either"
-    mark = {Treatment.PLAIN: "", Treatment.DROP: "-drop", Treatment.HOSTED: "-hosted"}[treatment]
-    return f"{backend}{mark}"
+    marks = {Treatment.DROP: "-drop", Treatment.HOSTED: "-hosted"}
+    return f"{backend}{marks.get(treatment, '')}"
 
 
 def cells() -> Iterator[Cell]:
@@ -238,14 +248,18 @@ def cells() -> Iterator[Cell]:
 def _treated(
     client: Client, caller: Dialect, backend: Dialect, *, is_ruled: bool
 ) -> Iterator[Cell]:
-    """Yield the cells of one client at one backend: a client that always sends hosted tools needs
-    deployments that allow or drop them, and is refused by others.
+    """Yield the cells of one client at one backend.
+
+    A client that always sends hosted tools, or fields of its own dialect alone, needs deployments
+    that allow or drop them, and is refused by others.
     """
     treatments = [Treatment.PLAIN]
     if client.has_hosted_tools:
         treatments = [Treatment.HOSTED if backend is caller else Treatment.DROP]
         if backend is caller:
             treatments.append(Treatment.REFUSED)
+    elif client.needs_drop and backend is not caller:
+        treatments = [Treatment.DROP, Treatment.REFUSED]
     for treatment in treatments:
         yield Cell(
             client=client,

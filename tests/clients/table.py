@@ -53,7 +53,7 @@ def lines(
             direct.shown(),
             ruled.shown(),
             date,
-            finding or ("refused, naming both" if cell.treatment is Treatment.REFUSED else "ok"),
+            finding or _good(cell),
         )
 
 
@@ -74,8 +74,15 @@ def _under_a_rule(cell: Cell, outcomes: Mapping[Cell, Outcome]) -> Outcome:
 def _pair(cell: Cell) -> str:
     pair = f"{cell.caller} → {cell.backend}"
     if cell.treatment is Treatment.REFUSED:
-        return f"{cell.caller} → either, without leave"
+        return f"{cell.caller} → {cell.route}, without leave"
     return pair if cell.treatment is Treatment.PLAIN else f"{pair}, `{cell.treatment}`"
+
+
+def _good(cell: Cell) -> str:
+    """Return the word for a cell without a finding."""
+    if cell.treatment is not Treatment.REFUSED:
+        return "ok"
+    return f"refused as it should, naming {' and '.join(f'`{one}`' for one in cell.remedies)}"
 
 
 def _row(*columns: str) -> str:
