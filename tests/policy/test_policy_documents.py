@@ -20,6 +20,7 @@ from gateway.domain.policy.policy import (
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.table import PROVIDERS
 from gateway.errors import PolicyRejected
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import to_yaml
@@ -582,6 +583,7 @@ def test_the_example_reads_as_written() -> None:
         ),
         operations=default_operations(OF_OPENAI),
         capabilities=frozenset({"tools", "json_schema", "reasoning"}),
+        native=PROVIDERS["vllm"].native,
         context_window=32768,
     )
     partner = policy.deployments["partner"]
