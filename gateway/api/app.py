@@ -19,17 +19,17 @@ from starlette.exceptions import HTTPException
 
 from gateway import __version__
 from gateway.api import attribution, body, dialect_headers
-from gateway.api.anthropic_models import anthropic_list, anthropic_model
 from gateway.api.authenticate import caller_of
-from gateway.api.count_tokens import count_answer, counting_request
 from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
-from gateway.api.listed_models import listed_model
+from gateway.api.plain.anthropic_models import anthropic_list, anthropic_model
+from gateway.api.plain.count_tokens import count_answer, counting_request
 from gateway.api.plain.description import complete
+from gateway.api.plain.listed_models import listed_model
+from gateway.api.plain.route_explain import explained, read_question
 from gateway.api.plain.stored_responses import answer_stored
 from gateway.api.request_slots import RequestSlots
-from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ANTHROPIC, COUNT_TOKENS, DEFAULT_DIALECT, ENDPOINTS, OFFERED
 from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.anthropic import Anthropic
-from gateway.providers.bedrock import Bedrock
+from gateway.providers.aws.bedrock import Bedrock
 from gateway.providers.engines.ollama import Ollama
 from gateway.providers.engines.triton import Triton
-from gateway.providers.gemini import Gemini, Vertex
-from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.google.gemini import Gemini, Vertex
+from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.api.route_explain import read_question
+from gateway.api.plain.route_explain import read_question
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import read_request

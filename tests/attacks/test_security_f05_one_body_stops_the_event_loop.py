@@ -13,7 +13,7 @@ import tracemalloc
 import pytest
 
 from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
-from gateway.api.route_explain import read_question
+from gateway.api.plain.route_explain import read_question
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.read import prepare, read_request

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from gateway.domain.policy.policy import AMBIENT, Deployment
 from gateway.errors import UpstreamAuth
-from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.google.google_tokens import GoogleTokens
 from tests import factories
 from tests.factories import NOW
 

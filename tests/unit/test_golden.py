@@ -21,8 +21,8 @@ from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, FieldLoss
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import PROVIDERS
-from gateway.providers.gemini import Vertex
-from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.google.gemini import Vertex
+from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
 from gateway.wire.dialect import written

@@ -18,7 +18,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.providers.bedrock import Bedrock, region_of
+from gateway.providers.aws.bedrock import Bedrock, region_of
 from tests import factories
 from tests.answers import at_once
 
@@ -139,7 +139,7 @@ def test_a_probe_generates_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_identity_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     """botocore's chain finds it, here in the environment; without one nothing is sent."""
-    from gateway.providers.aws_keys import AwsKeys
+    from gateway.providers.aws.keys import AwsKeys
 
     one = deployment(credentials=Credentials(is_ambient=True))
     for name in ("AWS_PROFILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):

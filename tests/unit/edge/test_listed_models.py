@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gateway.api.listed_models import listed_model
+from gateway.api.plain.listed_models import listed_model
 from gateway.domain.policy.policy import DataClass, Deployment, Operation, Route
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.request.request import Caller

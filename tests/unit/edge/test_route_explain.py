@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.route_explain import explained, read_question
+from gateway.api.plain.route_explain import explained, read_question
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DataClass, LatencyPrior, Policy, Route
 from gateway.domain.routing.replay import Place

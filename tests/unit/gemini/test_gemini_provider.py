@@ -26,8 +26,8 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.providers.gemini import Gemini, Vertex
-from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.google.gemini import Gemini, Vertex
+from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.wire.dialect import Translation
 from tests import factories
 from tests.answers import at_once

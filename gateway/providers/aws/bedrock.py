@@ -16,7 +16,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.facts import host_of
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import RequestError, UpstreamError
-from gateway.providers.aws_keys import AwsKeys, signed
+from gateway.providers.aws.keys import AwsKeys, signed
 from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
 from gateway.providers.translations import losses_at
 from gateway.providers.upstream_errors import request_error

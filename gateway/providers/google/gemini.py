@@ -16,7 +16,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import RequestError, UpstreamAuth
-from gateway.providers.google_tokens import GoogleTokens
+from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
 from gateway.providers.translations import losses_at
 from gateway.providers.upstream_errors import request_error

@@ -1,0 +1,1 @@
+"""The adapter of AWS Bedrock, and the keys that sign its requests."""
