@@ -8,10 +8,12 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "anthropic"
 USAGE = {
     "input_tokens": 10,
     "cache_creation_input_tokens": 500,
@@ -63,6 +65,7 @@ STREAMS = {
     "cut": named(START, *TEXT),
     "cut-early": named(START),
     "error": named(START, *TEXT, ERROR),
+    "tools": (GOLDEN / "chat-stream-tools" / "upstream.sse").read_bytes(),
 }
 
 

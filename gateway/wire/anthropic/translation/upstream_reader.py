@@ -81,7 +81,7 @@ class MessagesReader:
 
         The text is kept: no running usage comes between the start and the end.
         """
-        self.observed = Observed(collects_text=True)
+        self.observed = Observed(collects_text=True, tells_prompt_first=True)
         self._splitter = EventSplitter()
         self._first_usage: Mapping[str, msgspec.Raw] = {}  # of `message_start`
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
