@@ -210,11 +210,13 @@ def test_an_answer_repeats_its_request() -> None:
                 metadata={"a": "b"},
                 temperature=0.5,
                 truncation=None,
+                user="ann",
             ).whole(ANSWER),
             lambda _: None,
         )
     )
-    assert answer["instructions"] == "Be brief."
+    assert (answer["instructions"], answer["user"]) == ("Be brief.", "ann")
+    assert "user" not in named(streamed(ANSWER))[-1]["response"]
     assert answer["tools"] == [
         {
             "description": None,

@@ -26,7 +26,6 @@ _REPEATED: dict[str, Any] = {
     "top_logprobs": 0,
     "top_p": 1.0,
     "truncation": "disabled",
-    "user": None,
 }
 _REASONING = {"effort": None, "summary": None}
 _TEXT = {"format": {"type": "text"}}
@@ -38,7 +37,11 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 def repeated_members(read: RequestBody) -> dict[str, Any]:
     """Return the request's members that its answer repeats."""
-    return {name: _repeated(read, name, default) for name, default in _REPEATED.items()} | {
+    members = {name: _repeated(read, name, default) for name, default in _REPEATED.items()}
+    user = _repeated(read, "user", None)
+    if user is not None:  # OpenAI's description has no null for it
+        members["user"] = user
+    return members | {
         "background": False,
         "frequency_penalty": 0.0,
         "presence_penalty": 0.0,
