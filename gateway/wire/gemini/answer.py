@@ -190,7 +190,12 @@ class _Answer:
         observed = self.observed
         choices = self._choices.values()
         is_finished = bool(choices) and all(one.is_finished for one in choices)
-        if observed.is_error or not (is_finished or self._is_complete or is_whole):
+        # The relay asks for the end again until nothing comes.
+        if (
+            observed.is_done
+            or observed.is_error
+            or not (is_finished or self._is_complete or is_whole)
+        ):
             return
         observed.is_done = True
         usage = usage_of(self._usage)

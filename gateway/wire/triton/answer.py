@@ -125,7 +125,8 @@ class TritonReader:
     def _end(self) -> Iterator[AnswerEvent]:
         """Yield the end of an answer that began and had no error."""
         observed = self.observed
-        if observed.is_error or not self._has_begun:
+        # The relay asks for the end again until nothing comes.
+        if observed.is_done or observed.is_error or not self._has_begun:
             return
         observed.is_done = True
         is_full = self._output is not None and self._output == self._most_tokens

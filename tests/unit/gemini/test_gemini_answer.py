@@ -49,7 +49,9 @@ def streamed(data: bytes, size: int = 10**9) -> tuple[list[AnswerEvent], Observe
     events: list[AnswerEvent] = []
     for at in range(0, len(data), size):
         events += reader.feed(data[at : at + size])
-    return [*events, *reader.end()], reader.observed
+    events += reader.end()
+    assert list(reader.end()) == []  # the relay asks until nothing comes
+    return events, reader.observed
 
 
 def counted(prompt: int, candidates: int, thoughts: int = 0, **others: Any) -> dict[str, Any]:
