@@ -91,6 +91,26 @@ _MEMBERS: Mapping[Operation, tuple[tuple[str, ...], dict[str, Any]]] = {
             "encoding_format": {"enum": ["float", "base64"]},
         },
     ),
+    Operation.MESSAGES: (
+        ("messages", "max_tokens"),
+        {
+            "messages": {"type": "array", "items": _MESSAGE},
+            "max_tokens": _COUNT,
+            "system": _PROMPT,
+            "tools": {"type": "array", "items": {"type": "object"}},
+            "thinking": {"type": "object"},
+            "stop_sequences": {"type": "array", "items": _TEXT},
+            "stream": {"type": "boolean"},
+        },
+    ),
+    Operation.RERANK: (
+        ("query", "documents"),
+        {"query": _TEXT, "documents": {"type": "array", "items": _TEXT}, "top_n": _COUNT},
+    ),
+    Operation.SCORE: (
+        ("text_1", "text_2"),
+        {"text_1": _PROMPT, "text_2": _PROMPT, "truncate_prompt_tokens": _COUNT},
+    ),
 }
 _ERROR = {
     "description": "An error in the caller's dialect",

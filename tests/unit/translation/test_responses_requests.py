@@ -241,10 +241,10 @@ def test_codex_reaches_a_chat_backend_if_fields_may_be_dropped() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "prompt", "background"])
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "prompt"])
 def test_what_gives_a_request_its_meaning_is_never_dropped(name: str) -> None:
     """Without the earlier turns, another question would be answered."""
-    found = conversation(**{name: True if name == "background" else "x"})
+    found = conversation(**{name: "x"})
     with pytest.raises(Untranslatable) as refused:
         write_chat_request(found, Losses("one", drops=True), model="m")
     assert refused.value.param == name
