@@ -250,6 +250,22 @@ def test_a_member_that_nothing_carries_is_named_by_its_path(
     assert refused.value.param == name
 
 
+def calls_at(*indexes: int) -> dict[str, Any]:
+    """Return messages with an earlier answer whose calls have these indexes."""
+    function = {"name": "f", "arguments": "{}"}
+    calls = [
+        {"id": f"c{at}", "type": "function", "function": function, "index": index}
+        for at, index in enumerate(indexes)
+    ]
+    return {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}]}
+
+
+def test_a_calls_index_is_a_loss_only_if_it_is_not_its_place() -> None:
+    """Clients that join the pieces of a stream send each call with its index: its own place."""
+    assert conversation(**calls_at(0, 1)).others == {}
+    assert list(conversation(**calls_at(0, 7)).others) == ["messages[0].tool_calls[1].index"]
+
+
 @pytest.mark.parametrize(
     "members",
     [

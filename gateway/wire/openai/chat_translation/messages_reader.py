@@ -160,7 +160,9 @@ def _assistant_parts(message: RequestMembers) -> list[Part]:
     refusal = message.text("refusal")
     if refusal:
         found.append(TextPart(text=refusal, is_refusal=True))
-    for call in message.children("tool_calls"):
+    for number, call in enumerate(message.children("tool_calls")):
+        # A client that joins a stream's pieces keeps the index of each: openai-python, Open WebUI.
+        call.drop_if("index", b"%d" % number)
         read = _tool_call(call)
         if read is None:
             call.leave_whole()
