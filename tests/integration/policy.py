@@ -26,7 +26,7 @@ classes:
   confidential: {{regions: [eu]}}
   internal: {{regions: [any]}}
 deployments:
-  - {{name: plain, model: plain-1, {compatible}, operations: [chat, completions, responses, embeddings, rerank, score]}}
+  - {{name: plain, model: plain-1, {compatible}, operations: [chat, completions, responses, embeddings, rerank, score, messages]}}
   - {{name: vllm, model: "fake/style:vllm", provider: vllm, region: eu-de, {ok}}}
   - {{name: hosted, model: gpt-fake, provider: openai, api_key: "env:FAKE_KEY", region: eu-fr, {ok}}}
   - {{name: down, model: "fake/500", {compatible}}}

@@ -256,6 +256,7 @@ def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Cl
         "embeddings": {"input": PROMPT},
         "rerank": {"query": PROMPT, "documents": [PROMPT, "b"]},
         "score": {"text_1": PROMPT, "text_2": [PROMPT, "b"]},
+        "messages": {"messages": MESSAGES, "max_tokens": 20},
     }
     metered = [endpoint for endpoint in ENDPOINTS if endpoint.is_metered]
     assert {endpoint.operation for endpoint in metered} == set(bodies)
@@ -264,7 +265,7 @@ def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Cl
         answer = http.post(
             endpoint.path, json={"model": "chat", **bodies[endpoint.operation.value]}
         )
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.text
         (event,) = gateway.events(answer.headers["x-request-id"])
         assert event["operation"] == endpoint.operation.value
         assert event["cost_usd"] is not None

@@ -187,13 +187,16 @@ def test_an_engine_that_says_503_is_up(engines: Any) -> None:
 def test_nothing_else_has_a_client_beside_the_transport() -> None:
     """A second module with a client of its own would be a way out that no permit guards.
 
+    The sampler reads load pages, and a token exchange sends a credential: neither has content.
     The preflight runs before there is a gateway, and asks ports of this machine for their models.
     """
     assert importers_below("http.client") == ["engine/preflight.py"]
     assert importers_below("httpcore2") == [
         "gateway/providers/engine_sampler.py",
+        "gateway/providers/google/google_tokens.py",
         "gateway/providers/timed_stream.py",
     ]
     assert importers_below("gateway.providers.timed_stream") == [
-        "gateway/providers/engine_sampler.py"
+        "gateway/providers/engine_sampler.py",
+        "gateway/providers/google/google_tokens.py",
     ]

@@ -86,7 +86,7 @@ async def test_the_models_own_tokenizer_counts_prompt_and_output() -> None:
             5,
         ),
         (Operation.CHAT, {"messages": "odd", "tools": [{"function": {"name": "get"}}]}, 2),
-        (Operation.CHAT, {"model": "not counted"}, 0),
+        (Operation.CHAT, {"messages": [], "user": "not counted"}, 0),
     ],
 )
 async def test_every_operation_says_its_input_somewhere(
