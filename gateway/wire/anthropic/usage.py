@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.surrogates import without_halves
 
@@ -142,27 +143,20 @@ def usage_members(raw: msgspec.Raw | bytes) -> Mapping[str, msgspec.Raw]:
     return {name: value for name, value in members.items() if bytes(value) != b"null"}
 
 
-def tier_of(raw: msgspec.Raw | bytes) -> str | None:
-    """Return the service tier that a usage names. Fast mode has prices of its own, as a tier has.
+def note_words(observed: Observed, raw: msgspec.Raw | bytes) -> None:
+    """Record the words of a usage: its tier, its place, and the detail that the ledger keeps.
 
-    Source: anthropic 2.13.0, types/usage.py, 2026-11-24.
+    Fast mode has prices of its own, as a tier has, so it stands for the tier; `inference_geo` is
+    the provider's statement of the place that made the answer. Source: anthropic 2.13.0,
+    types/usage.py and types/beta/beta_usage.py, 2026-11-24.
     """
     words = _words(raw)
-    return words.speed if words.speed == "fast" else _text(words.service_tier)
-
-
-def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
-    """Return the `inference_geo` of a usage: the provider's statement of the place that made the
-    answer.
-    """
-    return _text(_words(raw).inference_geo)
-
-
-def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, str]:
-    """Return the parts of a usage that are no counts and that the ledger keeps as they are."""
-    words = _words(raw)
-    found = {"speed": _text(words.speed), "inference_geo": _text(words.inference_geo)}
-    return {name: word for name, word in found.items() if word is not None}
+    speed, geo = _text(words.speed), _text(words.inference_geo)
+    tier = speed if speed == "fast" else _text(words.service_tier)
+    observed.service_tier = tier or observed.service_tier
+    observed.stated_geo = geo or observed.stated_geo
+    found = {"speed": speed, "inference_geo": geo}
+    observed.note_detail({name: word for name, word in found.items() if word is not None})
 
 
 def _words(raw: msgspec.Raw | bytes) -> _Words:

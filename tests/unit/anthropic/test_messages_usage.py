@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.usage import (
     merged,
+    note_words,
     prompt_from_wire,
-    stated_geo,
-    tier_of,
-    usage_detail,
     usage_from_wire,
     usage_members,
 )
+from gateway.wire.observed import Observed
 
 # The shape of anthropic 2.13.0, types/usage.py (2026-11-24).
 WHOLE = {
@@ -136,7 +135,7 @@ def test_a_huge_usage_is_not_read() -> None:
     """The longest real one has a kilobyte."""
     usage = {**WHOLE, "note": "x" * 70_000}
     assert read(usage) is None
-    assert tier_of(msgspec.json.encode(usage)) is None
+    assert words({**usage, "speed": "fast"}) == (None, None, {})
     assert usage_members(msgspec.json.encode(usage)) == {}
 
 
@@ -145,7 +144,7 @@ def test_reading_never_raises(raw: bytes) -> None:
     """Whatever an upstream sends."""
     usage_from_wire(raw)
     usage_members(raw)
-    assert tier_of(raw) is None or isinstance(tier_of(raw), str)
+    note_words(Observed(), raw)
 
 
 counts = st.integers(min_value=0, max_value=10**9)
@@ -195,11 +194,34 @@ def test_the_prompt_alone_has_no_output() -> None:
     assert prompt_from_wire(b"null") is None
 
 
+def words(usage: object) -> tuple[str | None, str | None, dict[str, object]]:
+    """The tier, the place and the detail that a usage leaves."""
+    observed = Observed()
+    note_words(observed, msgspec.json.encode(usage))
+    return observed.service_tier, observed.stated_geo, observed.usage_detail
+
+
 def test_words_of_a_usage() -> None:
-    """Fast mode is a tier of the price; the place is checked against the promise."""
-    raw = msgspec.json.encode(WHOLE)
-    assert tier_of(raw) == "fast"
-    assert tier_of(msgspec.json.encode({**WHOLE, "speed": "standard"})) == "priority"
-    assert stated_geo(raw) == "us"
-    assert usage_detail(raw) == {"speed": "fast", "inference_geo": "us"}
-    assert usage_detail(b'{"speed":7,"inference_geo":""}') == {}
+    """Fast mode is a tier of the price; the place is checked against the promise; the ledger keeps
+    both as they came.
+    """
+    assert words(WHOLE) == ("fast", "us", {"speed": "fast", "inference_geo": "us"})
+    tier, geo, detail = words({**WHOLE, "speed": "standard"})
+    assert (tier, geo) == ("priority", "us")
+    assert detail == {"speed": "standard", "inference_geo": "us"}
+    assert words({"service_tier": "batch"}) == ("batch", None, {})
+
+
+@pytest.mark.parametrize("odd", [7, "", None, [], {}, "x" * 65])
+def test_a_word_of_another_kind_is_none(odd: object) -> None:
+    """A ledger row has room for short words alone."""
+    assert words({"speed": odd, "inference_geo": odd, "service_tier": odd}) == (None, None, {})
+
+
+def test_words_that_came_first_stay() -> None:
+    """`message_delta` of the stable API repeats none of `message_start`'s."""
+    observed = Observed()
+    note_words(observed, b'{"speed":"fast","inference_geo":"us","service_tier":"standard"}')
+    note_words(observed, b'{"output_tokens":15}')
+    assert (observed.service_tier, observed.stated_geo) == ("fast", "us")
+    assert observed.usage_detail == {"speed": "fast", "inference_geo": "us"}

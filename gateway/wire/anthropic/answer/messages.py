@@ -28,9 +28,8 @@ from gateway.wire.anthropic.answer.splices import renamed, with_cost
 from gateway.wire.anthropic.error import code_of, error_event
 from gateway.wire.anthropic.usage import (
     merged,
+    note_words,
     prompt_from_wire,
-    stated_geo,
-    tier_of,
     usage_from_wire,
     usage_members,
 )
@@ -93,7 +92,7 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
     usage = usage_from_wire(message.usage) if is_there(message.usage) else None
     if usage is not None:
         observed.note_final(usage)
-        _note_words(observed, message.usage)
+        note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
@@ -116,12 +115,6 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
         observed.note_unread(memoryview(content).nbytes)
     if not observed.output_bytes:  # blocks without any known text
         observed.note_unread(memoryview(content).nbytes)
-
-
-def _note_words(observed: Observed, usage: msgspec.Raw) -> None:
-    """Record the service tier and the place that a usage names."""
-    observed.service_tier = tier_of(usage) or observed.service_tier
-    observed.stated_geo = stated_geo(usage) or observed.stated_geo
 
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
@@ -222,7 +215,7 @@ class MessageStream:
         self._first_usage = usage_members(message.usage) if is_there(message.usage) else {}
         if self._first_usage:
             observed.note_running(self._usage_so_far(), usage_from_wire)
-            _note_words(observed, message.usage)
+            note_words(observed, message.usage)
         new = renamed(body, message.model, self.model)
         if new is body:
             return event
@@ -246,7 +239,7 @@ class MessageStream:
             return event
         observed.note_final(usage)
         observed.note_running(whole, usage_from_wire)
-        _note_words(observed, whole)
+        note_words(observed, whole)
         return with_cost(
             payload, decoded.usage, observed.final, around=lambda new: with_data(event, new)
         )

@@ -14,9 +14,8 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
     merged,
+    note_words,
     prompt_from_wire,
-    stated_geo,
-    tier_of,
     usage_from_wire,
     usage_members,
 )
@@ -134,7 +133,7 @@ class MessagesReader:
         if self._first_usage:
             first = merged(self._first_usage, {})
             observed.note_running(first, usage_from_wire)
-            _note_words(self.observed, first)
+            note_words(self.observed, first)
             prompt = prompt_from_wire(first)
         return Started(answer_id=observed.upstream_id or "", usage=prompt)
 
@@ -208,7 +207,7 @@ class MessagesReader:
         if usage is not None:
             self.observed.note_final(usage)
             self.observed.note_running(whole, usage_from_wire)
-            _note_words(self.observed, whole)
+            note_words(self.observed, whole)
 
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""
@@ -244,7 +243,7 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.is_error = message.get("error") is not None
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
-        _note_words(observed, _decode_holder(without_halves(body)).usage)
+        note_words(observed, _decode_holder(without_halves(body)).usage)
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
     events += _contents(objects_in(message, "content"), observed)
     observed.is_done = not observed.is_error
@@ -308,12 +307,6 @@ def _used(observed: Observed) -> list[Used]:
     if observed.final is None:
         return []
     return [Used(usage=observed.final, service_tier=observed.service_tier)]
-
-
-def _note_words(observed: Observed, usage: msgspec.Raw) -> None:
-    """Record the service tier and the place that a usage names."""
-    observed.service_tier = tier_of(usage) or observed.service_tier
-    observed.stated_geo = stated_geo(usage) or observed.stated_geo
 
 
 def _usage_in(body: bytes) -> TokenUsage | None:
