@@ -108,7 +108,7 @@ class Anthropic:
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
         """Return the reader of a streamed answer to this call."""
         if call.translation is not None:
-            return messages_stream(read)
+            return messages_stream(read, call)
         return message_stream(model=read.facts.model)
 
     def rewrite(
@@ -119,7 +119,7 @@ class Anthropic:
         Raises `UnreadableAnswer` for one that cannot be an answer.
         """
         if call.translation is not None:
-            return messages_answer(read, body, observed)
+            return messages_answer(read, call, body, observed)
         return rewrite_message(body, observed, model=read.facts.model)
 
     def error(

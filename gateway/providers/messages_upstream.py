@@ -19,7 +19,7 @@ from gateway.wire.anthropic.translation.upstream_request import (
     write_messages_request,
 )
 from gateway.wire.callers import writer_for
-from gateway.wire.dialect import AnswerPart, AnswerStream, Translation
+from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import AnswerEvent
 from gateway.wire.translation.translated_stream import TranslatedStream
@@ -55,12 +55,14 @@ def messages_body(
     return msgspec.json.encode(body)
 
 
-def messages_stream(read: RequestBody) -> AnswerStream:
+def messages_stream(read: RequestBody, call: UpstreamRequest) -> AnswerStream:
     """Return the reader of a streamed answer, which writes it in the caller's dialect."""
-    return TranslatedStream(MessagesReader(), writer_for(read))
+    return TranslatedStream(MessagesReader(), writer_for(read, call))
 
 
-def messages_answer(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
+def messages_answer(
+    read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
+) -> AnswerPart:
     """Return a complete answer in the caller's dialect. Raises `UnreadableAnswer`."""
     events: Sequence[AnswerEvent] = messages_events(body, observed)
-    return body if observed.is_error else writer_for(read).whole(events)
+    return body if observed.is_error else writer_for(read, call).whole(events)

@@ -248,7 +248,7 @@ class OpenAI:
         """
         if _is_another(call, read):
             chat = self._chat_stream(_sent(call, read), call)
-            return TranslatedStream(ChatReader(chat), writer_for(read))
+            return TranslatedStream(ChatReader(chat), writer_for(read, call))
         if read.facts.operation is Operation.MESSAGES:
             return message_stream(model=read.facts.model)
         if read.facts.operation is Operation.RESPONSES:
@@ -279,7 +279,7 @@ class OpenAI:
         answer = complete_answer.rewrite(_sent(call, read), body, observed)
         if not _is_another(call, read):
             return answer
-        return writer_for(read).whole(chat_events(answer, observed))
+        return writer_for(read, call).whole(chat_events(answer, observed))
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes

@@ -35,14 +35,14 @@ class TranslatedDialect(ABC):
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
         """Return the reader of a streamed answer, which writes it in the caller's dialect."""
-        return TranslatedStream(self.reader(), writer_for(read))
+        return TranslatedStream(self.reader(), writer_for(read, call))
 
     def rewrite(
         self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
     ) -> AnswerPart:
         """Return a complete answer in the caller's dialect. Raises `UnreadableAnswer`."""
         events = self.events(body, observed)
-        return body if observed.is_error else writer_for(read).whole(events)
+        return body if observed.is_error else writer_for(read, call).whole(events)
 
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> NoReturn:
         """Fail: no request of this dialect is assembled from a stream."""

@@ -10,11 +10,12 @@ from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.translation.caller_request import read_messages_request
 from gateway.wire.anthropic.translation.caller_writer import MessagesWriter
+from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.writer import ChatWriter
 from gateway.wire.openai.responses_translation.request_reader import read_responses_request
 from gateway.wire.openai.responses_translation.writer import ResponsesWriter
-from gateway.wire.translation.answer_events import AnswerWriter
+from gateway.wire.translation.answer_events import AnswerWriter, Started, own_start
 from gateway.wire.translation.conversation import Conversation
 
 _READERS: Mapping[Operation, Callable[[RequestBody], Conversation]] = {
@@ -22,7 +23,7 @@ _READERS: Mapping[Operation, Callable[[RequestBody], Conversation]] = {
     Operation.RESPONSES: read_responses_request,
     Operation.MESSAGES: read_messages_request,
 }
-_WRITERS: Mapping[Operation, Callable[[RequestBody], AnswerWriter]] = {
+_WRITERS: Mapping[Operation, Callable[[RequestBody, Started], AnswerWriter]] = {
     Operation.CHAT: ChatWriter,
     Operation.RESPONSES: ResponsesWriter,
     Operation.MESSAGES: MessagesWriter,
@@ -37,6 +38,6 @@ def conversation_of(read: RequestBody) -> Conversation:
     return _READERS[read.facts.operation](read)
 
 
-def writer_for(read: RequestBody) -> AnswerWriter:
-    """Return the writer of the caller's answer to a request."""
-    return _WRITERS[read.facts.operation](read)
+def writer_for(read: RequestBody, call: UpstreamRequest) -> AnswerWriter:
+    """Return the writer of the caller's answer to a request that `call` carried."""
+    return _WRITERS[read.facts.operation](read, own_start(call))

@@ -83,7 +83,7 @@ class Ollama(OpenAI):
         """Return the reader of a streamed answer to this call."""
         if call.translation is None or call.translation.sent_as != SENT_AS:
             return super().stream(read, call)
-        return TranslatedStream(OllamaReader(), writer_for(read))
+        return TranslatedStream(OllamaReader(), writer_for(read, call))
 
     def rewrite(
         self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
@@ -92,7 +92,7 @@ class Ollama(OpenAI):
         if call.translation is None or call.translation.sent_as != SENT_AS:
             return super().rewrite(read, call, body, observed)
         events = ollama_events(body, observed)
-        return body if observed.is_error else writer_for(read).whole(events)
+        return body if observed.is_error else writer_for(read, call).whole(events)
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""

@@ -19,6 +19,7 @@ from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.openai.chat_translation.completions_writer import CompletionsWriter
+from gateway.wire.translation.answer_events import own_start
 from gateway.wire.translation.translated_stream import TranslatedStream
 from gateway.wire.triton.answer import TritonReader, generate_events, usage_in
 from gateway.wire.triton.request import MAXIMUM, write_generate_request
@@ -87,7 +88,7 @@ class Triton(OpenAI):
         if call.translation is None or call.translation.sent_as != SENT_AS:
             return super().stream(read, call)
         reader = TritonReader(call.headers["x-request-id"], most_tokens=_sent_maximum(call))
-        return TranslatedStream(reader, CompletionsWriter(read))
+        return TranslatedStream(reader, CompletionsWriter(read, own_start(call)))
 
     def rewrite(
         self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
@@ -101,7 +102,7 @@ class Triton(OpenAI):
             answer_id=call.headers["x-request-id"],
             most_tokens=_sent_maximum(call),
         )
-        return body if observed.is_error else CompletionsWriter(read).whole(events)
+        return body if observed.is_error else CompletionsWriter(read, own_start(call)).whole(events)
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a complete answer or an error reports, None if it reports none."""

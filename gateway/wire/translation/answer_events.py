@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar, Protocol
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
+from gateway.domain.ids import occurred_at
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.dialect import AnswerPart
+from gateway.wire.dialect import AnswerPart, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.translation.conversation import NO_JSON
 
@@ -38,6 +40,22 @@ class Started(Struct, frozen=True, kw_only=True):
     answer_id: str = ""
     usage: TokenUsage | None = None
     created_s: int = 0
+
+    def or_else(self, own: Started) -> Started:
+        """Return this start with the id and the time of `own` for those that it lacks."""
+        return Started(
+            answer_id=self.answer_id or own.answer_id,
+            usage=self.usage,
+            created_s=self.created_s or own.created_s,
+        )
+
+
+def own_start(call: UpstreamRequest) -> Started:
+    """Return the id and the time of the gateway's own request, both from its UUIDv7: clients expect
+    an answer to have them, and not every upstream reports them.
+    """
+    request_id = UUID(call.headers["x-request-id"])
+    return Started(answer_id=request_id.hex, created_s=int(occurred_at(request_id).timestamp()))
 
 
 class TextPiece(Struct, frozen=True, kw_only=True):

@@ -85,6 +85,7 @@ class MessagesWriter(Struct):
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
+    own: Started = Started()  # for an upstream that reports no id
     _blocks: _OpenBlocks = msgspec.field(default_factory=_OpenBlocks)
     _finished: Finished | None = None
     _used: Used | None = None
@@ -215,6 +216,7 @@ class MessagesWriter(Struct):
 
     def _head(self, answer_id: str) -> dict[str, Any]:
         """Return the members that a message begins with."""
+        answer_id = answer_id or self.own.answer_id
         return {
             "id": answer_id if answer_id.startswith(_PREFIX) else _PREFIX + answer_id,
             "type": "message",

@@ -35,8 +35,12 @@ class CompletionsWriter(Struct):
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
-    _answer_id: str = ""
-    _created_s: int = 0
+    own: Started = Started()  # for an upstream that reports no id or time
+    _started: Started = Started()
+
+    def __post_init__(self) -> None:
+        """Begin with the request's own id and time: some streams have no start."""
+        self._start(self.own)
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
@@ -65,7 +69,7 @@ class CompletionsWriter(Struct):
 
     def _start(self, event: Started) -> None:
         """Keep the answer's id and time."""
-        self._answer_id, self._created_s = event.answer_id, event.created_s
+        self._started = event.or_else(self.own)
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""
@@ -94,9 +98,9 @@ class CompletionsWriter(Struct):
     def _head(self) -> dict[str, Any]:
         """Return the members that an answer and each of its chunks begin with."""
         return {
-            "id": _PREFIX + self._answer_id,
+            "id": _PREFIX + self._started.answer_id,
             "object": "text_completion",
-            "created": self._created_s,
+            "created": self._started.created_s,
             "model": self.read.facts.model,
         }
 

@@ -33,8 +33,13 @@ class ChatWriter(Struct):
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
+    own: Started = Started()  # for an upstream that reports no id or time
     _started: Started = Started()
     _choices: dict[int, ChoiceDeltas] = {}
+
+    def __post_init__(self) -> None:
+        """Begin with the request's own id and time: some streams have no start."""
+        self._started = self.own
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
@@ -48,7 +53,7 @@ class ChatWriter(Struct):
             if isinstance(event, Failed):
                 return error_body(event.code, event.message)
             if isinstance(event, Started):
-                self._started = event
+                self._started = event.or_else(self.own)
             elif isinstance(event, Used):
                 used = event
             elif not isinstance(event, Ended):
@@ -61,7 +66,7 @@ class ChatWriter(Struct):
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""
         if isinstance(event, Started):
-            self._started = event
+            self._started = event.or_else(self.own)
             yield self._chunk([self._choice(0).opening()])
         elif isinstance(event, Used):
             if self.read.facts.wants_usage:

@@ -46,12 +46,22 @@ class ResponsesWriter(Struct):
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
+    own: Started = Started()  # for an upstream that reports no id or time
     _started: Started = Started()
     _output: OutputItems = msgspec.field(default_factory=OutputItems)
     _reason: str | None = None  # the answer is incomplete for it
     _used: Used | None = None
     _repeated: dict[str, Any] = {}
     _number: int = 0  # of the next event
+
+    def __post_init__(self) -> None:
+        """Begin with the request's own id and time: some streams have no start."""
+        self._start(self.own)
+
+    def _start(self, event: Started) -> None:
+        """Keep the answer's id and time."""
+        self._started = event.or_else(self.own)
+        self._output.answer_id = self._started.answer_id
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
@@ -90,8 +100,8 @@ class ResponsesWriter(Struct):
     def _named_events(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
         """Yield the events of one neutral event, except the last one of the answer."""
         if isinstance(event, Started):
-            self._started, self._repeated = event, repeated_members(self.read)
-            self._output.answer_id = event.answer_id
+            self._start(event)
+            self._repeated = repeated_members(self.read)
             response = self._response(IN_PROGRESS) | {"usage": None}
             for kind in ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": response}
