@@ -264,6 +264,12 @@ def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[
     yield from new_database(postgres_url, migrated_template)
 
 
+@pytest.fixture(scope="module")
+def module_database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A migrated database for the gateway of one module: each gateway has its own key secret."""
+    yield from new_database(postgres_url, migrated_template)
+
+
 @pytest.fixture(scope="session")
 def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
     """The makings of a gateway fixture of any scope: a generator that starts one, and stops and

@@ -64,13 +64,13 @@ def upstream() -> Iterator[MessagesUpstream]:
 @pytest.fixture(scope="module")
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
     upstream: MessagesUpstream,
     fake_upstream: FakeUpstreamProcess,
 ) -> Iterator[Gateway]:
     """Yield a gateway in front of it, and of a server that speaks chat alone."""
     document = policy(upstream.url, fake_upstream.url)
-    yield from launch_gateway(document, session_database_url)
+    yield from launch_gateway(document, module_database_url)
 
 
 @pytest.fixture

@@ -69,12 +69,12 @@ def second() -> Iterator[ResponseServer]:
 @pytest.fixture(scope="module")
 def keeping(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
     first: ResponseServer,
     second: ResponseServer,
 ) -> Iterator[Gateway]:
     """Yield the gateway of the tests that change no policy."""
-    yield from launch_gateway(policy(first.url, second.url), session_database_url)
+    yield from launch_gateway(policy(first.url, second.url), module_database_url)
 
 
 @contextmanager

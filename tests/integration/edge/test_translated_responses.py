@@ -51,11 +51,11 @@ teams: [{{name: payments, cost_centre: A, data_class: internal, routes: [{", ".j
 @pytest.fixture(scope="module")
 def translating(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
     fake_upstream: FakeUpstreamProcess,
 ) -> Iterator[Gateway]:
     """Yield the gateway of these tests."""
-    yield from launch_gateway(policy(fake_upstream.url), session_database_url)
+    yield from launch_gateway(policy(fake_upstream.url), module_database_url)
 
 
 @pytest.fixture

@@ -84,12 +84,12 @@ def converse() -> Iterator[ConverseUpstream]:
 @pytest.fixture(scope="module")
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
     messages: MessagesUpstream,
     converse: ConverseUpstream,
 ) -> Iterator[Gateway]:
     """Yield a gateway in front of both."""
-    yield from launch_gateway(policy(messages.url, converse.url), session_database_url)
+    yield from launch_gateway(policy(messages.url, converse.url), module_database_url)
 
 
 def only_event(gateway: Gateway, request_id: str) -> dict[str, Any]:

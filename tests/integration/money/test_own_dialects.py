@@ -60,9 +60,9 @@ teams:
 def served(
     fake: OwnDialects,
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
 ) -> Iterator[Gateway]:
-    yield from launch_gateway(policy(fake.url), session_database_url)
+    yield from launch_gateway(policy(fake.url), module_database_url)
 
 
 def asked(
@@ -150,7 +150,7 @@ def test_an_error_hands_on_its_wait(served: Gateway) -> None:
     """And costs nothing."""
     answer, row = asked(served, "gemini-error", attempts=3)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
-    assert (row["outcome"], row["cost_nusd"]) == ("upstream_error", 0)
+    assert (row["outcome"], row["cost_usd"]) == ("upstream_error", 0)
 
 
 def test_a_field_without_a_place_is_refused_before_anything_is_sent(
