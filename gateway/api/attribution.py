@@ -186,8 +186,10 @@ def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
     A bad value is not refused, because clients send that header to other services too.
     `affinity.session_of` makes a short name of it.
     """
-    named = (headers.get(name) for name in SESSION_HEADERS)
-    return next((one for one in named if one), None) or facts.cache_key or facts.end_user
+    for name in SESSION_HEADERS:  # a loop: once for each request
+        if named := headers.get(name):
+            return named
+    return facts.cache_key or facts.end_user
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

@@ -26,11 +26,11 @@ class Operation(StrEnum):
     @property
     def pairs_texts(self) -> bool:
         """Return True if the model reads texts in pairs, each of them with the same query."""
-        return self in _PAIRING
+        return self in PAIRING
 
 
-_PAIRING = frozenset({Operation.RERANK, Operation.SCORE})
-WITHOUT_OUTPUT = _PAIRING | {Operation.EMBEDDINGS}
+PAIRING = frozenset({Operation.RERANK, Operation.SCORE})
+WITHOUT_OUTPUT = PAIRING | {Operation.EMBEDDINGS}
 
 # The operations that can be translated into one another.
 CONVERSATIONS = frozenset({Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES})

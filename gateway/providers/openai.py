@@ -274,10 +274,11 @@ class OpenAI:
 
         Raises `UnreadableAnswer` for one that cannot be an answer.
         """
-        if _sent(call, read).facts.operation is Operation.MESSAGES:
+        sent = read if call.translation is None else call.translation.body
+        if sent.facts.operation is Operation.MESSAGES:
             return rewrite_message(body, observed, model=read.facts.model)
-        answer = complete_answer.rewrite(_sent(call, read), body, observed)
-        if not _is_another(call, read):
+        answer = complete_answer.rewrite(sent, body, observed)
+        if sent.facts.operation is read.facts.operation:
             return answer
         return writer_for(read, call).whole(chat_events(answer, observed))
 

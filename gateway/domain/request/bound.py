@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.request.request import RequestFacts
@@ -72,7 +73,7 @@ def bound_of(
     )
     prompt_tokens, sees_prompt = _prompt(facts, deployment)
     cap_tokens = None
-    if not facts.operation.writes_output:
+    if facts.operation in WITHOUT_OUTPUT:
         answer_tokens, is_capped = 0, True
     else:
         most_tokens = asked_tokens or _cap(route, deployment)
@@ -85,7 +86,9 @@ def bound_of(
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
         answer_tokens = (most_tokens + facts.predicted_bytes) * facts.answers
-    features = facts.features - deployment.unsent_features(facts.operation)
+    features = facts.features
+    if features:  # nearly no request has one
+        features = features - deployment.unsent_features(facts.operation)
     calls = MOST_TOOL_CALLS if "hosted_tools" in features else 0
     nusd = hold_nusd(
         price,
@@ -121,7 +124,7 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
         and "vision" not in facts.capabilities
     )
     # A template writes its text around each pair that is scored.
-    templates = (facts.prompts or 1) if facts.operation.pairs_texts else 1
+    templates = (facts.prompts or 1) if facts.operation in PAIRING else 1
     overhead_tokens = deployment.input_overhead_tokens * templates
     tokens = facts.body_bytes + overhead_tokens + (expansion_tokens or 0)
     if window is not None and facts.prompts is not None:

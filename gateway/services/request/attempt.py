@@ -18,7 +18,7 @@ from gateway.domain.budgets.budgets import Account, Hold
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
-from gateway.domain.operation import Operation
+from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import (
@@ -269,7 +269,7 @@ class Attempt(Struct, kw_only=True):
         """Return True unless the request is for embeddings or scores, whose answers have no output
         tokens.
         """
-        return self.request.body.facts.operation.writes_output
+        return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement; the one shown to the caller, if it was made from the same

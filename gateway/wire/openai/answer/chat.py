@@ -89,13 +89,12 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
-    has_vectors = any(
-        is_there(found) and bytes(found) != b"[]" for found in (chunk.data, chunk.results)
-    )
+    has_vectors = _holds_items(chunk.data) or _holds_items(chunk.results)
     if has_vectors and not is_empty:
         usage = usage_of_embeddings(chunk.usage)
     else:
-        usage = None if _is_of_first_answer(chunk) else usage_of(chunk)
+        is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
+        usage = None if is_first else usage_of(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error
     ):  # rare: the content matters only then
@@ -112,6 +111,11 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _holds_items(found: msgspec.Raw) -> bool:
+    """Return True if a list of an answer (vectors, results) is there and not empty."""
+    return found is not ABSENT and bytes(found) not in (b"null", b"[]")
 
 
 def _is_of_first_answer(chunk: Chunk) -> bool:
@@ -231,8 +235,8 @@ class ChatStream:
         if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
             return
         choice = chunk.choices[0]
-        others = chunk.x_groq, chunk.timings
-        if choice.finish_reason is not None or any(one is not ABSENT for one in others):
+        has_more = chunk.x_groq is not ABSENT or chunk.timings is not ABSENT
+        if choice.finish_reason is not None or has_more:
             return
         has_usage = is_there(chunk.usage)
         if has_usage and self._keeps_usage(False, True):

@@ -4,7 +4,7 @@ usage; raises for a body without JSON.
 
 from __future__ import annotations
 
-from gateway.domain.operation import Operation
+from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.inflate import inflated
@@ -27,7 +27,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
     object, or has more vectors than any request asks for.
     """
     facts = read.facts
-    if not facts.operation.writes_output:
+    if facts.operation in WITHOUT_OUTPUT:
         return _rewrite_embeddings(read, body, observed)
     if facts.operation is Operation.RESPONSES:
         part = rewrite_response(body, observed, model=facts.model)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.operation import Operation
+from gateway.domain.operation import PAIRING, Operation
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS, by_folded
 from gateway.domain.policy.request_fields import (
     FEATURE_OF_MEMBER,
@@ -193,7 +193,7 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     and nested values.
     """
     needs = Needs()
-    _note_names(members, needs, known=SCORING if operation.pairs_texts else KNOWN_MEMBERS)
+    _note_names(members, needs, known=SCORING if operation in PAIRING else KNOWN_MEMBERS)
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])

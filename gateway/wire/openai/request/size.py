@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.domain.operation import Operation
+from gateway.domain.operation import PAIRING, Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.prompt_lists import NULL, size_of_value, strings_in
 from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
@@ -102,7 +102,7 @@ def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices
     prompts = count_prompts(operation, members)
     if most_tokens * choices * (prompts or 1) > MAX_OUTPUT_TOKENS:
         raise _too_much(param, most_tokens, choices=choices, prompts=prompts or 1)
-    if operation.pairs_texts:
+    if operation in PAIRING:
         return Size(most_tokens, prompts, _scoring_expansion(operation, members, prompts), 0)
     is_plain = _RESIZING.isdisjoint(members)
     return Size(
@@ -133,7 +133,7 @@ def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> i
     """
     if operation is Operation.CHAT:
         return 1
-    if operation.pairs_texts:
+    if operation in PAIRING:
         return count_texts(operation, members)
     if operation is Operation.COMPLETIONS and size_of_value(members.get("prompt_embeds")):
         return None  # vLLM's encoded tensors; each is a prompt
