@@ -104,7 +104,6 @@ class PlainEndpoints:
     estimates: Estimates
     stored_responses: StoredResponseCalls
     counts: PromptCounts
-    new_id: Callable[[], UUID]
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
         """Run `work`, one read of the caller's own data, in a thread and under its team's request
@@ -266,7 +265,7 @@ async def _count_tokens(request: Request) -> Response:
         asked = counting_request(
             read,
             caller=caller,
-            request_id=endpoints.new_id(),
+            request_id=request.state.request_id,
             headers=headers,
             fields=fields,
             is_beta=dialect_headers.is_beta(b"?" + request.scope["query_string"]),
@@ -474,8 +473,9 @@ def _check_json(check: Check) -> dict[str, str]:
 async def _on_request_error(request: Request, error: Exception) -> Response:
     """Return the error answer to a request that is not forwarded: status, headers and body."""
     assert isinstance(error, RequestError)
-    dialect = ANTHROPIC if request.url.path == COUNT_TOKENS else DEFAULT_DIALECT
-    status, headers, content = error_answer(error, dialect)
+    path, request_id = request.scope["path"], str(request.state.request_id)
+    dialect = ANTHROPIC if path == COUNT_TOKENS else DEFAULT_DIALECT
+    status, headers, content = error_answer(error, dialect, request_id=request_id)
     return Response(content, status, {name.decode(): value.decode() for name, value in headers})
 
 

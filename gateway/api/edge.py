@@ -18,7 +18,7 @@ from gateway.api.forward import Forwarder
 from gateway.api.http.caller_exchange import CallerExchange
 from gateway.api.http.parser import Fields
 from gateway.api.not_offered import instead_of, shape_of
-from gateway.api.routes import DEFAULT_DIALECT, ENDPOINTS, FORWARDING, OFFERED
+from gateway.api.routes import ANTHROPIC, DEFAULT_DIALECT, ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
 from gateway.wire.dialect import ErrorShape
 
@@ -101,17 +101,15 @@ class Edge:
         if scope["type"] == "http":
             request_id = self.forward.new_id()
             scope.setdefault("state", {})["request_id"] = request_id
-            send = _with_id(send, request_id)
+            shape = shape_of(scope["path"])
+            send = _with_id(send, request_id, shape)
             refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
                 scope["method"], scope["path"]
             )
             if refusal is not None:
-                shape = (
-                    shape_of(scope["path"])
-                    if isinstance(refusal, NotSupported)
-                    else DEFAULT_DIALECT
-                )
-                await _refuse(refusal, send, shape)
+                if shape is not ANTHROPIC and not isinstance(refusal, NotSupported):
+                    shape = DEFAULT_DIALECT
+                await _refuse(refusal, send, shape, request_id)
                 return
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
@@ -121,7 +119,7 @@ class Edge:
         """
         refusal = self._host_refusal(exchange.fields) or self._overload_refusal()
         if refusal is not None:
-            status, headers, body = self._answer(refusal)
+            status, headers, body = self._answer(refusal, exchange.endpoint.dialect)
             exchange.start(status, headers)
             await exchange.send(body, is_last=True)
             return
@@ -139,12 +137,13 @@ class Edge:
         """Return a new `x-request-id` for an answer that is made outside of forwarding."""
         return str(self.forward.new_id()).encode()
 
-    def _answer(self, error: RequestError) -> tuple[int, Headers, bytes]:
+    def _answer(self, error: RequestError, shape: ErrorShape) -> tuple[int, Headers, bytes]:
         """Return the error answer of a request that the edge itself refuses, with a new
         `x-request-id`.
         """
-        status, headers, body = _closing_answer(error)
-        return status, [*headers, (b"x-request-id", self.new_request_id())], body
+        request_id = self.forward.new_id()
+        status, headers, body = _closing_answer(error, shape, request_id)
+        return status, [*headers, *_id_headers(request_id, shape)], body
 
     def _host_refusal(self, fields: Fields) -> RequestError | None:
         """Return the error for a missing or foreign Host header, None if the host is allowed."""
@@ -189,34 +188,39 @@ class Edge:
         return None
 
 
-def _with_id(send: Send, request_id: UUID) -> Send:
-    """Return an ASGI `send` that adds the `x-request-id` to an answer made outside of
-    forwarding.
-    """
-    header = (b"x-request-id", str(request_id).encode())
+def _id_headers(request_id: UUID, shape: ErrorShape) -> Headers:
+    """Return the headers with a request's id; Anthropic's clients read one of another name."""
+    text = str(request_id).encode()
+    names = (b"x-request-id", b"request-id") if shape is ANTHROPIC else (b"x-request-id",)
+    return [(name, text) for name in names]
+
+
+def _with_id(send: Send, request_id: UUID, shape: ErrorShape) -> Send:
+    """Return an ASGI `send` that adds the request's id to an answer made outside of forwarding."""
+    added = _id_headers(request_id, shape)
 
     async def send_with_id(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], header]
+            message["headers"] = [*message["headers"], *added]
         await send(message)
 
     return send_with_id
 
 
-async def _refuse(error: RequestError, send: Send, shape: ErrorShape) -> None:
+async def _refuse(error: RequestError, send: Send, shape: ErrorShape, request_id: UUID) -> None:
     """Send an error as the complete answer to a request outside of forwarding (ASGI); the
     connection closes after it.
     """
-    status, headers, body = _closing_answer(error, shape)
+    status, headers, body = _closing_answer(error, shape, request_id)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def _closing_answer(
-    error: RequestError, shape: ErrorShape = DEFAULT_DIALECT
+    error: RequestError, shape: ErrorShape, request_id: UUID
 ) -> tuple[int, Headers, bytes]:
     """Return the status, headers and body of an error answer after which the connection closes."""
-    status, headers, body = error_answer(error, shape)
+    status, headers, body = error_answer(error, shape, request_id=str(request_id))
     return (
         status,
         [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")],

@@ -212,7 +212,6 @@ def _plain_endpoints(
         counts=PromptCounts(
             requests=_requests(parts, responses), counters=parts.dispatch.prompt_counters
         ),
-        new_id=context.new_id,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -339,6 +340,60 @@ def test_a_count_has_errors_of_its_dialect(http: httpx2.Client) -> None:
     """As its own endpoint has."""
     answer = count(http, "unknown")
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "members", "headers", "status"),
+    [
+        ("POST", "/v1/messages/batches", {}, {}, 404),
+        ("GET", "/v1/messages/batches/b-1/results", None, {}, 404),
+        ("DELETE", "/v1/messages", None, {}, 404),
+        ("POST", "/v1/messages", {"model": "unknown", **ASK}, {}, 404),
+        ("POST", "/v1/messages", {"model": "claude"}, {}, 400),
+        ("POST", "/v1/messages", {}, {"x-api-key": "wrong"}, 401),
+        ("POST", "/v1/messages", {}, {"host": "!"}, 400),
+        ("POST", "/v1/messages/count_tokens", {"model": "unknown", **ASK}, {}, 404),
+        ("POST", "/v1/messages/count_tokens", {"model": "claude"}, {}, 400),
+        ("POST", "/v1/messages/count_tokens", {}, {"x-api-key": "wrong"}, 401),
+        ("POST", "/v1/messages/count_tokens", {}, {"host": "!"}, 400),
+        ("POST", "/v1/messages/count_tokens", {}, {"content-type": "text/plain"}, 415),
+    ],
+)
+def test_each_error_names_its_request(
+    http: httpx2.Client,
+    method: str,
+    path: str,
+    members: dict[str, Any] | None,
+    headers: dict[str, str],
+    status: int,
+) -> None:
+    """Anthropic's clients show `request_id` with each error, and read the header `request-id`."""
+    answer = http.request(method, path, json=members, headers=headers)
+    assert answer.status_code == status
+    body = answer.json()
+    assert set(body) == {"type", "error", "request_id"}
+    assert body["type"] == "error"
+    assert body["request_id"] == answer.headers["request-id"] == answer.headers["x-request-id"]
+    assert UUID(body["request_id"]).version == 7
+
+
+def test_a_count_carries_its_own_id_to_the_upstream(
+    http: httpx2.Client, upstream: MessagesUpstream
+) -> None:
+    """The id of the answer is the one in the upstream's log."""
+    answer = count(http, "claude")
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+    sent = {name.lower(): value for name, value in upstream.received[-1].headers.items()}
+    assert sent["x-request-id"] == answer.headers["x-request-id"]
+
+
+def test_other_dialects_have_one_id_alone(http: httpx2.Client) -> None:
+    """`request-id` is Anthropic's."""
+    for path in ("/v1/chat/completions", "/v1/files", "/v1/usage/me"):
+        answer = http.post(path, json={})
+        assert answer.status_code in (400, 404)
+        assert "x-request-id" in answer.headers
+        assert "request-id" not in answer.headers
 
 
 def test_models_have_the_shape_of_the_caller(http: httpx2.Client, gateway: Gateway) -> None:

@@ -102,7 +102,6 @@ class World:
             slots=RequestSlots(10),
             large_bodies=LargeBodies(),
             counts=PromptCounts(requests=Door().stage.service(), counters={}),
-            new_id=lambda: factories.REQUEST_ID,
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder,
@@ -123,6 +122,7 @@ class World:
             "server": ("x", 80),
             "client": ("x", 1),
             "headers": [(b"authorization", b"Bearer " + KEY.encode()), (b"host", b"x")],
+            "state": {"request_id": factories.REQUEST_ID},  # the edge sets it
         }
         sent: list[Any] = []
 
