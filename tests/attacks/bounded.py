@@ -15,8 +15,8 @@ from tests.integration.policy import PRICE
 from tests.waiting import eventually
 
 LIMIT_USD = Decimal("0.05")  # 5,000 tokens of output
-PATHS = ("chat/completions", "completions", "responses", "embeddings")
-OPERATIONS = "[chat, completions, responses, embeddings]"
+PATHS = ("chat/completions", "completions", "responses", "embeddings", "messages")
+OPERATIONS = "[chat, completions, responses, embeddings, messages]"
 
 
 def deployments(engine: Engine) -> dict[str, str]:

@@ -122,8 +122,8 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
 
 def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
     """Return the prompts, each of which is answered separately."""
-    if path == "chat/completions":
-        return [body.get("messages")]
+    if path in ("chat/completions", "messages"):
+        return [[body.get("system"), body.get("messages")]]
     prompt = body.get("prompt" if path == "completions" else "input")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         return [prompt] if isinstance(prompt[0], dict) else prompt
@@ -143,6 +143,10 @@ def _tokens(value: Any) -> int:
     if isinstance(value, dict):
         if "image_url" in value or "file" in value or "file_data" in value:
             return PICTURE_TOKENS
+        if value.get("type") in ("image", "document"):  # Anthropic's
+            return PICTURE_TOKENS
+        if value.get("type") == "tool_use":
+            return len(_PIECES.findall(json.dumps(value, indent=4)))
         if "tool_calls" in value:
             return len(_PIECES.findall(json.dumps(value["tool_calls"])))
         return sum(map(_tokens, value.values()))
@@ -158,6 +162,8 @@ def _rendered(body: dict[str, Any]) -> int:
 
 def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
     usage: dict[str, Any]
+    if path == "messages":
+        return _message(bill, is_stream=is_stream)
     if path == "responses":
         usage = {"input_tokens": bill.input_tokens, "output_tokens": bill.output_tokens}
         usage["total_tokens"] = sum(usage.values())
@@ -194,4 +200,27 @@ def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
     return (
         b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks)
         + b"data: [DONE]\n\n"
+    )
+
+
+def _message(bill: Bill, *, is_stream: bool) -> bytes:
+    """Return an answer in Anthropic's dialect."""
+    usage = {"input_tokens": bill.input_tokens, "output_tokens": bill.output_tokens}
+    text = {"type": "text", "text": "t"}
+    end = {"stop_reason": "max_tokens", "stop_sequence": None}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
+    if not is_stream:
+        return json.dumps({**message, "content": [text], **end, "usage": usage}).encode()
+    begun = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**begun, "usage": {**usage, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": {**text, "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {**text, "type": "text_delta"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": end, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json.dumps(event).encode())
+        for event in events
     )

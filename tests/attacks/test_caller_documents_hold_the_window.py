@@ -28,14 +28,14 @@ PARTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "part", PARTS, ids=lambda part: next(iter(part.values())) if "type" in part else "inline"
 )
-@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
 def test_without_a_window_a_hard_budget_refuses_it(
     poor: Bounded, path: str, part: dict[str, Any]
 ) -> None:
     """Nothing bounds the text that a provider reads from a document."""
-    member = "messages" if path.startswith("chat") else "input"
+    member = "input" if path == "responses" else "messages"
     content = [{"type": "text", "text": "hi"}, part]
-    body = {"model": "older", member: [{"role": "user", "content": content}]}
+    body = {"model": "older", member: [{"role": "user", "content": content}], "max_tokens": 9}
     answer = poor.post(path, body)
     assert answer.status_code == 400, answer.text
     assert poor.engine.bills == []

@@ -9,6 +9,7 @@ import pytest
 from gateway.api.large_bodies import is_large
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
+from gateway.wire.anthropic.request.read import read_request as read_messages
 from gateway.wire.openai.request.read import read_request
 from gateway.wire.openai.request.tools import MAX_TOOLS
 
@@ -38,6 +39,16 @@ def test_more_tools_than_anybody_sends_are_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="more than 1,024 tools") as refused:
         read_request(Operation.CHAT, body)
     assert refused.value.param == "tools"
+
+
+@pytest.mark.parametrize("count", [MAX_TOOLS + 1, 42_900])
+def test_more_tools_of_messages_are_refused(count: int) -> None:
+    """Anthropic's tools are counted in the same way."""
+    with pytest.raises(InvalidRequest, match="more than 1,024 tools") as refused:
+        read_messages(with_tools(*[b"{}"] * count))
+    assert refused.value.param == "tools"
+    allowed = with_tools(*[b'{"name":"f"}'] * MAX_TOOLS)
+    assert read_messages(allowed).facts.capabilities == {"tools"}
 
 
 def test_as_many_as_are_allowed_are_read() -> None:

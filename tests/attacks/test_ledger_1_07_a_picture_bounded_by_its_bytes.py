@@ -23,6 +23,15 @@ RESPONSE_PARTS = [
 ]
 
 
+BLOCKS = [
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
+    {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"},
+    },
+]
+
+
 def bodies() -> list[tuple[str, dict[str, Any]]]:
     chats = [
         (
@@ -35,7 +44,11 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
         ("responses", {"input": [{"role": "user", "content": [part] * 20}], "max_output_tokens": 5})
         for part in RESPONSE_PARTS
     ]
-    return [*chats, *responses]
+    messages = [
+        ("messages", {"messages": [{"role": "user", "content": [block] * 20}], "max_tokens": 5})
+        for block in BLOCKS
+    ]
+    return [*chats, *responses, *messages]
 
 
 @pytest.mark.parametrize("model", ["older", "capped"])

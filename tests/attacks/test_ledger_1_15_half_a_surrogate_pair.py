@@ -87,3 +87,52 @@ async def test_a_stream_event_with_it_is_read(half: bytes) -> None:
     assert half in sent
     assert b"m-1" not in sent
     assert on.event.cost_nusd == 30_000
+
+
+MESSAGES = b'{"model":"assistant","max_tokens":9,"messages":[{"role":"user","content":"x"}]%b}'
+SPEAKING = factories.deployment(
+    provider="anthropic",
+    operations=frozenset({Operation.MESSAGES}),
+    native=frozenset({Operation.MESSAGES}),
+)
+COUNTS = b'"usage":{"input_tokens":10,"output_tokens":5}'
+
+
+@pytest.mark.parametrize("half", HALVES)
+async def test_a_message_with_it_is_bought_once_and_passed_on(half: bytes) -> None:
+    """The same must hold on `/v1/messages`."""
+    block = b'[{"type":"text","text":"' + half + b'"}]'
+    head = b'{"id":"msg_1","type":"message","role":"assistant","model":"m-1","content":'
+    whole = head + block + b',"stop_reason":"max_tokens",' + COUNTS + b"}"
+    on = stage(FakeUpstreamAnswer([whole]))
+    answer = await on.answer(MESSAGES % b"", SPEAKING, operation=Operation.MESSAGES)
+    assert (on.event.usage_source, on.event.cost_nusd, len(on.transport.sent)) == (
+        UsageSource.PROVIDER,
+        30_000,
+        1,
+    )
+    assert half in answer.body
+    assert b'"assistant"' in answer.body
+    assert b'"cost_usd":0.00003' in answer.body
+
+
+@pytest.mark.parametrize("half", HALVES)
+async def test_an_event_of_messages_with_it_is_read(half: bytes) -> None:
+    """The text before and the last usage in an event with it are read."""
+    events = [
+        b'{"type":"message_start","message":{"model":"m-1","content":[],"usage":'
+        b'{"input_tokens":10,"output_tokens":1},"note":"' + half + b'"}}',
+        b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"'
+        + half
+        + b'"}}',
+        b'{"type":"message_delta","delta":{"stop_reason":"end_turn","note":"'
+        + half
+        + b'"},"usage":{"output_tokens":5}}',
+        b'{"type":"message_stop"}',
+    ]
+    on = stage(FakeUpstreamAnswer([b"data: " + event + b"\n\n" for event in events]))
+    answer = await on.answer(MESSAGES % b',"stream":true', SPEAKING, operation=Operation.MESSAGES)
+    sent = await rest_of(answer)
+    assert half in sent
+    assert b"m-1" not in sent
+    assert on.event.cost_nusd == 30_000

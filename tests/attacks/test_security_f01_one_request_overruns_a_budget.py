@@ -21,10 +21,16 @@ EXAMPLES = 120
 KINDS = ("older", "newer", "windowed", "capped", "strict", "openai")
 MAXIMA = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+MESSAGES = [{"role": "user", "content": "hi"}]
 TOOL = {
     "type": "function",
     "function": {"name": "f", "parameters": {"type": "object", "enum": [[[1, 2], [3]], [[4]]]}},
 }
+IMAGE = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+}
+OWN_TOOL = {"name": "f", "input_schema": {"type": "object", "enum": [[[1, 2], [3]], [[4]]]}}
 text = st.text(alphabet='ab ["\\{,\u00e4\u4e2d', max_size=12)
 ids = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 prompts = st.one_of(
@@ -36,6 +42,9 @@ prompts = st.one_of(
 )
 contents = st.one_of(
     text, st.lists(st.sampled_from([PICTURE, {"type": "text", "text": "hi"}]), min_size=1)
+)
+blocks = st.one_of(
+    text, st.lists(st.sampled_from([IMAGE, {"type": "text", "text": "hi"}]), min_size=1)
 )
 maximum = st.one_of(st.none(), st.sampled_from([0, 1, 7, 100, 900, 2**24, 2**24 + 1]))
 
@@ -51,6 +60,12 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
             body["tools"] = [TOOL] * draw(st.integers(1, 2))
         if draw(st.sampled_from([False, False, True])):
             body["prediction"] = {"type": "content", "content": draw(text)}
+    elif path == "messages":
+        body["messages"] = [{"role": "user", "content": draw(blocks)}]
+        if draw(st.booleans()):
+            body["system"] = draw(text)
+        if draw(st.booleans()):
+            body["tools"] = [OWN_TOOL] * draw(st.integers(1, 2))
     elif path == "responses":
         turns = st.lists(
             st.builds(lambda content: {"role": "user", "content": content}, text), min_size=1
@@ -60,11 +75,10 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         body["prompt" if path == "completions" else "input"] = draw(prompts)
     for name in draw(st.sets(st.sampled_from(MAXIMA))):
         body[name] = draw(maximum)
-    if path in ("chat/completions", "completions"):
-        if draw(st.booleans()):
-            body["n"] = draw(st.integers(1, 3))
-        if draw(st.booleans()):
-            body["stream"] = draw(st.booleans())
+    if path in ("chat/completions", "completions") and draw(st.booleans()):
+        body["n"] = draw(st.integers(1, 3))
+    if path in ("chat/completions", "completions", "messages") and draw(st.booleans()):
+        body["stream"] = draw(st.booleans())
     if path == "completions" and draw(st.booleans()):
         body["best_of"] = draw(st.integers(0, 4))
     return path, body
@@ -108,6 +122,8 @@ def test_a_maximum_unknown_to_the_endpoint_is_ignored(poor: Bounded) -> None:
         ("responses", {"input": "hi", "max_tokens": 1}),
         ("responses", {"input": "hi", "max_completion_tokens": 1}),
         ("completions", {"prompt": "hi", "max_completion_tokens": 1}),
+        ("messages", {"messages": MESSAGES, "max_completion_tokens": 1}),
+        ("messages", {"messages": MESSAGES, "max_output_tokens": 1}),
     ]
     for path, members in asked:
         answer = poor.post(path, {"model": "older", **members})

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest
+from gateway.wire.anthropic.dialect import AnthropicDialect
 from gateway.wire.openai.request.read import prepare, read_request
 
 
@@ -67,3 +68,33 @@ def test_numbers_that_decide_are_refused(member: bytes, number: bytes) -> None:
     """The hold depends on a number that every parser must read in the same way."""
     with pytest.raises(InvalidRequest):
         read_request(Operation.CHAT, b'{"model":"m","messages":[],"%b":%b}' % (member, number))
+
+
+read_messages = AnthropicDialect().read_request
+
+
+@pytest.mark.parametrize(
+    "member", ["tomorrow", "metadata", "tools", "messages", "system", "output_config", "thinking"]
+)
+def test_a_body_of_messages_nests_at_most_64_levels(member: str) -> None:
+    """The same limit holds in Anthropic's dialect."""
+    others = b"" if member == "messages" else b'"messages":[],'
+    body = nested(65, member).replace(b"{", b"{" + others, 1)
+    with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
+        read_messages(Operation.MESSAGES, body)
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 10**6, b"1." + b"0" * 10**6])
+def test_unread_numbers_of_messages_pass_unchanged(number: bytes) -> None:
+    """The upstream judges fields that the gateway does not read."""
+    body = b'{"model":"m","messages":[],"max_tokens":1,"tomorrow":%b}' % number
+    assert prepare(read_messages(Operation.MESSAGES, body), {}) == body
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000, b"1.5", b"-1", b'"9"', b"true", b"[]"])
+def test_a_maximum_of_messages_that_decides_is_refused(number: bytes) -> None:
+    """The hold depends on it in the same way."""
+    body = b'{"model":"m","messages":[],"max_tokens":%b}' % number
+    with pytest.raises(InvalidRequest) as refused:
+        read_messages(Operation.MESSAGES, body)
+    assert refused.value.param in ("max_tokens", None)
