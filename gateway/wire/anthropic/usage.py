@@ -214,10 +214,12 @@ def _counts(raw: msgspec.Raw | bytes) -> dict[str, Any]:
     for name, member in usage_members(raw).items():
         value = bytes(member)
         number = _WHOLE_NUMBER.fullmatch(value)
-        if name in _NESTED and value.startswith(b"{"):
-            found[name] = _counts(value)
-        elif name == "iterations" and value.startswith(b"["):
-            found[name] = _iterations(value)
+        if name in _NESTED:
+            if value.startswith(b"{"):
+                found[name] = _counts(value)
+        elif name == "iterations":
+            if value.startswith(b"["):
+                found[name] = _iterations(value)
         elif number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
             found[name] = count
     return found

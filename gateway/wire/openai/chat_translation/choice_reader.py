@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from gateway.wire.openai.answer.shapes import ABSENT, is_there, number_of
+from gateway.wire.openai.answer.shapes import ABSENT, number_of
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -248,11 +248,13 @@ def _arguments_of(raw: msgspec.Raw) -> str:
 
 
 def _logprobs_of(raw: msgspec.Raw) -> msgspec.Raw:
-    """Return the list of a piece's log probabilities, as sent but on one line."""
+    """Return the list of a piece's log probabilities, as sent but on one line; nothing for a value
+    of another type.
+    """
     if not _is_object(raw):
         return NO_JSON
     content = _decode_logprobs(raw).content
-    if not is_there(content):
+    if bytes(content)[:1] != b"[":
         return NO_JSON
     return msgspec.Raw(msgspec.json.format(bytes(content), indent=-1))
 
