@@ -49,7 +49,7 @@ _MEDIA = frozenset(
 _TEXT = frozenset(string.printable.encode())
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _SHORTEST_ADDRESS = 12  # bytes of a text that contains an address
-_LOOKED_AT = 88  # characters of base64: 66 bytes
+LOOKED_AT = 88  # characters of base64: 66 bytes
 
 
 def holds_all(url: str, *, is_document: bool = False) -> bool:
@@ -64,7 +64,7 @@ def holds_all(url: str, *, is_document: bool = False) -> bool:
     kind = head[1].lower()
     if is_document and kind.startswith(("application/", "text/")):
         return True
-    return kind in _MEDIA and not _begins_as_text(url[head.end() : head.end() + _LOOKED_AT])
+    return kind in _MEDIA and not _begins_as_text(url[head.end() : head.end() + LOOKED_AT])
 
 
 def _begins_as_text(encoded: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.domain.policy.known_members import by_folded
 from gateway.errors import InvalidRequest
-from gateway.wire.data_urls import holds_all
+from gateway.wire.data_urls import LOOKED_AT, holds_all
 from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
 from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import Needs
@@ -211,6 +211,9 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         needs.is_sized = False
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
+    source = item.get("source")
+    if isinstance(source, dict) and "data" in source and source.get("type") == "base64":
+        _note_source(top, source, needs, is_document=kind == "document")
     if kind in _SEALED:
         is_kept = "id" in item and not (item.get("encrypted_content") or item.get("content"))
     else:
@@ -224,6 +227,18 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         and item.keys().isdisjoint(_MESSAGE_MEMBERS)
     ):
         needs.leave("stored_state", f"{top}: item_reference")
+
+
+def _note_source(top: str, source: Mapping[str, Any], needs: Needs, *, is_document: bool) -> None:
+    """Record the needs of the bytes in a block of Anthropic's messages: a translation, and engines
+    that speak that dialect, write them as a `data:` URL.
+    """
+    media_type, data = source.get("media_type"), source["data"]
+    if not (isinstance(media_type, str) and isinstance(data, str)):
+        return  # no server reads it
+    start = f"data:{media_type};base64,{data[:LOOKED_AT]}"
+    if not holds_all(start, is_document=is_document):
+        needs.leave("remote_media", f"{top}: source")
 
 
 def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
