@@ -4,14 +4,22 @@ its name, or drops all of them and keeps their names.
 
 from __future__ import annotations
 
+from gateway.domain.policy.request_fields import FEATURES
 from gateway.errors import Untranslatable
 from gateway.wire.translation.conversation import NO_JSON, Conversation
 
 MOST_NAMED = 64  # fields in one header
 MOST_NAME_CHARS = 128
 # A request without them would have another meaning, so they are refused even if the rest is
-# dropped.
-NEVER_DROPPED = frozenset({"previous_response_id", "conversation", "prompt", "background"})
+# dropped; so are those by which a caller chooses the place, account or model of its request.
+NEVER_DROPPED = frozenset(
+    {
+        "prompt",
+        "background",
+        *FEATURES["stored_state"].members,
+        *FEATURES["rerouting"].members,
+    }
+)
 
 
 class Losses:

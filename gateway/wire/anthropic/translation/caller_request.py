@@ -82,7 +82,7 @@ def read_messages_request(read: RequestBody) -> Conversation:
         output_format=output_format,
         reasoning=reasoning,
         sampling=sampling,
-        most_tokens=most_tokens or None,
+        most_tokens=read.facts.output_bound_tokens,
         service_tier=_TIERS.get(tier, tier) if tier is not None else None,
         user=user,
         others=others,
