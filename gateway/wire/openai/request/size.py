@@ -54,6 +54,8 @@ _DIGITS = frozenset(b"%d" % digit for digit in range(10))
 _ABSENT = msgspec.Raw()
 # Parts and calls that the prompt shows in another form; an escape could spell any of them.
 _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_call')
+# Another provider's sealed thoughts, which a translation hands on: its model reads what is inside.
+_SEALED = (b'"thinking_blocks', b'"tollgate.')
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +77,8 @@ class _Turn(msgspec.Struct):
     tool_calls: msgspec.Raw = _ABSENT
     function_call: msgspec.Raw = _ABSENT
     arguments: msgspec.Raw = _ABSENT
+    thinking_blocks: msgspec.Raw = _ABSENT
+    encrypted_content: msgspec.Raw = _ABSENT
 
 
 class _Part(msgspec.Struct):
@@ -245,7 +249,7 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     # ends here.
     if encoded[:1] != b"[" or (encoded.find(b"_") < 0 and encoded.find(b"\\") < 0):
         return 0
-    if not any(word in encoded for word in _RESHAPED):
+    if not any(word in encoded for word in (*_RESHAPED, *_SEALED)):
         return 0
     try:
         turns = _decode_turns(encoded)
@@ -257,8 +261,16 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
         + size_of_value(turn.arguments)
+        + _sealed_bytes(turn) * (EXPANDED_TOKENS_PER_BYTE - 1)
         for turn in turns
     )
+
+
+def _sealed_bytes(turn: _Turn) -> int:
+    """Return the bytes of the sealed thoughts of a turn that a translation hands on."""
+    encrypted = bytes(turn.encrypted_content)
+    is_ours = encrypted.startswith(_SEALED[1]) or encrypted.find(b"\\") >= 0
+    return size_of_value(turn.thinking_blocks) + (len(encrypted) if is_ours else 0)
 
 
 def _has_unsized(content: msgspec.Raw) -> bool:
