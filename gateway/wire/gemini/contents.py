@@ -137,7 +137,8 @@ def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
     except (MalformedJson, UnicodeEncodeError):
         raise InvalidRequest(
             f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
-            "object. Nothing was sent. Send the call as the model made it."
+            "object. Nothing was sent. Send the call as the model made it.",
+            param="arguments",
         ) from None
     function: dict[str, Any] = {"name": call.name, "args": msgspec.Raw(arguments.encode())}
     if call.call_id and not call.call_id.startswith(MADE_ID):
@@ -167,7 +168,8 @@ def _result(result: ToolResult, names: Mapping[str, str], losses: Losses) -> dic
     if not name:
         raise InvalidRequest(
             f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
-            "Nothing was sent. Send the whole conversation."
+            "Nothing was sent. Send the whole conversation.",
+            param="tool_call_id",
         )
     texts = [part.text for part in result.parts if isinstance(part, TextPart)]
     media = [part for part in result.parts if isinstance(part, Media)]

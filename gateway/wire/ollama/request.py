@@ -199,7 +199,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
     except (MalformedJson, UnicodeEncodeError):
         raise InvalidRequest(
             f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
-            "object. Nothing was sent. Send the call as the model made it."
+            "object. Nothing was sent. Send the call as the model made it.",
+            param="arguments",
         ) from None
     return {"name": call.name, "arguments": msgspec.Raw(arguments.encode())}
 
@@ -225,7 +226,8 @@ def _result(
     if not message["tool_name"]:
         raise InvalidRequest(
             f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
-            "Nothing was sent. Send the whole conversation."
+            "Nothing was sent. Send the whole conversation.",
+            param="tool_call_id",
         )
     if images:
         message["images"] = images
