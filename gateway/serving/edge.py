@@ -117,7 +117,7 @@ def _forwarder(
     context, own = parts.context, parts.ledger.own
     settings = context.settings
     return Forwarder(
-        requests=_requests(parts, responses),
+        requests=_requests(parts, responses, large_bodies),
         limiter=parts.admission_parts.limiter,
         holder=context.holder,
         metrics=context.metrics,
@@ -134,7 +134,9 @@ def _forwarder(
     )
 
 
-def _requests(parts: Worker, responses: StoredResponses) -> RequestService:
+def _requests(
+    parts: Worker, responses: StoredResponses, large_bodies: LargeBodies
+) -> RequestService:
     """Build the service that decides, admits and dispatches requests."""
     context, admission_parts, deployments, dispatch = (
         parts.context,
@@ -156,6 +158,7 @@ def _requests(parts: Worker, responses: StoredResponses) -> RequestService:
         health=deployments.health,
         region=context.settings.region,
         find_response=responses.find,
+        run_large=large_bodies.read,
     )
 
 
@@ -210,7 +213,8 @@ def _plain_endpoints(
         slots=slots,
         large_bodies=large_bodies,
         counts=PromptCounts(
-            requests=_requests(parts, responses), counters=parts.dispatch.prompt_counters
+            requests=_requests(parts, responses, large_bodies),
+            counters=parts.dispatch.prompt_counters,
         ),
     )
 

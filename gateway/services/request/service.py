@@ -8,13 +8,14 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from gateway.domain.ids import day_of
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.places.regions import UNKNOWN
-from gateway.domain.policy.policy import Route
+from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.request.request import Request
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide, find_route
@@ -43,7 +44,22 @@ from gateway.services.request.refusals import Refusals
 from gateway.services.request.stored_responses import none_stored, require_same
 from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
-from gateway.wire.dialect import EventTooLarge
+from gateway.wire.dialect import EventTooLarge, Translation
+from gateway.wire.json_bounds import opens_in
+
+LARGE_BYTES = 128 * 1024
+# A smaller body is slow to translate too if it has many objects or members.
+MAX_OPENS, MAX_MEMBERS = 1_000, 5_000
+RunLarge = Callable[..., Awaitable[Any]]
+"""Runs slow work on a team's large body (`team`, function, arguments) elsewhere than on the event
+loop, and returns its result or raises its error.
+"""
+
+
+async def _run_here(team: str, work: Callable[..., Any], *content: object) -> Any:
+    """Run the work at once, where nobody else waits."""
+    return work(*content)
+
 
 FindResponse = Callable[[str, str], Awaitable[StoredResponse]]
 """Returns a team's stored response by its id, or raises the error for the caller."""
@@ -77,7 +93,7 @@ class RequestService:
     """Dispatches requests to deployments, in the order that the policy allows.
 
     `region` is the gateway's own region. `find_response` finds the stored response that a request
-    continues.
+    continues. `run_large` translates large bodies.
 
     `draw` returns numbers below 1 that vary the pauses before a retry, and `pause` waits for them.
     """
@@ -95,6 +111,7 @@ class RequestService:
     health: DeploymentHealth
     region: str = UNKNOWN
     find_response: FindResponse = none_stored
+    run_large: RunLarge = _run_here
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -279,8 +296,7 @@ class RequestService:
         Raises the error for the caller, `Untranslatable` too; then nothing is taken.
         """
         deployment = choice.candidate.deployment
-        provider = self.providers[deployment.provider]
-        translation = provider.translate(deployment, admitted.request.body)
+        translation = await self._translated(deployment, admitted.request)
         slot = self.health.take_slot(
             failover.chosen_state
         )  # before any wait, so that requests that arrive meanwhile see it
@@ -356,6 +372,22 @@ class RequestService:
         except Exception:  # settled here; the edge logs it and answers
             self._settle_failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
+
+    async def _translated(self, deployment: Deployment, request: Request) -> Translation | None:
+        """Return a request as the deployment's dialect has it, None if that is the caller's.
+
+        Raises `Untranslatable` and `InvalidRequest`.
+        """
+        body, translate = request.body, self.providers[deployment.provider].translate
+        is_read_again = (
+            deployment.translates(body.facts.operation) or deployment.provider_facts.refuses
+        )
+        if is_read_again and _is_slow(body.body):
+            found: Translation | None = await self.run_large(
+                request.caller.team, translate, deployment, body
+            )
+            return found
+        return translate(deployment, body)
 
     async def _send(self, attempt: Attempt, deadline_s: float) -> UpstreamAnswer:
         """Translate an attempt for its provider and hand it to the transport."""
@@ -451,6 +483,11 @@ class RequestService:
         except Exception:  # settled here; the edge logs it
             self.abandoned.done(exchange, Outcome.GATEWAY_ERROR)
             raise
+
+
+def _is_slow(body: bytes) -> bool:
+    """Return True for a body that could take more than about 20 ms to translate."""
+    return len(body) >= LARGE_BYTES or opens_in(body) > MAX_OPENS or body.count(b'":') > MAX_MEMBERS
 
 
 def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -43,8 +44,6 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_.:-]")
 _TTL = re.compile(rb'"ttl"\s*:\s*"1h"')
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError, ValueError)
 Block = dict[str, Any]
 
 
@@ -152,15 +151,15 @@ def _media(part: Media, conversation: Conversation, losses: Losses) -> list[Bloc
 
 def _document_name(name: str) -> str:
     """Return a document's name in the letters that Converse allows."""
-    return _NOT_IN_NAMES.sub("-", name)[:MOST_NAME_CHARS].strip("-") or "document"
+    return _NOT_IN_NAMES.sub("-", name[:MOST_NAME_CHARS]).strip("-") or "document"
 
 
 def _arguments(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
     """Return the arguments of a call as a JSON object. Raises `InvalidRequest` for other text."""
     text = call.arguments.strip() or "{}"
     try:
-        _decode_object(text.encode())
-    except _UNREADABLE:
+        require_object(text.encode())
+    except (MalformedJson, UnicodeEncodeError):
         field = conversation.name_of("arguments")
         raise InvalidRequest(
             f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
@@ -174,4 +173,4 @@ def _legal_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
     mark = sha256(call_id.encode()).hexdigest()[:12]
-    return f"{_NOT_IN_IDS.sub('_', call_id)[: MOST_ID_CHARS - 13]}_{mark}"
+    return f"{_NOT_IN_IDS.sub('_', call_id[: MOST_ID_CHARS - 13])}_{mark}"

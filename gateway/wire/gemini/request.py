@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gateway.wire.gemini.contents import contents_of, media_of, system_of
 from gateway.wire.gemini.thinking import thinking_config
 from gateway.wire.translation.conversation import (
@@ -19,6 +17,7 @@ from gateway.wire.translation.conversation import (
     ToolSpec,
 )
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import described
 
 GENERATION = "generationConfig"
 MAXIMUM = "maxOutputTokens"  # thoughts count inside it
@@ -32,7 +31,6 @@ _MODES = {
 }
 _TIERS = {"default": "standard", "standard": "standard", "flex": "flex", "priority": "priority"}
 _RESOLUTIONS = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def write_gemini_request(
@@ -134,14 +132,11 @@ def _described(output_format: OutputFormat, conversation: Conversation, losses: 
     """Return a schema with the description that OpenAI's callers give beside it."""
     if not output_format.description:
         return output_format.schema
-    try:
-        members = _decode_members(output_format.schema)
-    except msgspec.DecodeError:
-        members = None
-    if members is None or "description" in members:
+    schema = described(output_format.schema, output_format.description)
+    if schema is None:
         losses.lose(conversation.name_of("output_format.description"))
         return output_format.schema
-    return {"description": output_format.description, **members}
+    return schema
 
 
 def _resolution(conversation: Conversation, losses: Losses) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.answer_events import (
     CallArguments,
     CallStarted,
@@ -18,7 +19,6 @@ from gateway.wire.translation.answer_events import (
 # Anthropic wraps arguments that are no JSON, such as those that a maximum cut, in this member
 # (platform.claude.com, fine-grained tool streaming, 2026-11-24).
 _NO_JSON = "INVALID_JSON"
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Joined(Struct):
@@ -93,7 +93,7 @@ def _input(arguments: str) -> Any:
     if not arguments:
         return {}
     try:
-        _decode_object(arguments)
-    except (msgspec.DecodeError, RecursionError):
+        require_object(arguments.encode())
+    except MalformedJson:
         return {_NO_JSON: arguments}
     return msgspec.Raw(arguments.encode())

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -27,8 +28,6 @@ from gateway.wire.translation.losses import Losses
 
 PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError, ValueError)
 Block = dict[str, Any]
 
 
@@ -78,8 +77,8 @@ def arguments_of(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
     """Return the arguments of a call as a JSON object. Raises `InvalidRequest` for other text."""
     text = call.arguments.strip() or "{}"
     try:
-        _decode_object(text.encode())
-    except _UNREADABLE:
+        require_object(text.encode())
+    except (MalformedJson, UnicodeEncodeError):
         field = conversation.name_of("arguments")
         raise InvalidRequest(
             f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
@@ -93,7 +92,7 @@ def legal_id(call_id: str) -> str:
     if call_id and not _NOT_IN_IDS.search(call_id):
         return call_id
     mark = sha256(call_id.encode()).hexdigest()[:12]
-    return f"{_NOT_IN_IDS.sub('_', call_id)[:48]}_{mark}"
+    return f"{_NOT_IN_IDS.sub('_', call_id[:48])}_{mark}"
 
 
 def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gateway.wire.anthropic.translation.upstream_blocks import (
     has_unsigned_calls,
     is_sent,
@@ -32,6 +30,7 @@ from gateway.wire.translation.conversation import (
 )
 from gateway.wire.translation.instructions import system_of
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import described
 
 # The maximum that is sent if caller, route and deployment name none: the least of the models from
 # Claude 4 on (Opus 4 and 4.1; platform.claude.com/docs, "Models overview", 2026-11-24).
@@ -41,7 +40,6 @@ _TIERS = {"default": "standard_only", "standard_only": "standard_only", "auto": 
 _MODES = {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "any"}
 _WITHOUT_PLACE = ("min_p", "seed", "logit_bias", "top_logprobs", "cache_key", "verbosity")
 _ZERO_IS_NONE = ("presence_penalty", "frequency_penalty")
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _EMPTY_SCHEMA = {"type": "object", "properties": {}}
 
 
@@ -175,11 +173,7 @@ def schema_of(wanted: OutputFormat) -> Any:
     """Return the schema of an answer, with the caller's description of it if it has none."""
     if not wanted.description:
         return wanted.schema
-    try:
-        members = _decode_object(wanted.schema)
-    except (msgspec.DecodeError, RecursionError):
-        return wanted.schema
-    return {"description": wanted.description, **members}
+    return described(wanted.schema, wanted.description) or wanted.schema
 
 
 def _sampling(

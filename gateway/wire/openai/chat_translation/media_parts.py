@@ -20,6 +20,7 @@ _FORMATS = {
     "audio/mp3": "mp3",
 }
 _DOCUMENT = "application/pdf"
+MOST_HEAD_CHARS = 1024  # of a `data:` URL, before its content
 
 
 def picture_of(url: str, path: str, *, detail: str = "") -> Media:
@@ -60,8 +61,12 @@ def is_data_url(url: str) -> bool:
 def split_data_url(url: str, path: str) -> tuple[str, str]:
     """Return the media type and the base64 text of a `data:` URL. Raises `InvalidRequest`."""
     head, comma, data = url.partition(",")
-    media_type, *parameters = head[5:].split(";")
-    if not comma or "base64" not in (one.strip().lower() for one in parameters):
+    media_type, *parameters = head[5:MOST_HEAD_CHARS].split(";")
+    if (
+        len(head) > MOST_HEAD_CHARS
+        or not comma
+        or "base64" not in (one.strip().lower() for one in parameters)
+    ):
         raise wrong_type(path, "a data: URL has the form data:image/png;base64,iVBOR")
     return media_type.strip().lower(), data
 
