@@ -16,7 +16,8 @@ The first line of its output is its address. `serving` runs the same server on a
 | `plans.py` | contents and faults drawn from a run's seed |
 | `ledger.py` | the entries, in memory or synced to a file |
 | `openai.py` | the OpenAI dialect: bodies, events, usage of each endpoint |
+| `dialects/` | Anthropic, Gemini, Bedrock, Ollama and Triton in the same way, a file each |
 | `transcripts.py` | recorded streams, played whole or cut after a byte |
 
-A further dialect is a module like `openai.py` with the same methods, and a line in `exchange.py`.
+A further dialect is a module in `dialects/` with the same methods, and a line in its `asked.py`.
 """  # noqa: E501

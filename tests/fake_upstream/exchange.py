@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.fake_upstream.dialects.asked import wording_of
+from tests.fake_upstream.dialects.wording import EVENT_STREAM
 from tests.fake_upstream.faults import BREAKS, ERRORS, Behaviour, Fault, Kind
 from tests.fake_upstream.ledger import CLIENT_GONE, COMPLETE, Entry
 from tests.fake_upstream.line import Line, whole
-from tests.fake_upstream.openai import OpenAIWording
 from tests.fake_upstream.transcripts import transcript
 
 PATIENCE_S = 90.0  # of a hanging answer; every gateway's deadline is shorter
@@ -19,10 +20,14 @@ SPLIT_BYTES = 37
 JSON = "content-type: application/json\r\n"
 # Headers that no caller may see.
 PRIVATE = "set-cookie: upstream=secret; Path=/\r\nx-upstream-secret: 1\r\n"
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\nserver: fake\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"set-cookie: upstream=secret\r\ntransfer-encoding: chunked\r\n\r\n"
-)
+
+
+def stream_head(kind: str) -> bytes:
+    """Return the head of a streamed answer of this content type."""
+    return (
+        f"HTTP/1.1 200 OK\r\nserver: fake\r\ncontent-type: {kind}\r\n"
+        "set-cookie: upstream=secret\r\ntransfer-encoding: chunked\r\n\r\n"
+    ).encode()
 
 
 class Exchange:
@@ -32,13 +37,10 @@ class Exchange:
         self, asked: dict[str, Any], behaviour: Behaviour, entry: Entry, line: Line
     ) -> None:
         self.behaviour, self.work, self.entry, self.line = behaviour, behaviour.work, entry, line
-        self.wording = OpenAIWording(
-            number=entry.number,
-            model=entry.model,
-            behaviour=behaviour,
-            options=asked.get("stream_options") or {},
-            keeps=bool(asked.get("store", True)),
+        self.wording = wording_of(
+            asked, number=entry.number, model=entry.model, behaviour=behaviour
         )
+        entry.untold = sorted(self.wording.untold)
 
     async def run(self) -> bool:
         """Answer, or fail as planned."""
@@ -47,7 +49,7 @@ class Exchange:
         is_early = behaviour.is_early and is_stream
         try:
             if is_early:
-                await self.line.write(STREAM_HEAD)
+                await self.line.write(stream_head(self.wording.stream_type))
             if await self.line.is_left_within(behaviour.ttft_s):
                 return self._left()
             if behaviour.fault is Fault.HANG:
@@ -63,7 +65,7 @@ class Exchange:
                 answered = await self._plain()
             else:
                 if not is_early:
-                    await self.line.write(STREAM_HEAD)
+                    await self.line.write(stream_head(self.wording.stream_type))
                 answered = await self._stream()
         except ConnectionError:
             return self._left()
@@ -113,11 +115,15 @@ class Exchange:
             self._note_usage(is_final=True)
         wait_s = behaviour.retry_after_s
         extra = "" if wait_s is None else f"retry-after: {wait_s}\r\n"
-        return await self._send_whole(behaviour.status, self.wording.error_body(usage), extra)
+        status = self.wording.failing_status
+        extra += self.wording.error_headers()
+        return await self._send_whole(status, self.wording.error_body(usage), extra)
 
     async def _plain(self) -> bool:
         behaviour = self.behaviour
         if behaviour.fault is Fault.IN_BAND:
+            if not self.wording.has_plain_error:
+                return await self._error()
             self._ends_by_fault()
             return await self._send_whole(200, self.wording.error_body(None))
         tokens, total = behaviour.at_tokens, self.work.output_tokens
@@ -243,7 +249,7 @@ async def play_transcript(entry: Entry, line: Line) -> bool:
     case, _, how = entry.model.removeprefix("golden-").partition(":")
     left = entry.index if how == "cut" else 10**9
     try:
-        await line.write(STREAM_HEAD)
+        await line.write(stream_head(EVENT_STREAM))
         for event in transcript(case):
             piece, left = event[:left], left - len(event)
             await line.write_chunk(piece)

@@ -12,8 +12,10 @@ class Kind(StrEnum):
     CHAT = "chat"
     PICTURES = "chat with pictures and tools"
     COMPLETIONS = "completions"
+    PROMPT = "completions of one text"
     EMBEDDINGS = "embeddings"
     RESPONSES = "responses"
+    MESSAGES = "messages"
     RERANK = "rerank"
     SCORE = "score"
 

@@ -41,6 +41,7 @@ class Entry:
     is_usage_final: bool = False
     wrote_bytes: int = 0
     ending: str = OPEN
+    untold: list[str] = field(default_factory=list)  # counts for which its dialect has no word
 
     def members(self) -> dict[str, Any]:
         """Return the entry as JSON has it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.canary import COMPLETION
 from tests.fake_upstream.faults import Behaviour, Fault, Kind
@@ -25,6 +25,9 @@ Usage = dict[str, Any] | None
 class OpenAIWording:
     """The words of one attempt. `number` tells its ids from those of others."""
 
+    stream_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    untold: ClassVar[frozenset[str]] = frozenset()
+    has_plain_error: ClassVar[bool] = True
     number: int
     model: str
     behaviour: Behaviour
@@ -174,11 +177,22 @@ class OpenAIWording:
 
     # ---- errors
 
+    @property
+    def failing_status(self) -> int:
+        """Return the status that an error body names.
+
+        A plain answer has no band: an in-band error is one of status 200.
+        """
+        is_in_band = self.behaviour.fault is Fault.IN_BAND
+        return 500 if is_in_band else self.behaviour.status
+
+    def error_headers(self) -> str:
+        """Return further header lines of an error answer."""
+        return ""
+
     def error_body(self, usage: Usage) -> bytes:
         """Return the body of an error answer."""
-        behaviour = self.behaviour
-        # A plain answer has no band: an in-band error is one of status 200.
-        status = 500 if behaviour.fault is Fault.IN_BAND else behaviour.status
+        behaviour, status = self.behaviour, self.failing_status
         error = {
             "message": f"the fake fails with {status}",
             "type": "fake_error",

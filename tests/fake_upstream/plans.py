@@ -8,8 +8,9 @@ passes every gateway untouched.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -44,9 +45,6 @@ STATUS = {Fault.BUSY: 429, Fault.BROKEN: 500, Fault.OVERLOADED: 503, Fault.ERROR
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 
-DIALECTS = ("vllm", "paid")
-
-
 KINDS: dict[Kind, int] = {
     Kind.CHAT: 6,
     Kind.PICTURES: 1,
@@ -54,6 +52,9 @@ KINDS: dict[Kind, int] = {
     Kind.EMBEDDINGS: 1,
     Kind.RESPONSES: 1,
 }
+# Callers of all dialects. Triton answers one text at a time.
+ALL_KINDS: dict[Kind, int] = {**KINDS, Kind.MESSAGES: 3, Kind.RESPONSES: 3, Kind.PROMPT: 1}
+CONVERSATIONS = frozenset({Kind.CHAT, Kind.PICTURES, Kind.RESPONSES, Kind.MESSAGES})
 # A hard budget refuses pictures, as no tokens bound them: whoever has one asks without.
 COUNTABLE: dict[Kind, int] = {
     kind: weight for kind, weight in KINDS.items() if kind is not Kind.PICTURES
@@ -66,17 +67,25 @@ PATHS = {
     Kind.CHAT: "/v1/chat/completions",
     Kind.PICTURES: "/v1/chat/completions",
     Kind.COMPLETIONS: "/v1/completions",
+    Kind.PROMPT: "/v1/completions",
     Kind.EMBEDDINGS: "/v1/embeddings",
     Kind.RESPONSES: "/v1/responses",
+    Kind.MESSAGES: "/v1/messages",
 }
 # Members of other endpoints, and a figure that must bound nothing: the upstream ignores them all.
 FOREIGN = {
     Kind.CHAT: {"max_output_tokens": 1},
     Kind.PICTURES: {"max_output_tokens": 1, "best_of": 2},
     Kind.COMPLETIONS: {"max_output_tokens": 1, "max_completion_tokens": 1},
+    Kind.PROMPT: {"max_output_tokens": 1, "max_completion_tokens": 1},
     Kind.EMBEDDINGS: {"max_tokens": 1, "n": 2},
     Kind.RESPONSES: {"max_tokens": 1, "max_completion_tokens": 1, "n": 1},
+    Kind.MESSAGES: {"max_output_tokens": 1, "max_completion_tokens": 1},
 }
+INDEX = re.compile(r"#(\d+) ")  # of a request, in its prompt
+# Dialects without a word for cached tokens, and with one for written ones.
+UNCACHED = frozenset({"ollama", "triton"})
+WRITES = frozenset({"anthropic", "bedrock"})
 MAXIMUM = {Kind.RESPONSES: "max_output_tokens"}  # of the others it is `max_tokens`
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 TOOL = {
@@ -112,7 +121,7 @@ class Shape:
     def work(self, most_output_tokens: int) -> Work:
         """Return the tokens of an attempt, if each answer has so many at most."""
         return Work(
-            kind=self.kind,
+            kind=Kind.COMPLETIONS if self.kind is Kind.PROMPT else self.kind,
             prompts=self.prompts,
             choices=self.choices,
             input_tokens=self.input_tokens,
@@ -124,6 +133,8 @@ class Shape:
     def body(self, route: str, *, max_tokens: int | None = None) -> bytes:
         """The caller's request. Padded, since no tokenizer makes more tokens than bytes."""
         members: dict[str, Any] = {"model": route, "user": str(self.index)}
+        if self.kind is Kind.MESSAGES:
+            members = {"model": route, "metadata": {"user_id": str(self.index)}}
         if self.index % 3 == 0:
             members |= FOREIGN[self.kind]
         members |= self._asked()
@@ -132,14 +143,16 @@ class Shape:
             members[maximum] = max_tokens or self.output_tokens + self.index % 3
         if self.is_stream:
             members["stream"] = True
-            if self.wants_usage and self.kind is not Kind.RESPONSES:
+            if self.wants_usage and self.kind not in (Kind.RESPONSES, Kind.MESSAGES):
                 members["stream_options"] = {"include_usage": True}
         return json.dumps(members, separators=(",", ":")).encode()
 
     def _asked(self) -> dict[str, Any]:
         inputs = list(map(self.work(0).input_of, range(self.prompts)))
-        texts = ["word " * (tokens // 4 + 1) for tokens in inputs]
+        # Not each dialect has a member for the index, but each sends the text.
+        texts = [f"#{self.index} " + "word " * (tokens // 4 + 1) for tokens in inputs]
         ids = [[7] * tokens for tokens in inputs]
+        content: Any
         lists: list[Any] = list(ids if self.index % 2 else texts)
         one_or_all = lists[0] if self.prompts == 1 else lists
         if self.kind is Kind.COMPLETIONS:
@@ -152,9 +165,15 @@ class Shape:
         if self.kind is Kind.RESPONSES:
             item = {"role": "user", "content": [{"type": "input_text", "text": texts[0]}]}
             return {"input": (texts[0], [item])[self.index % 2]}
+        if self.kind is Kind.PROMPT:
+            return {"prompt": texts[0]}
+        if self.kind is Kind.MESSAGES:
+            blocks = [{"type": "text", "text": texts[0]}]
+            content = (texts[0], blocks)[self.index % 2]
+            return {"messages": [{"role": "user", "content": content}]}
         if self.kind is Kind.PICTURES:
             picture = {"type": "image_url", "image_url": {"url": PICTURE}}
-            content: Any = [{"type": "text", "text": texts[0]}, picture]
+            content = [{"type": "text", "text": texts[0]}, picture]
             return {"messages": [{"role": "user", "content": content}], "tools": [TOOL]}
         return {"seed": self.index, "messages": [{"role": "user", "content": texts[0]}]}
 
@@ -235,10 +254,19 @@ class DrawnRun:
         model, index = str(asked["model"]), index_of(asked)
         wanted = shape(self.seed, index, most_output=self.most_output, kind=_kind(path, asked))
         drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
-        maximum = asked.get(MAXIMUM.get(wanted.kind, "max_tokens")) or wanted.output_tokens
+        maximum = asked.get(MAXIMUM.get(wanted.kind, "max_tokens"))
+        if maximum is None and wanted.kind not in (Kind.COMPLETIONS, Kind.RESPONSES):
+            maximum = asked.get("max_completion_tokens")
         is_engine = model.startswith("vllm")
+        work = wanted.work(int(maximum or wanted.output_tokens))
+        dialect, has_usage = asked.get("dialect", "openai"), drawn.fault is not Fault.NO_USAGE
         return Behaviour(
-            work=wanted.work(int(maximum)),
+            work=replace(
+                work,
+                # A dialect without a word for the cache reads and bills all of the prompt.
+                cached_tokens=0 if dialect in UNCACHED else work.cached_tokens,
+                cache_write_tokens=_written(index, work) if dialect in WRITES else 0,
+            ),
             fault=drawn.fault,
             at=drawn.at,
             status=STATUS.get(drawn.fault, 200),
@@ -246,8 +274,8 @@ class DrawnRun:
             style="vllm" if is_engine else "openai",
             ttft_s=drawn.ttft_s,
             gap_s=drawn.gap_s,
-            has_running_usage=is_engine,
-            has_final_usage=drawn.fault is not Fault.NO_USAGE,
+            has_running_usage=is_engine if dialect == "openai" else has_usage,
+            has_final_usage=has_usage,
             goes_on=model.startswith("paid"),
             has_canary=False,
             index=index,
@@ -260,10 +288,22 @@ def index_of(asked: dict[str, Any]) -> int:
     It stands in `user`; requests of the scenario `cuts` have it in `seed`, if their endpoint knows
     that.
     """
-    return int(asked.get("user") or asked.get("seed") or 0)
+    if index := asked.get("user") or asked.get("seed"):
+        return int(index)
+    found = INDEX.search(json.dumps(asked))
+    return int(found[1]) if found else 0
+
+
+def _written(index: int, work: Work) -> int:
+    """Return the tokens that were written to the cache: now and then all that were not in it."""
+    return 0 if index % 3 else (work.input_tokens - work.cached_tokens) // 2
 
 
 def _kind(path: str, asked: dict[str, Any]) -> Kind:
+    if "dialect" in asked:
+        return Kind.PROMPT if asked["dialect"] == "triton" else Kind.CHAT
     if "tools" in asked:
         return Kind.PICTURES
+    if path == PATHS[Kind.PROMPT] and "n" not in asked:
+        return Kind.PROMPT
     return next((kind for kind, its in PATHS.items() if its == path), Kind.CHAT)

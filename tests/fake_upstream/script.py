@@ -111,7 +111,7 @@ def scripted(path: str, asked: dict[str, Any], header: str) -> Behaviour:
         ttft_s=script["ttft"] / 1000 + (SLOW_S if "slow" in words else 0),
         gap_s=1 / script["tps"] if script["tps"] else 0.0,
         is_early="early" in words,
-        has_running_usage=has_usage and script.style == "vllm",
+        has_running_usage=has_usage and (script.style == "vllm" or "dialect" in asked),
         has_final_usage=has_usage,
         usage_on_choice=has_usage and "on_choice" in words,
     )
@@ -126,7 +126,8 @@ def _kind(path: str) -> Kind:
         return Kind.RERANK
     if path.endswith("/score"):
         return Kind.SCORE
-    return Kind.CHAT if path.endswith("/chat/completions") else Kind.COMPLETIONS
+    is_prompt = path.endswith("/v1/completions") or "/v2/models/" in path
+    return Kind.COMPLETIONS if is_prompt else Kind.CHAT
 
 
 def _work(kind: Kind, script: Script, asked: dict[str, Any]) -> Work:

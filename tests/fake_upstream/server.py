@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.fake_upstream.dialects.asked import read_request
 from tests.fake_upstream.exchange import Exchange, play_transcript
 from tests.fake_upstream.faults import Behaviour, Fault
 from tests.fake_upstream.ledger import CLIENT_GONE, Entry, Ledger
@@ -66,7 +67,8 @@ class Upstream:
         self.busy += 1
         self.arrived += 1
         try:
-            return await self._attempt(request, json.loads(request.body), line)
+            asked = read_request(request.path, json.loads(request.body))
+            return await self._attempt(request, asked, line)
         finally:
             self.busy -= 1
 

@@ -1,0 +1,3 @@
+"""The dialects that the fake upstream speaks beside OpenAI's: a file each, and one that reads
+their requests.
+"""
