@@ -210,7 +210,18 @@ def _read_plain(call: Call) -> None:
             str(error.get("message")),
         )
         return
-    call.ending, call.usage = "complete", answer.get("usage")
+    call.ending, call.usage = "complete", _whole_prompt(answer.get("usage"))
+
+
+def _whole_prompt(usage: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a usage whose input is the whole prompt; that of messages leaves out what was
+    cached.
+    """
+    names = ("cache_read_input_tokens", "cache_creation_input_tokens")
+    if usage is None or "input_tokens" not in usage or not any(name in usage for name in names):
+        return usage
+    cached = sum(usage.get(name) or 0 for name in names)
+    return {**usage, "input_tokens": usage["input_tokens"] + cached}
 
 
 def _read_stream(call: Call) -> None:
@@ -231,9 +242,11 @@ def _read_stream(call: Call) -> None:
             "response.completed",
             "response.incomplete",
             "response.failed",
+            "message_stop",
         )
         error = chunk.get("error") or (chunk if kind == "error" else error)
-        call.usage = chunk.get("usage") or (chunk.get("response") or {}).get("usage") or call.usage
+        usage = chunk.get("usage") or (chunk.get("response") or {}).get("usage")
+        call.usage = _whole_prompt(usage) or call.usage
     if call.ending == "whole" or (call.ending in ("broken", "left") and is_done):
         if error is not None:
             call.ending, call.code = "error_event", str(error.get("code"))

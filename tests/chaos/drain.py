@@ -9,10 +9,12 @@ from random import Random
 
 from tests.chaos.checker import Books
 from tests.chaos.client import Call, ask
-from tests.chaos.fleet import RATES, TEAMS, Fleet
+from tests.chaos.dialects import serves
+from tests.chaos.fleet import ALL_RATES, ALL_ROUTES, MIXED_POLICY, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import LONG, STREAMED, kind_of, shape
+from tests.fake_upstream.faults import Kind
+from tests.fake_upstream.plans import ALL_STREAMED, LONG, kind_of, shape
 
 EXIT_WITHIN_S = 35.0
 LONGEST = 2400  # tokens of 25 ms: a minute, longer than any drain
@@ -21,7 +23,12 @@ LONGEST = 2400  # tokens of 25 ms: a minute, longer than any drain
 async def run(result: Result, *, streams: int, drain_s: float) -> None:
     """Open the streams, half of which outlast the drain, and ask the gateway to stop."""
     with Fleet(
-        seed=result.seed, mix="long", replicas=1, most_output=LONGEST, drain_s=drain_s
+        seed=result.seed,
+        mix="long",
+        replicas=1,
+        most_output=LONGEST,
+        policy=MIXED_POLICY,
+        drain_s=drain_s,
     ) as fleet:
         fleet.start()
         (replica,) = fleet.replicas
@@ -81,21 +88,32 @@ async def run(result: Result, *, streams: int, drain_s: float) -> None:
         events = fleet.events()
         result.say("after the next start", f"{len(events)} events")
         books = Books(
-            attempts=attempts, events=events, calls=calls, kills_s=(), rates=RATES, most_unknown=1.0
+            attempts=attempts,
+            events=events,
+            calls=calls,
+            kills_s=(),
+            rates=ALL_RATES,
+            most_unknown=1.0,
         )
         result.judge(books, LONG)
 
 
 async def _stream(fleet: Fleet, index: int, calls: list[Call], team: str) -> None:
-    kind = kind_of(fleet.seed, index, STREAMED)
+    kind = kind_of(fleet.seed, index, ALL_STREAMED)
     wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=1.0, kind=kind)
     call = Call(
         index=index,
         team=team,
-        route="bought" if index % 4 == 0 else "own",
+        route=_route(index, kind),
         kind=kind,
         is_stream=True,
     )
     calls.append(call)
     body, key = wanted.body(call.route), fleet.keys[team]
     await ask(call, body, path=wanted.path, key=key, ports=fleet.ports, limit_s=LIMIT_S + 60)
+
+
+def _route(index: int, kind: Kind) -> str:
+    """Return one of the routes that serve a kind; all of them get requests."""
+    routes = [name for name in ALL_ROUTES if serves(name, kind)]
+    return routes[index % len(routes)]

@@ -29,6 +29,7 @@ from bench.stand.processes import Assembly, end
 from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.storage.policy import pepper as peppers
 from gateway.storage.postgres.embedded import EmbeddedPostgres
+from tests.chaos import dialects
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,6 +47,8 @@ RATES = {
     "paid-b": ("2.5007", "0.6253", "14.0003"),
 }
 ROUTES = {"own": ("vllm-a", "vllm-b"), "bought": ("paid-a", "paid-b"), "both": ("vllm-b", "paid-a")}
+ALL_RATES = {**RATES, **{name: one.rates for name, one in dialects.DIALECTS.items()}}
+ALL_ROUTES = {**ROUTES, **dialects.ROUTES}
 TEAMS = ("payments", "search", "support")
 _NEW_KEY = """
 INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s,
@@ -387,49 +390,62 @@ def policy_of(
     teams: str,
     *,
     rates: Mapping[str, tuple[str, str, str]] = RATES,
+    routes: Mapping[str, Sequence[str]] = ROUTES,
     wait_s: float = 1.5,
     more: str = "",
 ) -> str:
     """Return a document with all deployments and routes; `teams` are its lines of teams, `more`
     follows them.
 
-    `wait_s` is an upstream's allowed silence.
+    `wait_s` is an upstream's allowed silence. With routes of all dialects, each deployment takes
+    callers of all of them.
     """
+    is_mixed = routes is not ROUTES
 
     def deployment(name: str) -> str:
         provider = "vllm" if name.startswith("vllm") else "openai_compatible"
+        base, terms = "/v1", "operations: [chat, completions, responses, embeddings]"
+        if is_mixed:
+            provider, base, terms = dialects.terms_of(name)
         plain, cached, output = rates[name]
+        written = f", cache_write_usd_per_mtok: {plain}" if is_mixed else ""
         price = (
             f"{{input_usd_per_mtok: {plain}, cached_input_usd_per_mtok: {cached}, "
-            f"output_usd_per_mtok: {output}}}"
+            f"output_usd_per_mtok: {output}{written}}}"
         )
         timeouts = f"{{connect_s: 1, first_byte_s: {wait_s}, idle_s: {wait_s}, total_s: 120}}"
         return (
             f"  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "
-            '"UPSTREAM/v1",\n'
+            f'"UPSTREAM{base}",\n'
             f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields],\n"
-            "     operations: [chat, completions, responses, embeddings]}\n"
+            f"     {terms}}}\n"
         )
 
-    routes = "".join(
-        f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in ROUTES.items()
+    lines = "".join(
+        f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in routes.items()
     )
     return (
         "version: 1\nregions: {home: [here]}\nclasses: {internal: {regions: [home]}}\n"
-        f"deployments:\n{''.join(map(deployment, rates))}routes:\n{routes}teams:\n{teams}{more}"
+        f"deployments:\n{''.join(map(deployment, rates))}routes:\n{lines}teams:\n{teams}{more}"
     )
 
 
-def team_line(name: str, *, number: int = 0, terms: str = "") -> str:
-    """A team that may use every route.
+def team_line(
+    name: str, *, number: int = 0, terms: str = "", routes: Mapping[str, Sequence[str]] = ROUTES
+) -> str:
+    """A team that may use every one of these routes.
 
     `terms` are its budgets and limits, each with a comma before it.
     """
-    routes = ", ".join(ROUTES)
     return (
         f"  - {{name: {name}, cost_centre: CC-{number}, data_class: internal, routes: "
-        f"[{routes}]{terms}}}\n"
+        f"[{', '.join(routes)}]{terms}}}\n"
     )
 
 
 POLICY = policy_of("".join(team_line(team, number=number) for number, team in enumerate(TEAMS)))
+MIXED_POLICY = policy_of(
+    "".join(team_line(team, number=number, routes=ALL_ROUTES) for number, team in enumerate(TEAMS)),
+    rates=ALL_RATES,
+    routes=ALL_ROUTES,
+)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.chaos.client import Call, Leave, ask
+from tests.chaos.dialects import serves
 from tests.chaos.fleet import ROUTES, TEAMS, Fleet
 from tests.fake_upstream.faults import Kind
 from tests.fake_upstream.plans import KINDS, kind_of, shape
@@ -50,7 +51,8 @@ class Load:
             stream_share=self.stream_share,
             kind=kind,
         )
-        drawn, route = rng.choice(TEAMS), rng.choice(self.routes)
+        drawn = rng.choice(TEAMS)
+        route = rng.choice([name for name in self.routes if serves(name, kind)])
         call = Call(
             index=index, team=team or drawn, route=route, kind=kind, is_stream=wanted.is_stream
         )

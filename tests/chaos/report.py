@@ -54,6 +54,7 @@ class Result:
         for name in ("requests", "attempts", "events", "kills", "lost", "doubled"):
             self.say(name, f"{counts[name]:,}")
         self.say("callers asked for", _counted(_part(counts, "kind ")))
+        self.say("attempts at", _counted(_part(counts, "at ")))
         self.say("callers saw", _counted(verdict.abandoned))
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))

@@ -63,6 +63,9 @@ COUNTABLE: dict[Kind, int] = {
 STREAMED: dict[Kind, int] = {
     kind: weight for kind, weight in KINDS.items() if kind is not Kind.EMBEDDINGS
 }
+ALL_STREAMED: dict[Kind, int] = {
+    kind: weight for kind, weight in ALL_KINDS.items() if kind.writes_output
+}
 PATHS = {
     Kind.CHAT: "/v1/chat/completions",
     Kind.PICTURES: "/v1/chat/completions",
