@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--times", type=float, default=10, help="offered, as a multiple of what is allowed"
     )
-    one = scenario("cuts", "six recorded transcripts cut at every byte")
+    one = scenario("cuts", "twelve recorded transcripts cut at every byte")
     one.add_argument("--side", choices=("both", "upstream", "client"), default="both")
     one.add_argument("--callers", type=int, default=48)
     one.add_argument("--step", type=int, default=1, help="every n-th byte only, for a first look")

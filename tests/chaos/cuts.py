@@ -1,73 +1,30 @@
-"""Six recorded transcripts cut at every byte: by the upstream, which breaks off, and by the caller,
-who leaves.
+"""Twelve recorded transcripts of all dialects cut at every byte: by the upstream, which breaks off,
+and by the caller, who leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import dialects
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import TEAMS, Fleet
 from tests.chaos.load import LIMIT_S, idle
+from tests.chaos.recorded import CASES, Recorded, read
 from tests.chaos.report import Result
-from tests.fake_upstream.transcripts import GOLDEN, events_of
 
-CASES = (
-    "openai/chat-stream",
-    "openai/chat-stream-tools",
-    "openai/responses-stream",
-    "vllm/chat-stream",
-    "deepseek/chat-stream",
-    "groq/chat-stream",
+PROVIDERS = {name: name for name in ("openai", "vllm", *dialects.PROVIDER_BASES)}
+KEYED = frozenset({"openai", "anthropic", "gemini", "bedrock"})
+PRICE = (
+    "{input_usd_per_mtok: 1, cached_input_usd_per_mtok: 0.1, cache_write_usd_per_mtok: 1, "
+    "cache_write_1h_usd_per_mtok: 1, output_usd_per_mtok: 2}"
 )
-PROVIDERS = {"openai": "openai", "vllm": "vllm"}
 ALL = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A transcript, with each event's usage: (input, output), None without any."""
-
-    case: str
-    path: str
-    request: dict[str, Any]
-    events: tuple[bytes, ...]
-    usage: tuple[tuple[int, int] | None, ...]
-    hints: tuple[
-        bool, ...
-    ]  # usage in a member of one provider's own, which may be read and need not be
-    has_done: tuple[bool, ...]
-    has_text: tuple[bool, ...]  # something that was generated, which can be counted
-
-    @property
-    def length(self) -> int:
-        return sum(map(len, self.events))
-
-    @property
-    def is_running(self) -> bool:
-        """Return True if usage is reported all along, not only at the end."""
-        return self.case.startswith("vllm")
-
-    def whole_events(self, first_bytes: int) -> int:
-        """How many events are complete within so many bytes."""
-        count = 0
-        for event in self.events:
-            first_bytes -= len(event)
-            if first_bytes < 0:
-                break
-            count += 1
-        return count
-
-    def body(self, route: str, cut: int) -> bytes:
-        """The caller's request. It says after how many bytes the upstream is to cut."""
-        index = {"user": str(cut)} if self.path.endswith("/responses") else {"seed": cut}
-        return json.dumps({**self.request, "model": route, **index}).encode()
 
 
 @dataclass(slots=True)
@@ -78,23 +35,6 @@ class Cut:
     side: str
     at: int
     call: Call
-
-
-def read(case: str) -> Recorded:
-    """One recorded case."""
-    folder = GOLDEN / case
-    operation = json.loads((folder / "case.json").read_text())["operation"]
-    events = events_of((folder / "upstream.sse").read_bytes())
-    return Recorded(
-        case=case,
-        path="/v1/responses" if operation == "responses" else "/v1/chat/completions",
-        request=json.loads((folder / "request.json").read_text()),
-        events=events,
-        usage=tuple(map(_usage_of, events)),
-        hints=tuple(b'"x_groq":' in event and b'"usage":' in event for event in events),
-        has_done=tuple(b"[DONE]" in event or b'"response.completed"' in event for event in events),
-        has_text=tuple(map(_has_text, events)),
-    )
 
 
 async def run(result: Result, *, side: str, callers: int, step: int) -> None:
@@ -147,7 +87,9 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         for cut in cuts:
             row = next(iter(events.get(cut.call.request_id, [])), None)
             if row is None and cut.call.request_id:
-                result.demand(False, "lost", f"{_cut_text(cut)}: no event")
+                result.demand(
+                    False, "lost", f"{_cut_text(cut)}: no event, {cut.call.status} {cut.call.code}"
+                )
             if row is not None:
                 sources[cut.side][f"{row['outcome']}/{row['usage_source']}"] += 1
                 for problem in _problems(cut, row):
@@ -210,7 +152,7 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
         whole = recorded.whole_events(cut.at)
         reported = [usage for usage in recorded.usage[:whole] if usage is not None]
         is_done = any(recorded.has_done[:whole])
-        is_final = bool(reported) and (not recorded.is_running or whole >= len(recorded.events) - 1)
+        is_final = bool(reported) and (not recorded.is_running or whole >= recorded.events_of_usage)
         if not reported and any(recorded.hints[:whole]):
             return
         if call.ending not in (("complete",) if is_done else ("error_event", "error")):
@@ -222,7 +164,7 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
         reported, is_final = [], row["usage_source"] == "provider"
         if row["outcome"] not in ("ok", "client_gone"):
             yield f"outcome {row['outcome']}"
-        if not recorded.is_running and row["usage_source"] != "provider":
+        if not recorded.is_engine and row["usage_source"] != "provider":
             yield f"{row['usage_source']}: a paid answer goes on and must be read to its end"
     if is_final and (row["usage_source"] != "provider" or booked != last):
         yield f"booked {booked} {row['usage_source']}, the upstream said {last}"
@@ -259,35 +201,6 @@ def _self_test(result: Result, cuts: list[Cut], events: dict[str, list[dict[str,
     result.demand(False, "checker", "there was no event to plant a fault in")
 
 
-def _usage_of(event: bytes) -> tuple[int, int] | None:
-    data = event.rpartition(b"data: ")[2].strip()
-    if not data.startswith(b"{"):
-        return None
-    chunk = json.loads(data)
-    usage = chunk.get("usage") or (chunk.get("response") or {}).get("usage")
-    if not usage:
-        return None
-    if "prompt_tokens" in usage:
-        return usage["prompt_tokens"], usage["completion_tokens"]
-    return usage["input_tokens"], usage["output_tokens"]
-
-
-def _has_text(event: bytes) -> bool:
-    data = event.rpartition(b"data: ")[2].strip()
-    if not data.startswith(b"{"):
-        return False
-    chunk = json.loads(data)
-    deltas = [choice.get("delta") or {} for choice in chunk.get("choices") or ()]
-    written = (
-        delta.get(name)
-        for delta in deltas
-        for name in ("content", "reasoning", "reasoning_content")
-    )
-    return any(written) or (
-        str(chunk.get("type")).endswith("_text.delta") and bool(chunk.get("delta"))
-    )
-
-
 def _name(case: str, side: str) -> str:
     return f"{Path(case).parent}-{Path(case).name}-{side}"
 
@@ -304,15 +217,14 @@ def _policy(recorded: list[Recorded]) -> str:
         for side, how in (("upstream", "cut"), ("client", "whole")):
             name = _name(one.case, side)
             names.append(name)
-            provider = PROVIDERS.get(one.case.partition("/")[0], "openai_compatible")
-            key = ' api_key: "env:FAKE_KEY",' if provider == "openai" else ""
+            provider = PROVIDERS.get(one.folder, "openai_compatible")
+            base = dialects.PROVIDER_BASES.get(provider, "/v1")
+            key = ' api_key: "env:FAKE_KEY",' if provider in KEYED else ""
             deployments += (
                 f'  - {{name: {name}, model: "golden-{one.case}:{how}", provider: '
-                f"{provider},{key} region: here,\n"
-                f'     base_url: "UPSTREAM/v1", price: {{input_usd_per_mtok: 1, '
-                "cached_input_usd_per_mtok: 0.1, "
-                f"output_usd_per_mtok: 2}}, timeouts: {{connect_s: 1, first_byte_s: 3, idle_s: "
-                f"3, total_s: 60}}}}\n"
+                f"{provider},{key} region: unknown,\n"
+                f'     base_url: "UPSTREAM{base}", untranslatable: drop, price: {PRICE},\n'
+                "     timeouts: {connect_s: 1, first_byte_s: 3, idle_s: 3, total_s: 60}}\n"
             )
     routes = "".join(f"  - {{name: {name}, deployments: [{name}]}}\n" for name in names)
     teams = "".join(
@@ -321,6 +233,7 @@ def _policy(recorded: list[Recorded]) -> str:
         for team in TEAMS
     )
     return (
-        "version: 1\nregions: {home: [here]}\nclasses: {internal: {regions: [home]}}\n"
+        # Some of the recorded answers say in which place they were made.
+        "version: 1\nclasses: {internal: {regions: [any]}}\n"
         f"deployments:\n{deployments}routes:\n{routes}teams:\n{teams}"
     )

@@ -39,6 +39,7 @@ DIALECTS: Mapping[str, Dialect] = {
         operations="completions",
     ),
 }
+PROVIDER_BASES = {one.provider: one.base for one in DIALECTS.values()}
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "claude": ("paid-claude", "paid-converse"),
     "converse": ("paid-converse", "paid-gemini"),

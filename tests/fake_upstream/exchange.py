@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.fake_upstream.dialects.asked import wording_of
-from tests.fake_upstream.dialects.wording import EVENT_STREAM
 from tests.fake_upstream.faults import BREAKS, ERRORS, Behaviour, Fault, Kind
 from tests.fake_upstream.ledger import CLIENT_GONE, COMPLETE, Entry
 from tests.fake_upstream.line import Line, whole
@@ -241,7 +240,7 @@ class Exchange:
         return self.wording.usage(made, self.entry.reasoning, prompt=prompt)
 
 
-async def play_transcript(entry: Entry, line: Line) -> bool:
+async def play_transcript(entry: Entry, line: Line, kind: str) -> bool:
     """Play a recorded stream event by event.
 
     `golden-CASE:cut` cuts it after as many bytes as the entry's index, `:whole` does not.
@@ -249,7 +248,7 @@ async def play_transcript(entry: Entry, line: Line) -> bool:
     case, _, how = entry.model.removeprefix("golden-").partition(":")
     left = entry.index if how == "cut" else 10**9
     try:
-        await line.write(stream_head(EVENT_STREAM))
+        await line.write(stream_head(kind))
         for event in transcript(case):
             piece, left = event[:left], left - len(event)
             await line.write_chunk(piece)

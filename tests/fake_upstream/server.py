@@ -16,6 +16,7 @@ from tests.fake_upstream.faults import Behaviour, Fault
 from tests.fake_upstream.ledger import CLIENT_GONE, Entry, Ledger
 from tests.fake_upstream.line import Line, whole
 from tests.fake_upstream.openai import CREATED
+from tests.fake_upstream.plans import index_of
 
 JSON = "content-type: application/json\r\n"
 
@@ -93,13 +94,13 @@ class Upstream:
         behaviour = self.choose(request, asked)
         entry = self._entry(request, asked, behaviour)
         if entry.model.startswith("golden-"):
-            entry.index = int(asked.get("seed") or asked.get("user") or 0)
+            entry.index = index_of(asked)
             entry.fault = Fault.CUT if entry.model.endswith(":cut") else Fault.NONE
         await self.ledger.begin(entry)
         exchange = Exchange(asked, behaviour, entry, line)
         try:
             if entry.model.startswith("golden-"):
-                return await play_transcript(entry, line)
+                return await play_transcript(entry, line, exchange.wording.stream_type)
             return await exchange.run()
         finally:
             entry.ended_s = time.time()
