@@ -47,6 +47,11 @@ def cost(usage: TokenUsage) -> str:
     return f"0.{(usage.input_tokens or 0) + (usage.output_tokens or 0):09d}"
 
 
+def upstream_file(folder: Path) -> Path:
+    """Return the file with the upstream's bytes."""
+    return next(folder.glob("upstream.*"))
+
+
 class GoldenTokens(GoogleTokens):
     """Access tokens that need no exchange."""
 
@@ -55,9 +60,11 @@ class GoldenTokens(GoogleTokens):
         return "golden"
 
 
-def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
+def answered(
+    folder: Path, piece_bytes: int, upstream: bytes | None = None
+) -> tuple[bytes, bytes, Observed]:
     """Return the upstream call, the caller's answer and the observations; the stream arrives in
-    pieces of this size.
+    pieces of this size. The upstream's bytes are the file's unless others are given.
     """
     case = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
@@ -75,7 +82,7 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     )
     translation = provider.translate(one, read)
     call = at_once(provider.call(one, factories.request(read), translation=translation))
-    upstream = next(folder.glob("upstream.*")).read_bytes()
+    upstream = upstream_file(folder).read_bytes() if upstream is None else upstream
     if not read.facts.is_stream:
         seen = Observed()
         return call.body, written(provider.rewrite(read, call, upstream, seen), cost), seen
@@ -83,6 +90,32 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
     answer = b"".join(stream.feed(piece) for piece in pieces) + stream.end()
     return call.body, answer, stream.observed
+
+
+def expected_of(case: str) -> dict[str, Any]:
+    """Return the hand-checked expectation of a case; a value that it leaves out must be absent."""
+    expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
+    defaults = {"usage_detail": {}, "service_tier": None, "stated_geo": None}
+    return {**defaults, **expected}
+
+
+def metered(case: str, seen: Observed) -> dict[str, Any]:
+    """Return what was metered, as a case writes it: a count that it leaves out is absent if it is
+    None.
+    """
+    named = expected_of(case)["usage"] or {}
+    usage = seen.usage and {
+        name: n for name, n in asdict(seen.usage).items() if n is not None or name in named
+    }
+    return {
+        "usage": usage,
+        "is_final": seen.is_final,
+        "finish_reason": seen.finish_reason,
+        "upstream_id": seen.upstream_id,
+        "usage_detail": seen.usage_detail,
+        "service_tier": seen.service_tier,
+        "stated_geo": seen.stated_geo,
+    }
 
 
 def check_file(path: Path, content: bytes) -> None:
@@ -94,22 +127,9 @@ def check_file(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_usage_is_normalised(case: str) -> None:
     """The provider's spelling, the one normal form; None for an unreported count."""
-    expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
     _, _, seen = answered(GOLDEN / case, 10**9)
     # Some upstreams report no usage: their text is counted.
-    usage = seen.usage and {
-        name: n
-        for name, n in asdict(seen.usage).items()
-        if n is not None or name in expected["usage"]
-    }
-    found = {
-        "usage": usage,
-        "is_final": seen.is_final,
-        "finish_reason": seen.finish_reason,
-        "upstream_id": seen.upstream_id,
-        "usage_detail": seen.usage_detail,
-    }
-    expected.setdefault("usage_detail", {})
+    found, expected = metered(case, seen), expected_of(case)
     assert found == {name: expected[name] for name in found}
     assert seen.is_done != seen.is_error
 
@@ -118,7 +138,7 @@ def test_usage_is_normalised(case: str) -> None:
 def test_the_caller_gets_these_bytes(case: str) -> None:
     """However the stream was cut on its way."""
     folder = GOLDEN / case
-    suffix = next(folder.glob("upstream.*")).suffix.replace(".bin", ".sse")
+    suffix = upstream_file(folder).suffix.replace(".bin", ".sse")
     sent, answer, _ = answered(folder, 10**9)
     check_file(folder / "sent.json", sent)
     check_file(folder / f"answer{suffix}", answer)
