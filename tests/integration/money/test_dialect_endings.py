@@ -89,11 +89,11 @@ teams:
 @pytest.fixture(scope="module")
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    module_database_url: str,
     fake_upstream: FakeUpstreamProcess,
 ) -> Iterator[Gateway]:
     """Yield a gateway in front of the fake upstream in all its dialects."""
-    yield from launch_gateway(policy(fake_upstream.url), session_database_url)
+    yield from launch_gateway(policy(fake_upstream.url), module_database_url)
 
 
 @pytest.fixture
