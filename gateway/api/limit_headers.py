@@ -24,7 +24,8 @@ def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
 def anthropic_limit_headers(standings: Sequence[LimitStatus], now: datetime) -> Headers:
     """Return the same as `anthropic-ratelimit-*` headers, which name the time of the reset.
 
-    Source: https://platform.claude.com/docs/en/api/rate-limits, 2026-11-24.
+    Source: https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html, which
+    names Anthropic's own headers, 2026-11-24.
     """
     found: Headers = []
     requests = [standing.requests for standing in standings if standing.requests is not None]

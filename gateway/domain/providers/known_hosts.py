@@ -49,7 +49,7 @@ class KnownPlace:
 
 _CHECKED = date(2026, 11, 20)
 _OPENAI = "https://developers.openai.com/api/docs/guides/data-residency"
-_ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/data-residency"
+_ANTHROPIC = "https://platform.claude.com/docs/en/manage-claude/data-residency"
 _VERTEX = "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/locations"
 _VERTEX_RESIDENCY = (
     "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/data-residency"
@@ -91,11 +91,13 @@ def _openai_region(region: str) -> KnownPlace:
     )
 
 
-def _unplaced_host(host: str, provider: str, processing: str, source: str) -> KnownPlace:
+def _unplaced_host(
+    host: str, provider: str, processing: str, source: str, *, as_of: date = _CHECKED
+) -> KnownPlace:
     """Return the bundled facts about a host whose provider promises no single place: processing is
     `global` or `unknown`, nothing else is stated.
     """
-    statement = Statement(source=source, as_of=_CHECKED)
+    statement = Statement(source=source, as_of=as_of)
     return KnownPlace(host=host, provider=provider, processing=processing, statement=statement)
 
 
@@ -112,7 +114,7 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     _unplaced_host("api.openai.com", "openai", GLOBAL, _OPENAI),
     # Without `inference_geo`, which is not sent, inference runs anywhere; there is no value for the
     # EU.
-    _unplaced_host("api.anthropic.com", "anthropic", GLOBAL, _ANTHROPIC),
+    _unplaced_host("api.anthropic.com", "anthropic", GLOBAL, _ANTHROPIC, as_of=_LATER),
     _unplaced_host("aiplatform.googleapis.com", "google", GLOBAL, _VERTEX),
     # A multi-region processes within it, for the models in the table.
     *(
@@ -131,7 +133,7 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     _unplaced_host("*.groq.com", "groq", UNKNOWN, _NO_SOURCE),
     # The host names where a request enters. The model's name decides where it runs: a profile
     # (`eu.`, `us.`, `global.`) runs it in any region of its group.
-    _unplaced_host("bedrock-runtime.*.amazonaws.com", "bedrock", UNKNOWN, _BEDROCK),
+    _unplaced_host("bedrock-runtime.*.amazonaws.com", "bedrock", UNKNOWN, _BEDROCK, as_of=_LATER),
     # Regional inference is chosen by the host; storage is not in its promise.
     _regional("api.eu.mistral.ai", "mistral", "eu", _MISTRAL),
     _regional("api.us.mistral.ai", "mistral", "us", _MISTRAL),
@@ -141,8 +143,8 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     _regional("us.api.x.ai", "xai", "us", _XAI, at_rest="us"),
     _unplaced_host("api.x.ai", "xai", GLOBAL, _XAI),
     # Its European host routes within the EEA, the United Kingdom and Switzerland.
-    _unplaced_host("*.openrouter.ai", "openrouter", UNKNOWN, _OPENROUTER),
-    _unplaced_host("openrouter.ai", "openrouter", GLOBAL, _OPENROUTER),
+    _unplaced_host("*.openrouter.ai", "openrouter", UNKNOWN, _OPENROUTER, as_of=_LATER),
+    _unplaced_host("openrouter.ai", "openrouter", GLOBAL, _OPENROUTER, as_of=_LATER),
     _unplaced_host("api.fireworks.ai", "fireworks", UNKNOWN, _FIREWORKS),
     _unplaced_host("api.together.ai", "together", UNKNOWN, _NO_SOURCE),
     _unplaced_host("api.together.xyz", "together", UNKNOWN, _NO_SOURCE),

@@ -142,7 +142,7 @@ _ENTRIES = (
         default_output_tokens=32_000,
         sources=(
             "anthropic 2.13.0, types/ and _base_client.py, 2026-11-24",
-            "https://platform.claude.com/docs/en/api/errors, 2026-11-24",
+            "https://platform.claude.com/docs/de/api/errors.md, 2026-11-24",
         ),
     ),
     ProviderFacts(

@@ -43,8 +43,8 @@ _WITHOUT_PLACE = (
 )
 _ZERO_IS_NONE = ("presence_penalty", "frequency_penalty")
 _EMPTY_SCHEMA = {"type": "object", "properties": {}}
-# Members that a model's own dialect takes beside Converse's: Claude's (docs.aws.amazon.com/bedrock,
-# "Anthropic Claude Messages API" and "Extended thinking", 2026-11-24).
+# Members that a model's own dialect takes beside Converse's: Claude's (litellm 1.106.2,
+# bedrock/chat/converse_transformation.py, 2026-11-24).
 _OF_THE_MODEL = "additionalModelRequestFields"
 
 

@@ -2,8 +2,8 @@
 yields None.
 
 `inputTokens` leaves cached tokens out, both read and written ones, so the prompt is the sum of the
-three (docs.aws.amazon.com/bedrock, "Prompt caching for faster model inference"; litellm 1.110.2
-adds them for all models, too; 2026-11-24). Reasoning is a part of `outputTokens` and has no count.
+three (litellm 1.110.2 adds them for all models, 2026-11-24; AWS's page on prompt caching was not
+read). Reasoning is a part of `outputTokens` and has no count.
 """
 
 from __future__ import annotations

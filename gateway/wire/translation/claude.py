@@ -1,7 +1,7 @@
 """Reads from the name of a Claude model what its generation accepts, for every provider of it.
 
-Sources: platform.claude.com/docs, "Adaptive thinking" and "Effort"; litellm 1.110.2, price map
-(`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-11-24.
+Sources: platform.claude.com/docs, "Adaptive thinking" (read in a translation), and litellm 1.110.2,
+price map (`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-11-24.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
 _NO_SAMPLING = (4, 7)  # from here on temperature, top_p and top_k are refused
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
 # The share of the maximum that an effort spends on thinking: OpenRouter's published rule for models
-# that take a budget only (openrouter.ai/docs/use-cases/reasoning-tokens, 2026-11-24).
+# that take a budget only (openrouter.ai/docs/use-cases/reasoning-tokens, 2026-11-24, has `low` to
+# `high`; the others are its rule as two public projects quote it).
 _SHARES = {"minimal": 0.1, "low": 0.2, "medium": 0.5, "high": 0.8, "xhigh": 0.95, "max": 0.95}
 _WORDS = {"minimal": "low"}  # Anthropic has no lower word
 

@@ -10,8 +10,8 @@ from gateway.wire.translation.conversation import Conversation, ConversationTurn
 def system_of(conversation: Conversation) -> tuple[TextPart, ...]:
     """Return the words of the system, with those of later messages after the first ones.
 
-    Anthropic's own endpoint of OpenAI's dialect moves them in the same way ("OpenAI SDK
-    compatibility" in platform.claude.com/docs, 2026-11-24).
+    Anthropic's own endpoint of OpenAI's dialect moves them in the same way
+    (platform.claude.com/docs/en/api/openai-sdk, read in a public copy, 2026-11-24).
     """
     later = [
         part

@@ -41,7 +41,8 @@ _OWN = re.compile(r"custom|(?:bash|text_editor|memory)_[0-9]{8}")
 # An advisor is another model, at its own price, whose tokens stand in no top-level count.
 _OTHER_MODEL = "advisor"
 # Anthropic writes the definition of a tool that the model knows into the prompt: `text_editor` has
-# 700 tokens, the longest that it documents (platform.claude.com, tool use overview, 2026-11-24).
+# 700 tokens (public copies of platform.claude.com, text editor tool, 2026-11-24). That no other one
+# is longer than 2,048 is not verified.
 KNOWN_TOOL_TOKENS = 2048
 
 

@@ -16,8 +16,8 @@ from gateway.wire.translation.answer_events import (
     ThoughtPiece,
 )
 
-# Anthropic wraps arguments that are no JSON, such as those that a maximum cut, in this member
-# (platform.claude.com, fine-grained tool streaming, 2026-11-24).
+# Anthropic's page advises to wrap arguments that are no JSON, such as those that a maximum cut, in
+# an object (docs.claude.com, fine-grained tool streaming, 2026-11-24); the name is not verified.
 _NO_JSON = "INVALID_JSON"
 
 

@@ -117,8 +117,8 @@ def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | No
 def _thought(part: Thought) -> Block | None:
     """Return reasoning of an earlier turn.
 
-    Without a signature it is left out: the provider takes none, and reads the reasoning of earlier
-    turns in no case ("Extended thinking" in platform.claude.com/docs, 2026-11-24): nothing is lost.
+    Without a signature it is left out: the dialect requires one (anthropic 2.13.0,
+    types/thinking_block_param.py, 2026-11-24).
     """
     if part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}

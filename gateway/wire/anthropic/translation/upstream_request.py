@@ -33,7 +33,7 @@ from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.schemas import described
 
 # The maximum that is sent if caller, route and deployment name none: the least of the models from
-# Claude 4 on (Opus 4 and 4.1; platform.claude.com/docs, "Models overview", 2026-11-24).
+# Claude 4 on (Opus 4 and 4.1; litellm 1.106.2, price map, 2026-11-24).
 DEFAULT_MAX_TOKENS = 32_000
 MOST_TEMPERATURE = 1.0
 _TIERS = {"default": "standard_only", "standard_only": "standard_only", "auto": "auto"}
