@@ -50,7 +50,7 @@ def test_a_dropped_feature_needs_no_permission() -> None:
 
 
 def test_the_identity_of_the_platform_is_read_and_written() -> None:
-    parsed = parse(document("credentials: ambient", provider="azure_openai")).policy
+    parsed = parse(document("credentials: ambient", provider="bedrock")).policy
     assert parsed.deployments["one"].credentials == AMBIENT
     assert parsed.deployments["one"].secret_references == ()
     assert effective(parsed)["deployments"][0]["credentials"] == "ambient"
@@ -69,10 +69,11 @@ def test_every_reference_of_a_signing_key_is_listed() -> None:
     ("fields", "provider", "message"),
     [
         ("credentials: ambient", "openai_compatible", "are not taken by openai_compatible"),
-        ("credentials: ambience", "azure_openai", "must be 'ambient' or a mapping"),
-        ("credentials: {access_key_id: env:ID}", "azure_openai", "is missing; write for example"),
-        ("credentials: ambient, api_key: env:K", "azure_openai", "stand instead of 'api_key'"),
-        ("credentials: {access_key_id: AKIA1234}", "azure_openai", "never the secret itself"),
+        ("credentials: ambient", "azure_openai", "are not taken by azure_openai"),
+        ("credentials: ambience", "bedrock", "must be 'ambient' or a mapping"),
+        ("credentials: {access_key_id: env:ID}", "bedrock", "is missing; write for example"),
+        ("credentials: ambient, api_key: env:K", "bedrock", "stand instead of 'api_key'"),
+        ("credentials: {access_key_id: AKIA1234}", "bedrock", "never the secret itself"),
         ("operations: [completions], native: [chat]", "openai_compatible", "does not serve"),
         ("native: [messages]", "openai_compatible", "does not speak messages by itself"),
         ("untranslatable: ignore", "openai_compatible", "drop"),

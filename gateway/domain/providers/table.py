@@ -163,7 +163,6 @@ _ENTRIES = (
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
         needs_key=True,
         key_header="api-key",
-        takes_credentials=("ambient",),
         key_is_exchanged=True,
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
