@@ -83,3 +83,14 @@ def test_a_mistake_is_named(fields: str, provider: str, message: str) -> None:
     found = findings(document(fields, provider))
     assert found is not None
     assert any(message in one.message for one in found), found
+
+
+def test_a_company_can_be_denied_by_its_own_name() -> None:
+    """`bedrock` is one of its products."""
+    text = document("credentials: ambient", provider="bedrock")
+    policy = parse(
+        text.replace("regions: [any]", "regions: [any], deny_providers: [amazon]")
+    ).policy
+    (rule,) = policy.classes.values()
+    facts = policy.deployments["one"].facts
+    assert rule.deny_providers & facts.providers == {"amazon"}

@@ -14,7 +14,8 @@ from gateway.wire.policy.scalars import Days, IsShadow, Name, Names, Source, Wor
 from gateway.wire.yaml_blocks.blocks import Block, Items, optional, required
 from gateway.wire.yaml_blocks.scalars import Boolean, Day, one_of
 
-DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
+_COMPANIES = {one.company for one in PROVIDERS.values() if one.company}
+DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS, *_COMPANIES}))
 ALLOWED = ("regions", "at_rest", "telemetry", "gateway_regions")
 
 
