@@ -13,7 +13,12 @@ from gateway.wire.translation.losses import Losses
 
 LEAST_BUDGET_TOKENS = 1024  # Anthropic's own least; the budget must be below the maximum
 _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
-_NO_SAMPLING = (4, 7)  # from here on temperature, top_p and top_k are refused
+# From here on temperature, top_p and top_k are refused, and so is a budget of thinking
+# (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
+_NO_SAMPLING = _NO_BUDGET = (4, 7)
+# Models that refuse to be told not to think (platform.claude.com/docs, "What's new in Claude Opus
+# 5.5", read in translations, 2026-11-24).
+_ALWAYS_THINKS = re.compile(r"claude-(?:opus-5[-.]5|fable-5[-.]1)(?!\d)")
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
 # The share of the maximum that an effort spends on thinking: OpenRouter's published rule for models
 # that take a budget only (openrouter.ai/docs/use-cases/reasoning-tokens, 2026-11-24, has `low` to
@@ -37,6 +42,12 @@ def takes_sampling(model: str) -> bool:
     return version is None or version < _NO_SAMPLING
 
 
+def takes_budget(model: str) -> bool:
+    """Return True if a model takes a budget of tokens for its thinking."""
+    version = _version(model)
+    return version is not None and version < _NO_BUDGET
+
+
 def is_claude(model: str) -> bool:
     """Return True if a model's name at any provider is Claude's."""
     return "claude" in model
@@ -54,11 +65,18 @@ def thinking_of(
     reasoning = conversation.reasoning
     if reasoning is None:
         return None
+    name = conversation.name_of("reasoning")
     if reasoning.effort == "none":
-        return {"type": "disabled"}
+        if _ALWAYS_THINKS.search(model) is None:
+            return {"type": "disabled"}
+        losses.lose(name, why=f"{model} always thinks; an effort of low is its least")
+        return None
     shown = {"display": "omitted" if reasoning.is_shown is False else "summarized"}
     if reasoning.budget_tokens is not None:
-        return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
+        if takes_budget(model):
+            return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
+        losses.lose(name, why=f"{model} takes an effort and no budget")
+        return {"type": "adaptive", **shown}
     if reasoning.effort is None and not reasoning.is_adaptive:
         return None
     if takes_adaptive(model):
@@ -66,7 +84,7 @@ def thinking_of(
     budget = _budget(reasoning, maximum)
     if budget is None:
         losses.lose(
-            conversation.name_of("reasoning"),
+            name,
             why=f"{model} thinks with at least {LEAST_BUDGET_TOKENS} tokens below the maximum",
         )
         return None

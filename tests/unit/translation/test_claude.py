@@ -1,0 +1,57 @@
+"""What a Claude model's name says about the thinking that it accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import Untranslatable
+from gateway.wire.translation.claude import thinking_of
+from gateway.wire.translation.conversation import Conversation, Reasoning
+from gateway.wire.translation.losses import Losses
+
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+
+
+def thinking(model: str, reasoning: Reasoning, losses: Losses) -> dict[str, object] | None:
+    asked = Conversation(is_stream=False, reasoning=reasoning, named={"reasoning": "thinking"})
+    return thinking_of(asked, losses, model=model, maximum=10_000)
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5-20250929", "claude-opus-4-6"])
+def test_a_budget_goes_where_it_is_taken(model: str) -> None:
+    """The models of 4.6 take both forms."""
+    losses = Losses("one", drops=False)
+    sent = thinking(model, Reasoning(budget_tokens=4000), losses)
+    assert sent == {"type": "enabled", "budget_tokens": 4000}
+    assert losses.fields == []
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-opus-4-7", "eu.anthropic.claude-opus-4-8-v1:0", "claude-sonnet-5", "claude"]
+)
+def test_a_budget_is_lost_where_it_is_refused(model: str) -> None:
+    """These answer 400 to `enabled`; refused by name, nothing is sent and nothing is paid."""
+    with pytest.raises(Untranslatable, match=r"'thinking'.*takes an effort and no budget"):
+        thinking(model, Reasoning(budget_tokens=4000), Losses("one", drops=False))
+    losses = Losses("one", drops=True)
+    assert thinking(model, Reasoning(budget_tokens=4000), losses) == ADAPTIVE
+    assert losses.fields == ["thinking"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-opus-4-5", "claude-opus-5-50"])
+def test_thinking_can_be_ended(model: str) -> None:
+    """At most models."""
+    losses = Losses("one", drops=False)
+    assert thinking(model, Reasoning(effort="none"), losses) == {"type": "disabled"}
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-opus-5-5", "global.anthropic.claude-opus-5-5", "claude-fable-5-1"]
+)
+def test_some_models_always_think(model: str) -> None:
+    """They answer 400 to `disabled`."""
+    with pytest.raises(Untranslatable, match="always thinks"):
+        thinking(model, Reasoning(effort="none"), Losses("one", drops=False))
+    losses = Losses("one", drops=True)
+    assert thinking(model, Reasoning(effort="none"), losses) is None
+    assert losses.fields == ["thinking"]
