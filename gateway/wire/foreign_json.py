@@ -17,6 +17,7 @@ from gateway.wire.surrogates import without_halves
 SMALL_BYTES = 16 * 1024  # fewer bytes take a few milliseconds, whatever they contain
 MAX_EVENT_BYTES = 2**20
 MAX_WHOLE_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
+MAX_SHORT_CHARS = 256  # of an id or a word
 MAX_VALUES = 20_000  # objects and arrays; members of objects count separately
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -58,6 +59,15 @@ def text_in(holder: Any, name: str) -> str:
     """Return a member that is a text; an empty one if it is absent or of another type."""
     value = holder.get(name) if isinstance(holder, dict) else None
     return value if isinstance(value, str) else ""
+
+
+def short_text_in(holder: Any, name: str) -> str:
+    """Return a member that is an id or a word; an empty text if it is longer than any.
+
+    Each piece of a translated answer repeats the id.
+    """
+    value = text_in(holder, name)
+    return value if len(value) <= MAX_SHORT_CHARS else ""
 
 
 def count_in(holder: Any, name: str) -> int | None:

@@ -202,6 +202,8 @@ def _sum_of(usage: TokenUsage, more: TokenUsage) -> TokenUsage:
 def _sum(counts: Iterable[int | None]) -> int | None:
     """Return the sum of the known counts, None if there is none: unknown is never 0."""
     known = [count for count in counts if count is not None]
+    if known and min(known) < 0:
+        return min(known)  # no truth, and it must not hide in a sum
     return sum(known) if known else None
 
 

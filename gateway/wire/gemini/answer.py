@@ -16,18 +16,28 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
+    MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
     count_in,
     object_in,
     object_of,
     objects_in,
+    short_text_in,
     text_in,
     time_in,
 )
 from gateway.wire.gemini.contents import MADE_ID
 from gateway.wire.gemini.error import read_error
 from gateway.wire.gemini.logprobs import logprobs_of
-from gateway.wire.gemini.usage import detail_of, has_counts, tier_of, usage_from_gemini, usage_of
+from gateway.wire.gemini.usage import (
+    detail_of,
+    has_counts,
+    prompt_from_gemini,
+    tier_of,
+    usage_from_gemini,
+    usage_of,
+)
+from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -46,6 +56,7 @@ from gateway.wire.translation.answer_events import (
 from gateway.wire.translation.conversation import NO_JSON
 
 MAX_CHOICES = 128
+_NO_USAGE = TokenUsage()
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _FINISHES = {
     "MAX_TOKENS": Finish.LENGTH,
@@ -114,7 +125,7 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        note_unread(observed, body)
+        note_unread(observed, inflated(body))
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
     observed.collects_text = observed.collects_text or usage_in(body) is None
@@ -157,17 +168,20 @@ class _Answer:
         self.has_begun = self._is_complete = False
         self._choices: dict[int, _Choice] = {}
         self._usage: dict[str, Any] = {}
+        self._most = (0, 0)  # of the running usage: prompt and answer
         self._searches: dict[int, int] = {}
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
         """Yield the events of one piece of the answer."""
         observed = self.observed
+        if observed.is_done or observed.is_error:
+            return
         if "error" in members:
             observed.is_error = True
             yield Failed(code="upstream_error", message=read_error(_encode(members)).message)
             return
-        observed.upstream_id = text_in(members, "responseId") or observed.upstream_id
-        self._note_usage(members)
+        observed.upstream_id = short_text_in(members, "responseId") or observed.upstream_id
+        has_usage = self._note_usage(members)
         if not self.has_begun:
             self.has_begun = True
             created_s = time_in(members, "createTime")
@@ -179,8 +193,13 @@ class _Answer:
             for event in self._candidate(candidate, place):
                 pieces += not isinstance(event, Finished)
                 yield event
+        if pieces and not has_usage and self._usage:
+            # It does not cover this piece, and is no last word; its prompt stays true.
+            encoded, self._usage = _encode(self._usage), {}
+            observed.note_running(msgspec.Raw(encoded), prompt_from_gemini)
+            observed.tells_prompt_first = True
         observed.pieces += bool(pieces) or (observed.has_content and not had_content)
-        blocked = text_in(object_in(members, "promptFeedback"), "blockReason")
+        blocked = text_in(object_in(members, "promptFeedback"), "blockReason")[:MAX_SHORT_CHARS]
         if blocked and not self._choices:
             observed.finish_reason, self._is_complete = blocked, True
             yield Finished(finish=Finish.CONTENT_FILTER, native=blocked)
@@ -207,17 +226,28 @@ class _Answer:
             yield Used(usage=usage, service_tier=observed.service_tier)
         yield Ended()
 
-    def _note_usage(self, members: dict[str, Any]) -> None:
-        """Record the usage so far. One without counts does not replace one with them."""
+    def _note_usage(self, members: dict[str, Any]) -> bool:
+        """Record the usage so far, and return True if there is one. One without counts does not
+        replace one with them.
+
+        One below an earlier one may be the last word, and does not replace that as the running one:
+        then the settlement sees both.
+        """
         usage = object_in(members, "usageMetadata")
         if not usage:
-            return
+            return False
         self.observed.service_tier = tier_of(usage) or self.observed.service_tier
         self.observed.note_detail(detail_of(usage))
         encoded = _encode(usage)
-        if has_counts(encoded):
-            self._usage = usage
+        if not has_counts(encoded):
+            return False
+        self.observed.tells_prompt_first = False
+        self._usage, counts = usage, usage_of(usage) or _NO_USAGE
+        figures = (counts.input_tokens or 0, counts.output_tokens or 0)
+        if all(now >= most for now, most in zip(figures, self._most, strict=True)):
+            self._most = figures
             self.observed.note_running(msgspec.Raw(encoded), usage_from_gemini)
+        return True
 
     def _candidate(self, candidate: dict[str, Any], place: int) -> Iterator[AnswerEvent]:
         """Yield the events of one candidate's piece."""
@@ -236,7 +266,7 @@ class _Answer:
         queries = object_in(candidate, "groundingMetadata").get("webSearchQueries")
         if isinstance(queries, list) and queries:
             self._searches[number] = max(self._searches.get(number, 0), len(queries))
-        word = text_in(candidate, "finishReason")
+        word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True
             self.observed.finish_reason = word

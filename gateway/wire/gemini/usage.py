@@ -29,6 +29,20 @@ def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     return None if members is None else usage_of(members)
 
 
+def prompt_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return only the prompt's side of a `usageMetadata`, for one that content follows."""
+    usage = usage_from_gemini(raw)
+    if usage is None:
+        return None
+    return msgspec.structs.replace(
+        usage,
+        output_tokens=None,
+        reasoning_tokens=None,
+        audio_output_tokens=None,
+        image_output_tokens=None,
+    )
+
+
 def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
     prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
@@ -38,7 +52,7 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
     written = _details(members, "candidates")
     return TokenUsage(
-        input_tokens=None if prompt is None else prompt + tool_results,
+        input_tokens=_input(prompt, tool_results),
         cached_input_tokens=count_in(members, "cachedContentTokenCount") or 0,
         audio_input_tokens=_of_kind(read, "AUDIO"),
         image_input_tokens=_of_kind(read, "IMAGE"),
@@ -64,6 +78,13 @@ def detail_of(members: dict[str, Any]) -> dict[str, str]:
 def has_counts(raw: bytes) -> bool:
     """Return True if the bytes of a `usageMetadata` hold a count."""
     return b"TokenCount" in raw
+
+
+def _input(prompt: int | None, tool_results: int) -> int | None:
+    """Return the tokens of the whole prompt. A negative part stays visible: it is no truth."""
+    if prompt is None:
+        return None
+    return min(prompt, tool_results) if min(prompt, tool_results) < 0 else prompt + tool_results
 
 
 def _output(members: dict[str, Any], candidates: int, thoughts: int) -> int:

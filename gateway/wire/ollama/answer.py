@@ -22,6 +22,7 @@ from gateway.wire.foreign_json import (
     text_in,
     time_in,
 )
+from gateway.wire.inflate import inflated
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
@@ -121,13 +122,15 @@ class OllamaReader:
         observed = self.observed
         word = text_in(members, "done_reason")[:MAX_WORD_CHARS] or "stop"
         observed.finish_reason, observed.is_done = word, True
-        usage = usage_of(members)
-        observed.note_final(usage)
+        usage = _usage_after(members, has_content=observed.has_content)
+        if usage is not None:
+            observed.note_final(usage)
         times = {name: count_in(members, name) for name in _TIMES}
         observed.note_detail({f"{name}_ns": n for name, n in times.items() if n is not None})
         otherwise = Finish.TOOL_CALLS if self._calls else Finish.STOP
         yield Finished(finish=Finish.LENGTH if word == _LENGTH else otherwise, native=word)
-        yield Used(usage=usage)
+        if usage is not None:
+            yield Used(usage=usage)
         yield Ended()
 
     def _note(self, text: str) -> None:
@@ -141,7 +144,10 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        observed.note_unread(len(body))
+        text = inflated(body)
+        observed.note_unread(len(text))
+        if (usage := usage_in(text)) is not None:
+            observed.note_final(usage)
         raise UnreadableAnswer("no JSON object, or too large a one")
     return list(OllamaReader(observed).read(members | {"done": True}))
 
@@ -152,6 +158,16 @@ def usage_of(members: dict[str, Any]) -> TokenUsage:
         input_tokens=count_in(members, "prompt_eval_count") or 0,
         output_tokens=count_in(members, "eval_count") or 0,
     )
+
+
+def _usage_after(members: dict[str, Any], *, has_content: bool) -> TokenUsage | None:
+    """Return the counts of the last piece: after content, an absent count of it is unknown."""
+    usage = usage_of(members)
+    if not has_content or count_in(members, "eval_count") is not None:
+        return usage
+    if count_in(members, "prompt_eval_count") is None:
+        return None
+    return msgspec.structs.replace(usage, output_tokens=None)
 
 
 def usage_in(body: bytes) -> TokenUsage | None:

@@ -13,7 +13,14 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
-from gateway.wire.foreign_json import MAX_WHOLE_BYTES, count_in, object_of, text_in
+from gateway.wire.foreign_json import (
+    MAX_WHOLE_BYTES,
+    count_in,
+    object_of,
+    short_text_in,
+    text_in,
+)
+from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -100,7 +107,7 @@ class TritonReader:
             return
         if not self._has_begun:
             self._has_begun = True
-            observed.upstream_id = text_in(members, "id") or None
+            observed.upstream_id = short_text_in(members, "id") or None
             yield Started(answer_id=observed.upstream_id or self._answer_id)
         self._word = text_in(members, "finish_reason")[:MAX_WORD_CHARS] or self._word
         self._note_counts(members)
@@ -118,9 +125,11 @@ class TritonReader:
             return
         self._input = self._input if read is None else read
         if written is not None:
-            self._output = (self._output or 0) + written
-        so_far = {INPUT: self._input, OUTPUT: self._output}
-        self.observed.note_running(msgspec.Raw(_encode(so_far)), usage_in)
+            so_far = self._output or 0
+            # A negative count is no truth, and must not hide in a sum.
+            self._output = min(so_far, written) if min(so_far, written) < 0 else so_far + written
+        counts = {INPUT: self._input, OUTPUT: self._output}
+        self.observed.note_running(msgspec.Raw(_encode(counts)), usage_in)
 
     def _end(self) -> Iterator[AnswerEvent]:
         """Yield the end of an answer that began and had no error."""
@@ -146,7 +155,7 @@ def generate_events(
     """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        observed.note_unread(len(body))
+        observed.note_unread(len(inflated(body)))
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = observed.collects_text or OUTPUT not in members
     return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)

@@ -244,11 +244,13 @@ def test_nothing_follows_an_end_or_an_error() -> None:
 
 
 def test_whole_answers() -> None:
-    """With their usage; a text without JSON is none."""
+    """With their usage, in which the count of a text that is there is unknown if it is left out; a
+    text without JSON is none.
+    """
     seen = Observed()
     events = ollama_events(b'{"message":{"content":"a"},"prompt_eval_count":3}', seen)
     assert isinstance(events[-1], Ended)
-    assert seen.final == TokenUsage(input_tokens=3, output_tokens=0)
+    assert seen.final == TokenUsage(input_tokens=3, output_tokens=None)
     with pytest.raises(UnreadableAnswer):
         ollama_events(b"<html>", Observed())
     assert usage_in(b'{"eval_count":4}') == TokenUsage(input_tokens=0, output_tokens=4)

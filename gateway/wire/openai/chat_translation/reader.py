@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
+from gateway.wire.foreign_json import MAX_SHORT_CHARS
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.last_event import DONE
@@ -130,7 +131,10 @@ def _started(answer: _Answer) -> Started:
     """Return the start of an answer, with its id and time."""
     digits = bytes(answer.created)
     is_time = digits.isdigit() and len(digits) <= _MOST_DIGITS
-    return Started(answer_id=text_of(answer.id), created_s=int(digits) if is_time else 0)
+    answer_id = text_of(answer.id)
+    if len(answer_id) > MAX_SHORT_CHARS:
+        answer_id = ""  # each piece of the answer repeats it
+    return Started(answer_id=answer_id, created_s=int(digits) if is_time else 0)
 
 
 def _used(observed: Observed) -> list[AnswerEvent]:
