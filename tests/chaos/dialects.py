@@ -56,7 +56,7 @@ NATIVE_OF = {"vllm-b": "chat, completions, embeddings"}
 def serves(route: str, kind: Kind) -> bool:
     """Return True if a route serves requests of a kind."""
     if route == "triton":
-        return kind is Kind.PROMPT
+        return kind in (Kind.PROMPT, Kind.COMPLETIONS)
     return route not in ROUTES or kind in CONVERSATIONS
 
 

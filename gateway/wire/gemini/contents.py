@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.errors import InvalidRequest
+from gateway.errors import Untranslatable
 from gateway.wire.gemini.thinking import takes_budgets
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.conversation import (
@@ -136,7 +136,7 @@ def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
     try:
         require_object(arguments.encode())
     except (MalformedJson, UnicodeEncodeError):
-        raise InvalidRequest(
+        raise Untranslatable(
             f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
             "object. Nothing was sent. Send the call as the model made it.",
             param="arguments",
@@ -162,12 +162,12 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> None:
 def _result(result: ToolResult, names: Mapping[str, str], losses: Losses) -> dict[str, Any]:
     """Return the part of a tool's result.
 
-    Raises `InvalidRequest` for one whose call is not in the conversation.
+    Raises `Untranslatable` for one whose call is not in the conversation.
     """
     _lose_cache_control(result.cache_control, losses)
     name = result.name or names.get(result.call_id, "")
     if not name:
-        raise InvalidRequest(
+        raise Untranslatable(
             f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
             "Nothing was sent. Send the whole conversation.",
             param="tool_call_id",

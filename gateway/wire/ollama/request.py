@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import InvalidRequest
+from gateway.errors import Untranslatable
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.conversation import (
     NO_JSON,
@@ -43,8 +43,8 @@ _STANDARD_TIERS = ("auto", "default")
 
 def write_ollama_request(conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the members of a request to `/api/chat` that says the same as a conversation, without
-    the model and the maximum. Raises `Untranslatable`, and `InvalidRequest` for calls that mean
-    nothing.
+    the model and the maximum. Raises `Untranslatable`, also for calls that mean
+    nothing here.
     """
     losses.lose_others(conversation)
     losses.lose_values(conversation, *_NO_PLACE)
@@ -192,12 +192,12 @@ def _images(media: Media, conversation: Conversation, losses: Losses) -> list[st
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    """Return a call that the model made. Raises `InvalidRequest` if its arguments are no object."""
+    """Return a call that the model made. Raises `Untranslatable` if its arguments are no object."""
     arguments = call.arguments.strip() or "{}"
     try:
         require_object(arguments.encode())
     except (MalformedJson, UnicodeEncodeError):
-        raise InvalidRequest(
+        raise Untranslatable(
             f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
             "object. Nothing was sent. Send the call as the model made it.",
             param="arguments",
@@ -224,7 +224,7 @@ def _result(
         "tool_name": result.name or names.get(result.call_id, ""),
     }
     if not message["tool_name"]:
-        raise InvalidRequest(
+        raise Untranslatable(
             f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
             "Nothing was sent. Send the whole conversation.",
             param="tool_call_id",

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.request.request import RequestBody
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.request_members import RequestMembers
 
@@ -45,14 +45,7 @@ def write_generate_request(read: RequestBody, losses: Losses) -> dict[str, Any]:
     for name in ("n", "best_of"):
         body.drop_if(name, b"1")
     body.drop_if("echo", b"false")
-    prompts = body.texts("prompt")
-    if len(prompts) != 1:
-        raise InvalidRequest(
-            "'prompt' must be one text at this deployment. Nothing was sent. Send each prompt in a "
-            "request of its own.",
-            param="prompt",
-        )
-    members: dict[str, Any] = {"text_input": prompts[0], "stream": read.facts.is_stream}
+    members: dict[str, Any] = {"text_input": _prompt_of(body), "stream": read.facts.is_stream}
     members |= {name: body.number(name) for name in _NUMBERS}
     members |= {name: body.whole(name) for name in _WHOLES}
     members |= {
@@ -63,3 +56,20 @@ def write_generate_request(read: RequestBody, losses: Losses) -> dict[str, Any]:
     for field in others:
         losses.lose(field)
     return {name: value for name, value in members.items() if value is not None} | _ASKED
+
+
+def _prompt_of(body: RequestMembers) -> str:
+    """Return the only prompt. Raises `Untranslatable` for several, and for token ids: another
+    deployment may take them.
+    """
+    try:
+        prompts = body.texts("prompt")
+    except InvalidRequest:
+        prompts = ()
+    if len(prompts) != 1:
+        raise Untranslatable(
+            "'prompt' must be one text at this deployment. Nothing was sent. Send each prompt in a "
+            "request of its own, or use a route that takes lists and token ids.",
+            param="prompt",
+        )
+    return prompts[0]

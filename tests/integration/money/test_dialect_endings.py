@@ -73,7 +73,14 @@ def policy(upstream: str) -> str:
         f"  - {{name: {dialect}-{ending}, deployments: [{dialect}-{ending}]}}"
         for dialect, ending in names
     )
-    listed = ", ".join(f"{dialect}-{ending}" for dialect, ending in names)
+    deployments += (
+        "\n  - {name: other, model: m, provider: openai_compatible, region: unknown, "
+        f'price: {PRICE}, base_url: "{upstream}/v1"}}'
+    )
+    for dialect in PROVIDERS:
+        routes += f"\n  - {{name: {dialect}-first, deployments: [{dialect}-ok, other]}}"
+    firsts = [f"{dialect}-first" for dialect in PROVIDERS]
+    listed = ", ".join([*firsts, *(f"{dialect}-{ending}" for dialect, ending in names)])
     return f"""\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -148,6 +155,43 @@ def test_a_whole_answer_is_booked_to_the_token(
         name: None if name in UNTOLD.get(dialect, ()) else count for name, count in true.items()
     }
     assert {name: event[name] for name in true} == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "deployment"),
+    [("a", "triton-ok"), (["a"], "triton-ok"), (["a", "b"], "other"), ([7, 8], "other")],
+)
+def test_a_prompt_that_triton_does_not_take_goes_to_the_next_deployment(
+    http: httpx2.Client, gateway: Gateway, prompt: Any, deployment: str
+) -> None:
+    """Triton takes one text; lists and token ids are no mistake of the caller's."""
+    answer = http.post("/v1/completions", json={"model": "triton-first", "prompt": prompt})
+    assert answer.status_code == 200, answer.text
+    (event,) = gateway.events(answer.headers["x-request-id"])
+    assert (event["deployment"], event["usage_source"]) == (deployment, "provider")
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "gemini", "bedrock", "ollama"])
+def test_a_call_with_cut_arguments_goes_to_the_next_deployment(
+    http: httpx2.Client, gateway: Gateway, dialect: str
+) -> None:
+    """A model's maximum may cut a call's arguments, and OpenAI's dialect takes any text there."""
+    function = {"name": "look", "arguments": '{"at": "the'}
+    call = {"id": "c1", "type": "function", "function": function}
+    messages = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "no"},
+    ]
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    body = {"messages": messages, "tools": [tool]}
+    alone = http.post("/v1/chat/completions", json={"model": f"{dialect}-ok", **body})
+    assert alone.status_code == 400
+    assert "JSON object" in alone.text
+    answer = http.post("/v1/chat/completions", json={"model": f"{dialect}-first", **body})
+    assert answer.status_code == 200, answer.text
+    (event,) = gateway.events(answer.headers["x-request-id"])
+    assert (event["deployment"], event["usage_source"]) == ("other", "provider")
 
 
 @pytest.mark.parametrize("ending", ["cut", "error", "stall"])

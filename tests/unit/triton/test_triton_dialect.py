@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.facts import provider_facts_of
-from gateway.errors import InvalidRequest, Untranslatable
+from gateway.errors import Untranslatable
 from gateway.providers.engines.triton import Triton
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.observed import Observed
@@ -101,10 +101,10 @@ def test_a_member_without_a_place_is_refused_or_dropped_by_name(field: str, valu
     assert losses.fields == [field]
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], []])
+@pytest.mark.parametrize("prompt", [["a", "b"], [], [7, 8], [[7], [8]]])
 def test_one_prompt_is_taken(prompt: Any) -> None:
-    """Another number has no place, and is the caller's to split."""
-    with pytest.raises(InvalidRequest, match="prompt"):
+    """Lists and token ids have no place here; another deployment may take them."""
+    with pytest.raises(Untranslatable, match="prompt"):
         write_generate_request(completion(prompt=prompt), Losses("t", drops=True))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import InvalidRequest
+from gateway.errors import Untranslatable
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.conversation import (
     NO_JSON,
@@ -74,13 +74,13 @@ def with_cache(block: Block, cache_control: msgspec.Raw) -> Block:
 
 
 def arguments_of(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
-    """Return the arguments of a call as a JSON object. Raises `InvalidRequest` for other text."""
+    """Return the arguments of a call as a JSON object. Raises `Untranslatable` for other text."""
     text = call.arguments.strip() or "{}"
     try:
         require_object(text.encode())
     except (MalformedJson, UnicodeEncodeError):
         field = conversation.name_of("arguments")
-        raise InvalidRequest(
+        raise Untranslatable(
             f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
             param=field,
         ) from None
