@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.wire.dialect import EventTooLarge
 from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
     CallArguments,
@@ -23,6 +24,7 @@ from gateway.wire.translation.answer_events import (
 )
 from gateway.wire.translation.conversation import NO_JSON
 
+MAX_THOUGHT_CHARS = 32 * 2**20  # of a stream, kept until a signature: as of a plain answer
 ChoicePiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments | Finished
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -35,6 +37,7 @@ class ChoiceDeltas(Struct):
     _has_role: bool = False
     _has_calls: bool = False
     _thought: list[str] = []  # since the last signature
+    _thought_chars: int = 0
 
     def opening(self) -> dict[str, Any]:
         """Return the first piece: the role and no content yet."""
@@ -60,6 +63,9 @@ class ChoiceDeltas(Struct):
     def _thought_delta(self, event: ThoughtPiece) -> dict[str, Any]:
         """Return the delta of a piece of a thought."""
         delta: dict[str, Any] = {"reasoning_content": event.text} if event.text else {}
+        self._thought_chars += len(event.text)
+        if self._thought_chars > MAX_THOUGHT_CHARS:
+            raise EventTooLarge(f"thoughts of more than {MAX_THOUGHT_CHARS} letters")
         self._thought.append(event.text)
         blocks = thinking_blocks(event, self._thought)
         return delta | ({"thinking_blocks": blocks} if blocks else {})

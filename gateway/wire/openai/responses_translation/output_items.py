@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.wire.dialect import EventTooLarge
 from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.openai.responses_translation.sealed_thoughts import encrypted
 from gateway.wire.translation.answer_events import (
@@ -23,6 +24,9 @@ from gateway.wire.translation.answer_events import (
 from gateway.wire.translation.conversation import NO_JSON
 
 ItemPiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments
+MAX_KEPT_CHARS = 32 * 2**20  # as of a plain answer
+MAX_ITEMS = 16_384
+PIECE_CHARS = 256  # about the memory of a call without its arguments
 COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -75,11 +79,17 @@ class OutputItems(Struct):
 
     answer_id: str = ""
     items: list[dict[str, Any]] = []
+    _kept_chars: int = 0
     _open: _OpenItem | None = None
     _calls: dict[int, _OpenCall] = {}
 
     def events(self, event: ItemPiece) -> Iterator[dict[str, Any]]:
-        """Yield the events of a piece of the answer."""
+        """Yield the events of a piece of the answer. Raises `EventTooLarge`: the last event has the
+        whole answer again, which is kept until then.
+        """
+        self._kept_chars += PIECE_CHARS if isinstance(event, CallStarted) else len(event.text)
+        if self._kept_chars > MAX_KEPT_CHARS or len(self.items) > MAX_ITEMS:
+            raise EventTooLarge(f"an answer of more than {MAX_KEPT_CHARS} letters")
         if isinstance(event, TextPiece):
             yield from self._text("message", _TEXT, event.text, logprobs=event.logprobs)
         elif isinstance(event, RefusalPiece):
