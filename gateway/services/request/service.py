@@ -57,7 +57,7 @@ loop, and returns its result or raises its error.
 
 
 async def _run_here(team: str, work: Callable[..., Any], *content: object) -> Any:
-    """Run the work at once, where nobody else waits."""
+    """Run the work at once."""
     return work(*content)
 
 
