@@ -15,7 +15,7 @@ PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .ve
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check coverage chaos residency fuzz clients engines fuzz-api fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test check coverage chaos residency fuzz clients engines fuzz-api oracles fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,7 +79,13 @@ fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASE
 	@test -x .venv/fuzz-api/bin/schemathesis || { $(BIN)/python -m venv .venv/fuzz-api && \
 		.venv/fuzz-api/bin/pip install --disable-pip-version-check --no-deps -qr tests/openapi/requirements.txt; }
 	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
-		$(BIN)/python -m pytest -q -s tests/openapi/fuzz_api.py
+		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/openapi/fuzz_api.py
+
+oracles: .venv/dev.stamp ## Let litellm and the providers' own SDKs judge the golden transcripts
+	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
+		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
+	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
+		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

@@ -1,0 +1,15 @@
+"""The golden transcripts before outside judges: litellm reads the usage of every upstream answer, and the
+providers' own SDKs check each shape that we send or answer.
+
+    make oracles        # installs the judges into an environment of their own, beside the main one
+
+| module | responsibility |
+|---|---|
+| `transcripts.py` | the golden transcripts as files; imports nothing of the gateway |
+| `replay.py` | a loopback server that answers with a transcript's upstream bytes |
+| `outside_usage.py` | each usage as litellm reads it from that server, beside the hand-checked one |
+| `outside_shapes.py` | requests and answers against the SDKs' types and botocore's model |
+| `disagreements.json` | each count that litellm reads otherwise: who is right, and why |
+
+The names of the test modules keep them out of `make test`.
+"""  # noqa: E501
