@@ -25,6 +25,7 @@ from gateway.wire.dialect import (
     AnswerPart,
     EventTooLarge,
     PlainAnswerAssembler,
+    Translation,
     UnpricedPart,
     UnreadableAnswer,
     UpstreamRequest,
@@ -86,8 +87,16 @@ class Telex:
     def __init__(self, token: Callable[[], Awaitable[str]]) -> None:
         self._token = token
 
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
+        return None
+
     async def call(
-        self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
+        self,
+        deployment: Deployment,
+        request: Request,
+        *,
+        output_cap_tokens: int | None = None,
+        translation: Translation | None = None,
     ) -> UpstreamRequest:
         text = request.body.body.decode().split("\n", 2)[2]
         words: dict[str, Any] = {"ask": text}
@@ -117,7 +126,9 @@ class Telex:
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> PlainAnswerAssembler:
         raise AssertionError("no call of this provider is assembled")
 
-    def rewrite(self, read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
+    def rewrite(
+        self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed
+    ) -> AnswerPart:
         try:
             answer = json.loads(body)
         except ValueError:
