@@ -14,6 +14,7 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.table import OutputLimit
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import RequestError
@@ -124,8 +125,10 @@ class OpenAI:
         is_another = read.facts.operation is not request.body.facts.operation
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
-        maximum, others = maximum_members(deployment, read, output_cap_tokens)
-        values.update(maximum)
+        others: tuple[str, ...] = ()
+        if output_cap_tokens is not None or deployment.output_limit is OutputLimit.MAX_TOKENS:
+            maximum, others = maximum_members(deployment, read, output_cap_tokens)
+            values.update(maximum)
         dropped = others if provider.takes_stream_options else (*others, *unwanted_members(read))
         is_streamed = read.facts.is_stream or is_assembled
         headers = upstream_headers(
