@@ -1,5 +1,5 @@
 """Sealed thoughts in a chat or a response were held as text: a translation hands them on to
-Anthropic, whose model reads what is inside.
+Anthropic, whose model reads the text inside.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def test_sealed_thoughts_count_as_in_messages(operation: Operation, body: bytes)
 
 
 def test_a_provider_s_own_encryption_is_its_text() -> None:
-    """OpenAI's own is no translation's, and is as long as what is inside."""
+    """OpenAI's own is no translation's, and is as long as the text inside."""
     assert read(as_response("gAAAA" + SEALED), Operation.RESPONSES).facts.expansion_tokens == 0

@@ -16,7 +16,7 @@ Rates = tuple[str, str, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One more deployment: its provider, the rest of its address, and its rates in USD per million
-    tokens: input, cached input, output. Tokens written to a cache cost what input costs.
+    tokens: input, cached input, output. Tokens written to a cache cost as much as input.
     """
 
     provider: str

@@ -134,7 +134,7 @@ def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> lis
 
 
 def _media(part: Media, conversation: Conversation, losses: Losses) -> list[Block]:
-    """Return a picture, a document or a sound by its bytes; lose what Converse has no place for."""
+    """Return a picture, a document or a sound by its bytes; lose the parts without a place."""
     if part.detail not in ("", "auto"):
         losses.lose(conversation.name_of("detail"))
     formats = {"image": PICTURES, "document": DOCUMENTS, "audio": SOUNDS}.get(part.kind, {})

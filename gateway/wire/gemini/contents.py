@@ -30,7 +30,7 @@ from gateway.wire.translation.conversation import (
 from gateway.wire.translation.losses import Losses
 
 _ROLES = {Role.USER: "user", Role.ASSISTANT: "model"}
-MOST_URL_CHARS = 8192  # `urlsplit` keeps what it has split
+MOST_URL_CHARS = 8192  # `urlsplit` keeps the addresses that it has split
 MADE_ID = "call_gemini_"  # begins the id of a call that Gemini gave none; it is never sent back
 # Gemini 3 refuses a turn whose first call has no signature. Google documents this one, in base64,
 # for calls of another model (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11-24).

@@ -33,7 +33,7 @@ class Finish(StrEnum):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """The upstream began to answer. `usage` is what it reports of the prompt at this time, and
+    """The upstream began to answer. `usage` is its report of the prompt at this time, and
     `created_s` its time of day in seconds since 1970, 0 if it reports none.
     """
 

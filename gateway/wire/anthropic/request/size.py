@@ -33,7 +33,7 @@ class _Block(msgspec.Struct):
     """The parts of a content block whose tokens its bytes bound only by a factor.
 
     `input` is a past call, which a template writes again with blanks. The others are sealed text:
-    the model reads what is inside.
+    the model reads the text inside.
     """
 
     input: msgspec.Raw = _ABSENT

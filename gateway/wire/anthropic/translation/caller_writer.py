@@ -184,7 +184,7 @@ class MessagesWriter(Struct):
         return _event("content_block_delta", index=index, delta={"type": kind, **members})
 
     def _start(self, event: Started) -> bytes:
-        """Return `message_start` with what is known of the prompt's usage."""
+        """Return `message_start` with the known usage of the prompt."""
         message = {
             **self._head(event.answer_id),
             "content": [],

@@ -141,7 +141,7 @@ def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> Blo
 
 
 def _media(part: Media, conversation: Conversation, losses: Losses) -> Block | None:
-    """Return a picture or a document; lose what the dialect has no place for."""
+    """Return a picture or a document; lose the parts that the dialect has no place for."""
     if part.detail not in ("", "auto"):
         losses.lose(conversation.name_of("detail"))
     source = _source(part)

@@ -55,7 +55,7 @@ _FREE = frozenset(
         "schema",
     }
 )
-# Past calls and what they found, by the type of their item: nothing is called or fetched again.
+# Past calls and their results, by the type of their item: nothing is called or fetched again.
 _PAST = {
     "mcp_tool_use": "input",
     "search_result": "source",

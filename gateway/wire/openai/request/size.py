@@ -54,7 +54,7 @@ _DIGITS = frozenset(b"%d" % digit for digit in range(10))
 _ABSENT = msgspec.Raw()
 # Parts and calls that the prompt shows in another form; an escape could spell any of them.
 _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_call')
-# Another provider's sealed thoughts, which a translation hands on: its model reads what is inside.
+# Another provider's sealed thoughts, which a translation hands on: its model reads the text inside.
 _SEALED = (b'"thinking_blocks', b'"tollgate.')
 
 
