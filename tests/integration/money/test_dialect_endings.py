@@ -220,16 +220,12 @@ def test_a_broken_stream_is_booked_by_what_is_known(
 def test_an_answer_without_usage_is_counted_and_never_free(
     http: httpx2.Client, gateway: Gateway, dialect: str, caller: str, is_stream: bool
 ) -> None:
-    """Ollama leaves out a count of 0, so that an answer without counts cannot be true."""
+    """Ollama leaves out a count of 0, but an answer with content has tokens."""
     answer, event = booked(
         http, gateway, caller=caller, route=f"{dialect}-silent", is_stream=is_stream
     )
     assert answer.status_code == 200
     assert event["outcome"] == "ok"
-    if dialect == "ollama":
-        assert (event["usage_source"], event["is_suspect"]) == ("unknown", True)
-        assert event["held_usd"] > 0
-        return
     assert event["usage_source"] == "estimated"
     assert event["output_tokens"] > 0
     assert event["cost_usd"] > 0
