@@ -24,7 +24,7 @@ from gateway.main import SystemClock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
 from gateway.serving.context import ProcessContext, request_ids
-from gateway.serving.edge import _plain_endpoints
+from gateway.serving.edge import _plain_endpoints, _stored_responses
 from gateway.serving.process import LOOPS, WRITER, start_loops, stop
 from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
@@ -125,7 +125,9 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
 
     async with serving(database_url, tmp_path) as parts:
         parts.supervisor.start({"broken": broken})
-        endpoints = _plain_endpoints(parts, RequestSlots(10), LargeBodies())
+        endpoints = _plain_endpoints(
+            parts, RequestSlots(10), LargeBodies(), _stored_responses(parts)
+        )
         down = await soon(
             lambda: [one for one in endpoints.not_ready() if "broken" in one],
             "not ready",
