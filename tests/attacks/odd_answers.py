@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gateway.domain.ids import text_of
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader, messages_events
 from gateway.wire.bedrock.answer import ConverseReader, converse_events
 from gateway.wire.callers import writer_for
+from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.gemini.answer import GeminiReader, gemini_events
 from gateway.wire.observed import Observed
 from gateway.wire.ollama.answer import OllamaReader, ollama_events
@@ -21,7 +23,7 @@ from gateway.wire.openai.chat_translation.reader import ChatReader, chat_events
 from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader, AnswerWriter
 from gateway.wire.triton.answer import TritonReader, generate_events
 from tests.event_messages import framed
-from tests.factories import read
+from tests.factories import REQUEST_ID, read
 
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, 10**30, 2**63 - 1, 1e300, "", "500", "x\r\ny", "\ud800", "9" * 400),
@@ -126,6 +128,10 @@ _CONVERSE = {
     "stopReason": "end_turn",
     "usage": {"inputTokens": 1, "outputTokens": 2},
 }
+# The gateway's own request gives an answer the id and time that an upstream leaves out.
+CALL = UpstreamRequest(
+    url="http://127.0.0.1:9", headers={"x-request-id": text_of(REQUEST_ID)}, body=b""
+)
 
 
 def _events(objects: Sequence[bytes]) -> bytes:
@@ -203,7 +209,7 @@ def writers(dialect: str) -> Iterator[AnswerWriter]:
         yield CompletionsWriter(ASKED[Operation.COMPLETIONS])
         return
     for operation in (Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES):
-        yield writer_for(ASKED[operation])
+        yield writer_for(ASKED[operation], CALL)
 
 
 def mutated(value: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
-from tests.attacks.odd_answers import ASKED
+from tests.attacks.odd_answers import ASKED, CALL
 
 PIECE = "a" * 2**20
 MANY = 200_000
@@ -33,7 +33,7 @@ MANY = 200_000
     ids=["text", "thoughts", "calls", "thoughts of a chat"],
 )
 def test_what_is_kept_has_an_end(operation: Operation, piece: AnswerEvent, most: int) -> None:
-    writer = writer_for(ASKED[operation])
+    writer = writer_for(ASKED[operation], CALL)
     writer.write([Started(answer_id="x")])
     with pytest.raises(EventTooLarge):
         list(map(writer.write, [[piece]] * most))
