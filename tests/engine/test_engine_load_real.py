@@ -100,7 +100,9 @@ def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
         assert eventually(lambda: (look_at(engine).kv_use or 0) > 0)
     assert eventually(lambda: look_at(engine).finished == (before.finished or 0) + 1)
     after = look_at(engine)
-    assert [name for name, value in msgspec.structs.asdict(after).items() if value is None] == []
+    of_others = {"room", "loaded"}  # of TensorRT-LLM, llama.cpp and Ollama; vLLM has no such figure
+    found = msgspec.structs.asdict(after)
+    assert {name for name, value in found.items() if value is None} == of_others
     load = load_between(before, after, seconds=5)
     assert load.prefill_s is not None
     assert load.prefill_s > 0
