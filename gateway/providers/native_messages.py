@@ -71,7 +71,9 @@ def body(
     if read.facts.model != deployment.model:
         spliced["model"] = deployment.model
     asked = read.facts.output_bound_tokens
-    # A maximum of 0 fills the prompt cache, so a smaller one than the cap stays as it is.
-    if output_cap_tokens is not None and (asked is None or asked > output_cap_tokens):
+    # Anthropic fills the prompt cache for a maximum of 0, which counts as 1 here; for an engine it
+    # may be no maximum at all.
+    is_unclear = asked == 1 and not deployment.provider_facts.needs_key
+    if output_cap_tokens is not None and (asked is None or asked > output_cap_tokens or is_unclear):
         spliced[MAXIMUM] = output_cap_tokens
     return prepare(read, spliced)
