@@ -10,6 +10,7 @@ import json
 import random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,17 @@ def test_a_maximum_unknown_to_the_endpoint_is_ignored(poor: Bounded) -> None:
         answer = poor.post(path, {"model": "older", **members})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert poor.engine.bills == []
+
+
+@pytest.mark.parametrize("tools", [[], [{"name": "f", "input_schema": {"type": "object"}}]])
+def test_a_messages_maximum_of_0_bounds_an_engine_too(
+    poor: Bounded, tools: list[dict[str, Any]]
+) -> None:
+    """An engine that reads 0 as no maximum was held to 1 token, and billed its cap."""
+    body = {"model": "capped", "messages": MESSAGES, "max_tokens": 0, "tools": tools}
+    bill = poor.try_one("messages", body)
+    assert bill is not None
+    assert bill.output_tokens == 1
 
 
 def test_the_cap_of_a_deployment_is_sent_beside_a_member_that_does_not_count(poor: Bounded) -> None:
