@@ -17,7 +17,7 @@ from tests.clients import install
 from tests.clients.backend import Backend, serving
 from tests.clients.command_lines import COMMAND_LINES
 from tests.clients.ledger import check_rows, finished
-from tests.clients.matrix import Call, Cell, Treatment, cells, missing_feature
+from tests.clients.matrix import Call, Cell, Treatment, cells
 from tests.clients.policy import document
 from tests.clients.sessions import Answer, Session, Target, driver
 from tests.clients.wording import TEXT
@@ -53,8 +53,6 @@ def test_a_client(
 ) -> None:
     """The client gets its answers, and every answer of a backend is one right row in the ledger."""
     record_property("cell", str(cell))
-    if (missing := missing_feature(cell)) is not None:
-        pytest.skip(f"the gateway has no {missing}")
     if cell.client.environment is not None:
         install.install(cell.client.environment)
     target = Target(

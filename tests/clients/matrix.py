@@ -10,11 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.api.routes import FORWARDING
-from gateway.domain.operation import Operation
-from gateway.domain.providers.table import PROVIDERS
-from gateway.wire import callers
-from tests.clients.wording import PATHS, Dialect
+from tests.clients.wording import Dialect
 
 CHAT, RESPONSES, MESSAGES = Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES
 
@@ -268,15 +264,3 @@ def _treated(
             is_ruled=is_ruled,
             treatment=treatment,
         )
-
-
-def missing_feature(cell: Cell) -> str | None:
-    """Return the feature of the gateway that a cell needs and that does not exist yet."""
-    path = next(path for path, dialect in PATHS.items() if dialect is cell.caller)
-    if path not in FORWARDING:
-        return f"POST {path}"
-    if cell.backend is MESSAGES and "anthropic" not in PROVIDERS:
-        return "provider: anthropic"
-    if cell.caller is cell.backend or Operation(cell.caller) in callers._READERS:
-        return None
-    return f"translation of {cell.caller} to {cell.backend}"
