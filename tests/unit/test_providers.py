@@ -29,7 +29,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.providers.credentials import resolve
+from gateway.providers.credentials import resolve, unusable_reference
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
@@ -263,6 +263,19 @@ def test_azure_gets_its_key_in_its_own_header(monkeypatch: pytest.MonkeyPatch) -
     headers = at_once(OpenAI().call(one, request())).headers
     assert headers["api-key"] == "secret"
     assert "authorization" not in headers
+
+
+@pytest.mark.parametrize(("provider", "is_usable"), [("vertex", True), ("azure_openai", False)])
+def test_only_a_key_that_is_exchanged_may_have_several_lines(
+    tmp_path: Path, provider: str, is_usable: bool
+) -> None:
+    """`doctor` and `policy plan` called every service account of Vertex AI unusable, and passed a
+    key of Azure's that no header can carry.
+    """
+    (tmp_path / "key").write_text('{\n  "type": "service_account"\n}\n')
+    reference = f"file:{tmp_path / 'key'}"
+    one = deployment(provider=provider, api_key=reference)
+    assert unusable_reference(one) == (None if is_usable else reference)
 
 
 def test_the_table_of_providers_is_complete() -> None:
