@@ -205,6 +205,26 @@ async def test_a_failed_renewal_is_tried_again_later(host: TokenHost, tmp_path: 
     assert await tokens.token(one) == "t"
 
 
+async def test_a_token_that_ends_soon_is_not_fetched_for_each_request(
+    host: TokenHost, tmp_path: Path
+) -> None:
+    """A metadata server answers from its own cache: the same token, again and again, near its
+    end.
+    """
+    clock = Seconds()
+    tokens, one = tokens_of(host, clock), vertex(tmp_path, account(host))
+    host.grant("short", 300)
+    assert [await tokens.token(one) for _ in range(5)] == ["short"] * 5
+    assert len(host.seen) == 1
+    clock.now_s += 6
+    host.grant("next", 300)
+    assert await tokens.token(one) == "short"
+    async with asyncio.timeout(10):
+        while await tokens.token(one) == "short":  # noqa: ASYNC110 - it waits for a thread
+            await asyncio.sleep(0.001)
+    assert len(host.seen) == 2
+
+
 async def test_the_machines_own_identity(host: TokenHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """`credentials: ambient` asks the metadata server with its header."""
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
