@@ -88,15 +88,20 @@ def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
 def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
     """Return the event that ends a broken stream; no `[DONE]` follows."""
     if is_responses:
-        event = {
-            "type": "error",
-            "code": code,
-            "message": message,
-            "param": None,
-            "sequence_number": 0,
-        }
+        event = responses_error(code, message) | {"sequence_number": 0}
         return b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
     return b"data: " + msgspec.json.encode({"error": _error(code, message, None)}) + b"\n\n"
+
+
+def responses_error(code: str, message: str) -> dict[str, Any]:
+    """Return the `error` event of a stream of responses, without its number.
+
+    OpenAI documents flat members and sends a nested `error` (openai-dotnet issue 881), for which
+    alone openai-python and openai-node raise (openai-python issue 2487). Strict clients read the
+    flat members, so both stand in the event.
+    """
+    flat = {"code": code, "message": message, "param": None}
+    return {"type": "error", **flat, "error": _error(code, message, None)}
 
 
 def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:

@@ -68,7 +68,7 @@ def test_an_error_body_has_all_four_members() -> None:
 
 
 def test_the_event_that_ends_a_broken_stream() -> None:
-    """Chat clients raise on `error` in a chunk; clients of responses on an event of that type."""
+    """Official clients raise on a member `error`, in a chunk as in an event of responses."""
     assert (
         json.loads(error_event("upstream_error", "m", is_responses=False)[6:])["error"]["code"]
         == "upstream_error"
@@ -80,5 +80,11 @@ def test_the_event_that_ends_a_broken_stream() -> None:
         "code": "upstream_error",
         "message": "m",
         "param": None,
+        "error": {
+            "message": "m",
+            "type": "upstream_error",
+            "param": None,
+            "code": "upstream_error",
+        },
         "sequence_number": 0,
     }

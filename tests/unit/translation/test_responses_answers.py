@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any, get_args
 
 import msgspec
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +21,9 @@ from gateway.wire.dialect import written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.responses import response_stream, rewrite_response
 from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
+from gateway.wire.openai.error import error_event
 from gateway.wire.openai.responses_translation.writer import ResponsesWriter
-from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -89,6 +93,32 @@ def named(stream: bytes) -> list[dict[str, Any]]:
         assert body["sequence_number"] == at
         found.append(body)
     return found
+
+
+def read_by_openai(stream: bytes) -> int:
+    """Return how many events the official client yields of a stream from a server on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            """Answer with the stream."""
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", EVENT_STREAM)
+            self.send_header("content-length", str(len(stream)))
+            self.end_headers()
+            self.wfile.write(stream)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+            with openai.OpenAI(base_url=base_url, api_key="k", max_retries=0) as client:
+                return len(list(client.responses.create(model="m", input="Hi", stream=True)))
+        finally:
+            server.shutdown()
 
 
 def test_a_stream_has_each_event_of_each_item() -> None:
@@ -258,7 +288,7 @@ def test_an_answer_that_was_stopped_is_incomplete(finish: Finish, reason: str) -
 
 
 def test_a_failure_ends_the_stream_with_an_error() -> None:
-    """The official clients raise for the first event, Codex for the second one."""
+    """Strict readers of OpenAI's description take both events; Codex fails at the second one."""
     events = (Started(), TextPiece(text="a"), Failed(code="upstream_error", message="It broke."))
     error, failed = named(streamed(events))[-2:]
     for event in (error, failed):
@@ -270,6 +300,18 @@ def test_a_failure_ends_the_stream_with_an_error() -> None:
     assert (item["status"], item["content"][0]["text"]) == ("incomplete", "a")
     whole = json.loads(written(writer().whole(events), lambda _: None))
     assert whole["error"]["message"] == "It broke."
+
+
+def test_openai_python_raises_for_a_stream_that_fails() -> None:
+    """It raises for a nested `error` only: without one, its user sees a short answer as whole."""
+    events = (Started(), TextPiece(text="a"), Failed(code="upstream_error", message="It broke."))
+    emitted = streamed(events)
+    begun = emitted.partition(b"event: error")[0]
+    passed_through = begun + error_event("upstream_error", "It broke.", is_responses=True)
+    for stream in (emitted, passed_through):
+        with pytest.raises(openai.APIError, match=r"It broke\.") as raised:
+            read_by_openai(stream)
+        assert raised.value.code == "upstream_error"
 
 
 def test_the_proof_of_a_thought_ends_its_item() -> None:

@@ -1,7 +1,7 @@
 """Writes neutral answer events as the answer of `/v1/responses`, streamed or whole.
 
-A stream fails as OpenAI's does: an `error` event, for which its clients raise, and then
-`response.failed`, which Codex waits for.
+A stream that fails ends with two events. For the `error` in the first one, openai-python and
+openai-node raise. Codex ignores it and waits for the second one, `response.failed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart
 from gateway.wire.openai.chat_translation.request_writer import TIERS
 from gateway.wire.openai.chat_translation.usage_members import responses_usage, with_usage
-from gateway.wire.openai.error import error_body
+from gateway.wire.openai.error import error_body, responses_error
 from gateway.wire.openai.responses_translation.output_items import (
     COMPLETED,
     IN_PROGRESS,
@@ -89,8 +89,7 @@ class ResponsesWriter(Struct):
             opening = self._named({"type": kind, "response": {}}).removesuffix(b"{}}\n\n")
             yield self._last(opening, self._response(self._status), b"}\n\n")
         elif isinstance(event, Failed):
-            error = {"code": event.code, "message": event.message, "param": None}
-            yield self._named({"type": "error", **error})
+            yield self._named(responses_error(event.code, event.message))
             failed = {"code": "server_error", "message": event.message}
             for _ in self._output.close(INCOMPLETE):
                 pass  # the answer has the text so far; no item of it was done
