@@ -207,6 +207,7 @@ def _plain_endpoints(
             transport=parts.dispatch.transport,
             providers=parts.dispatch.providers,
             ejections=parts.deployments.ejections,
+            health=parts.deployments.health,
             region=settings.region,
         ),
         max_body_bytes=settings.max_body_bytes,

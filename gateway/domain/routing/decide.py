@@ -31,6 +31,7 @@ from gateway.domain.policy.request_fields import FEATURES, NEEDED_UNDER_RULES, f
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.residency.rules import Denial, Permit, denials, rules_for
+from gateway.domain.residency.stated_place import Contradiction, contradiction
 from gateway.domain.routing.messages import OBSTACLES, Unplaced
 from gateway.domain.routing.predictions import Expected
 from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
@@ -98,6 +99,19 @@ class Decision:
             gateway_region=self.gateway_region,
             day=self.day,
             valid_days=policy.facts_valid_days,
+        )
+
+    def contradiction(self, stated: str, deployment: Deployment) -> Contradiction | None:
+        """Return how an answer from the stated region contradicts the deployment's promise or this
+        decision's rules; None if it does not.
+        """
+        return contradiction(
+            stated,
+            deployment,
+            rules=self.rules,
+            regions=self.policy.policy.region_tree,
+            gateway_region=self.gateway_region,
+            day=self.day,
         )
 
     def only(self, deployment: str) -> Decision | None:

@@ -13,7 +13,9 @@ from uuid import UUID
 
 import structlog
 
-from gateway.domain.residency.stated_place import Contradiction
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.residency.stated_place import Contradiction, stated_region
+from gateway.domain.routing.decide import Decision
 from gateway.errors import DatabaseUnavailable
 from gateway.services.ports import Clock
 
@@ -75,6 +77,21 @@ class Ejections:
         self.noted += 1
         self._on_ejected(found.deployment)
         self._queue.put_nowait((found, request_id, attempt))
+
+    def note_head(
+        self,
+        headers: Mapping[str, str],
+        decision: Decision,
+        deployment: Deployment,
+        *,
+        request_id: UUID,
+    ) -> None:
+        """Eject a deployment whose answer's headers report a place that was not promised or is not
+        allowed: for calls that are no attempts.
+        """
+        stated = stated_region(headers, None)
+        if stated is not None and (found := decision.contradiction(stated, deployment)):
+            self.note(found, request_id=request_id, attempt=1)
 
     def is_out(self, deployment: str) -> bool:
         """Return True if this worker ejected the deployment; decisions already include the

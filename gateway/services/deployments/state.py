@@ -47,6 +47,14 @@ ANSWERED = (
 _REMEDY = "see docs/runbooks/deployment-passed-over.md"
 
 
+def full_error(deployment: Deployment) -> Overloaded:
+    """Return the error while a deployment has its maximum of calls in flight in this worker."""
+    return Overloaded(
+        f"{deployment.name} has as many requests under way here as it may. Try again.",
+        retry_after_s=1,
+    )
+
+
 class DeploymentState:
     """The state of one deployment. `under_way` are the slots of attempts that are not settled yet.
 

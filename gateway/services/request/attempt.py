@@ -31,7 +31,7 @@ from gateway.domain.pricing.settlement import (
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request
-from gateway.domain.residency.stated_place import Contradiction, contradiction, stated_region
+from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
 from gateway.services.deployments.state import Slot
 from gateway.services.ports import Clock
@@ -243,15 +243,7 @@ class Attempt(Struct, kw_only=True):
         )
         if stated is None:
             return None
-        decision = self.decision
-        return contradiction(
-            stated,
-            self.candidate.deployment,
-            rules=decision.rules,
-            regions=decision.policy.policy.region_tree,
-            gateway_region=decision.gateway_region,
-            day=decision.day,
-        )
+        return self.decision.contradiction(stated, self.candidate.deployment)
 
     @property
     def _price(self) -> Price:

@@ -23,7 +23,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.state import DeploymentHealth, DeploymentState
+from gateway.services.deployments.state import DeploymentHealth, DeploymentState, full_error
 
 ANOTHER_MAY_DO_BETTER = (
     UpstreamUnreachable,
@@ -205,11 +205,7 @@ class Failover(Struct, kw_only=True):
             return None
         standing = self._standing = self.health.of(deployment)
         if self.health.is_full(standing, deployment):
-            full = Overloaded(
-                f"{deployment.name} has as many requests under way here as it may. Try again.",
-                retry_after_s=1,
-            )
-            self.note_full(choice, full)
+            self.note_full(choice, full_error(deployment))
             return None
         return standing
 

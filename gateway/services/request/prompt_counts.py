@@ -91,6 +91,9 @@ class PromptCounts:
         upstream = await self.requests.transport.send(permit, call, within_s=WITHIN_S)
         try:
             status, headers = await upstream.head()
+            self.requests.ejections.note_head(
+                headers, choice.decision, deployment, request_id=request.request_id
+            )
             body = await upstream.read(MAX_ANSWER_BYTES)
         finally:
             upstream.close()

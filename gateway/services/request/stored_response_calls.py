@@ -18,9 +18,10 @@ from gateway.domain.policy.policy import DataClass, Deployment, Policy, Route, T
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Caller, RequestBody, RequestFacts, unsent
 from gateway.domain.request.stored_response import StoredResponse, StoredResponseAction
-from gateway.domain.routing.decide import Decision, decide
+from gateway.domain.routing.decide import Candidate, Decision, decide
 from gateway.errors import NotSupported, RequestError, RouteNotAllowed, UpstreamError
 from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.state import DeploymentHealth, full_error
 from gateway.services.ports import (
     KeepsResponses,
     Provider,
@@ -76,6 +77,7 @@ class StoredResponseCalls:
     transport: Transport
     providers: Mapping[str, Provider]
     ejections: Ejections
+    health: DeploymentHealth
     region: str = UNKNOWN
 
     async def ask(
@@ -103,17 +105,46 @@ class StoredResponseCalls:
             response_id=stored.response_id,
             query=request.query,
         )
-        permit = decision.permit(candidate, attempt=1)
-        upstream = await self.transport.send(permit, call, within_s=decision.route.timeout_s)
-        try:
-            content_type, body = await _read(upstream, provider, deployment, stored)
-        finally:
-            upstream.close()
+        content_type, body = await self._exchange(
+            decision, candidate, provider, call, stored=stored, request_id=request.request_id
+        )
         if request.action is not StoredResponseAction.DELETE:
             body = await _for_caller(body, provider, call, stored, name=deployment.name)
         return StoredResponseAnswer(
             content_type=content_type, body=body, deployment=deployment, decision=decision
         )
+
+    async def _exchange(
+        self,
+        decision: Decision,
+        candidate: Candidate,
+        provider: Provider,
+        call: UpstreamRequest,
+        *,
+        stored: StoredResponse,
+        request_id: UUID,
+    ) -> tuple[str, bytes]:
+        """Return content type and body of the deployment's answer, in one of its slots in flight.
+
+        Raises the caller's error. The breaker learns nothing: an answer about an id does not say
+        whether the deployment can generate, and an open one leaves no other deployment to ask.
+        """
+        deployment = candidate.deployment
+        standing = self.health.of(deployment)
+        if self.health.is_full(standing, deployment):
+            raise full_error(deployment)
+        slot = self.health.take_slot(standing)
+        try:
+            permit = decision.permit(candidate, attempt=1)
+            upstream = await self.transport.send(permit, call, within_s=decision.route.timeout_s)
+            try:
+                head = await upstream.head()
+                self.ejections.note_head(head[1], decision, deployment, request_id=request_id)
+                return await _read(upstream, head, provider, deployment, stored=stored)
+            finally:
+                upstream.close()
+        finally:
+            slot.release()
 
     def _decision(
         self, request: StoredResponseRequest, stored: StoredResponse, snapshot: Snapshot
@@ -170,12 +201,17 @@ def _facts(route: Route) -> RequestFacts:
 
 
 async def _read(
-    upstream: Upstream, provider: Provider, deployment: Deployment, stored: StoredResponse
+    upstream: Upstream,
+    head: tuple[int, Mapping[str, str]],
+    provider: Provider,
+    deployment: Deployment,
+    *,
+    stored: StoredResponse,
 ) -> tuple[str, bytes]:
     """Return the content type and the body of the upstream's answer. Raises the caller's error for
     an error answer.
     """
-    status, headers = await upstream.head()
+    status, headers = head
     if 200 <= status < 300:
         content_type = headers.get("content-type", "application/json")
         return content_type, await upstream.read(MAX_ANSWER_BYTES)

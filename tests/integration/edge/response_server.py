@@ -29,6 +29,9 @@ class ResponseServer:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.made = 0
         self.next_id: str | None = None  # for the next response
+        self.headers: dict[str, str] = {}  # of each answer
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -110,7 +113,10 @@ def _handler(server: ResponseServer) -> type[BaseHTTPRequestHandler]:
                 event = {"type": "response.completed", "sequence_number": 0, "response": answer}
                 content = b"event: response.completed\ndata: %b\n\n" % json.dumps(event).encode()
                 kind = "text/event-stream"
+            server.may_answer.wait(60)
             self.send_response(status)
+            for name, value in server.headers.items():
+                self.send_header(name, value)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(content)))
             self.end_headers()

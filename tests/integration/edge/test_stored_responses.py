@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -324,6 +325,47 @@ def test_a_policy_that_changed_decides_again(
     body = {"model": "either", "input": "x", "previous_response_id": plain["id"]}
     other = ask(gateway, "/responses", "POST", json=body)
     check_error(other, 403, "route_not_allowed")
+
+
+def test_a_place_that_contradicts_the_policy_ejects_the_deployment(
+    start_gateway: StartGateway, second: ResponseServer
+) -> None:
+    """A kept response comes from where it is kept, and Azure names that place in a header."""
+    with closing(ResponseServer("moved")) as moved:
+        gateway = start_gateway(policy(moved.url, second.url))
+        made, other = create(gateway), create(gateway)
+        moved.headers = {"x-ms-region": "East US"}
+        assert ask(gateway, f"/responses/{made['id']}").status_code == 200
+        sent = len(moved.asked)
+        refused = ask(gateway, f"/responses/{other['id']}", "DELETE")
+        check_error(refused, 403, "residency_denied")
+        assert len(moved.asked) == sent
+        noted = "SELECT deployment, promised, stated FROM tollgate.ejections"
+        eventually(lambda: bool(gateway.query(noted)), "the ejection in Postgres")
+        assert gateway.query(noted) == [
+            {"deployment": "first", "promised": "eu-de", "stated": "us"}
+        ]
+        assert create(gateway)["id"].startswith("resp_second_")
+
+
+def test_a_deployment_that_keeps_silent_is_given_up(
+    start_gateway: StartGateway, second: ResponseServer
+) -> None:
+    """The route's deadline ends the call; until then it has one of the deployment's places."""
+    with closing(ResponseServer("slow")) as slow:
+        document = policy(slow.url, second.url, allows=f"{KEEPS}, max_in_flight: 1")
+        gateway = start_gateway(document.replace("{name: either,", "{name: either, timeout_s: 3,"))
+        made = create(gateway)
+        slow.may_answer.clear()
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                first_call = pool.submit(ask, gateway, f"/responses/{made['id']}")
+                eventually(lambda: slow.asked[-1][0] == "GET", "the first call at the upstream")
+                check_error(ask(gateway, f"/responses/{made['id']}"), 503, "overloaded")
+                check_error(first_call.result(), 504, "upstream_timeout")
+        finally:
+            slow.may_answer.set()
+        assert ask(gateway, f"/responses/{made['id']}").status_code == 200
 
 
 def test_without_the_ledger_nothing_is_sent(
