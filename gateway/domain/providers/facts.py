@@ -13,7 +13,13 @@ from urllib.parse import urlsplit
 
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.providers.known_hosts import KnownPlace, Statement, known_place
-from gateway.domain.providers.table import AT_ROOT, ProviderFacts, provider_of
+from gateway.domain.providers.table import (
+    AT_ROOT,
+    PROVIDERS,
+    ProviderFacts,
+    provider_at,
+    provider_of,
+)
 
 T = TypeVar("T")
 
@@ -32,7 +38,8 @@ class Facts:
     """The facts of a deployment. Places are regions, `unknown` without a statement; other facts are
     then None.
 
-    `providers` are the dialect and, if the host is known, the company that runs it.
+    `providers` are the dialect and, if the host is known, the provider and the company that run
+    it.
     """
 
     host: str
@@ -83,13 +90,12 @@ def facts_of(
     """
     host = host_of(base_url)
     known = known_place(host)
-    names = {provider, provider_of(provider, host).company, "" if known is None else known.provider}
     statements = [
         one for one in (declared, None if known is None else known.statement) if one is not None
     ]
     return Facts(
         host=host,
-        providers=frozenset(names - {""}),
+        providers=_providers(provider, host, known),
         is_self_hosted=is_self_hosted,
         processing=_processing(region, declared, known),
         at_rest=_first(statements, lambda one: one.at_rest) or Fact(UNKNOWN),
@@ -140,6 +146,19 @@ def provider_facts_of(provider: str, base_url: str) -> ProviderFacts:
     if provider in AT_ROOT and urlsplit(base_url).path in ("", "/"):
         return AT_ROOT[provider]
     return provider_of(provider, host_of(base_url))
+
+
+def _providers(provider: str, host: str, known: KnownPlace | None) -> frozenset[str]:
+    """Return every name by which a rule may deny a deployment: of its dialect, of the provider
+    whose usual host it is at, and of their companies.
+    """
+    entries = [PROVIDERS[provider]]
+    if (at_host := provider_at(host)) is not None:
+        entries.append(at_host)
+    names = {name for entry in entries for name in (entry.name, entry.company)}
+    if known is not None:
+        names.add(known.provider)
+    return frozenset(names - {""})
 
 
 def _processing(region: str, declared: Statement | None, known: KnownPlace | None) -> Fact[str]:

@@ -387,6 +387,32 @@ def test_a_shadow_rule_never_changes_the_allowed_deployments(
     assert [denial.why for denial in shadow_denials] == [denial.why for denial in enforced_denials]
 
 
+@pytest.mark.parametrize(
+    ("provider", "host", "denied"),
+    [
+        ("openai_compatible", "team.openai.azure.com", "azure_openai"),
+        ("openai", "team.openai.azure.com", "azure_openai"),
+        ("openai_compatible", "ae.api.openai.com", "openai"),
+        ("openai_compatible", "eu-west-1.api.x.ai", "xai"),
+        ("openai_compatible", "generativelanguage.googleapis.com", "gemini"),
+        ("openai_compatible", "europe-west4-aiplatform.googleapis.com", "vertex"),
+        ("openai_compatible", "bedrock-runtime.eu-central-1.amazonaws.com", "amazon"),
+        ("anthropic", "bedrock-runtime.eu-central-1.amazonaws.com", "amazon"),
+        ("vertex", "proxy.example", "google"),
+        ("bedrock", "proxy.example", "amazon"),
+    ],
+)
+def test_a_provider_is_denied_by_every_name_of_its_host(
+    provider: str, host: str, denied: str
+) -> None:
+    """A deployment of another dialect at Azure's host was not Azure's, and Claude on Bedrock in
+    its own dialect was not Amazon's: rules that deny these let their requests through.
+    """
+    at = deployment(provider=provider, base_url=f"https://{host}/v1")
+    rule = ResidencyRule(rule_id="team:payments", deny_providers=frozenset({denied}))
+    assert ids(ask([rule], at)) == ["team:payments/deny_providers"]
+
+
 PHI = ResidencyRule(rule_id="tag:phi", at_rest=frozenset({"eu"}))
 GDPR = ResidencyRule(rule_id="tag:gdpr", regions=frozenset({"eea"}))
 OWN = ResidencyRule(rule_id="team:payments", deny_providers=frozenset({"groq"}))
