@@ -73,10 +73,13 @@ def test_nothing_that_leads_elsewhere_reaches_an_upstream(provider: str) -> None
 
 @pytest.mark.parametrize("provider", ["vllm", "openai_compatible"])
 def test_what_stays_arrives(provider: str) -> None:
-    """The same rule lets a tool of the caller's own and a picture inside the body through."""
+    """The same rule lets a tool of the caller's own and a picture inside the body through, and an
+    address among the stop sequences, which was refused.
+    """
     picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
     rows: tuple[dict[str, Any], ...] = (
         {},
+        {"stop_sequences": [URL]},
         {"tools": [{"name": "f", "input_schema": {"type": "object"}}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": picture}]}]},
     )

@@ -87,6 +87,7 @@ _WORDS = frozenset(
         "refusal",
         "role",
         "stop",
+        "stop_sequences",
         "summary",
         "text",
         "thinking",
