@@ -113,6 +113,10 @@ class LatencyPrior:
     tpot_s: float = 0.02
 
 
+# Every piece of an answer repeats the name that the caller sent, which a pattern matches at any
+# length.
+MOST_MODEL_CHARS = 256
+
 # The features that no translation carries over: a translation is refused, or leaves them out.
 LEFT_OUT = frozenset({"hosted_tools", "unknown_fields"})
 _NONE: frozenset[str] = frozenset()
@@ -411,6 +415,8 @@ class Policy:
         in order.
         """
         found = self._route_by_name.get(model)
+        if found is None and len(model) > MOST_MODEL_CHARS:
+            return None
         return found or next((r for r in self.routes.values() if r.answers_to(model)), None)
 
 
