@@ -27,7 +27,7 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.losses import Losses, require_short_name
 
 _ROLES = {Role.USER: "user", Role.ASSISTANT: "model"}
 MOST_URL_CHARS = 8192  # `urlsplit` keeps the addresses that it has split
@@ -172,6 +172,7 @@ def _result(result: ToolResult, names: Mapping[str, str], losses: Losses) -> dic
             "Nothing was sent. Send the whole conversation.",
             param="tool_call_id",
         )
+    require_short_name(name)
     texts = [part.text for part in result.parts if isinstance(part, TextPart)]
     media = [part for part in result.parts if isinstance(part, Media)]
     response: dict[str, Any] = {

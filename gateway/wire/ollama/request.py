@@ -26,7 +26,7 @@ from gateway.wire.translation.conversation import (
     ToolResult,
     ToolSpec,
 )
-from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.losses import Losses, require_short_name
 
 OPTIONS = "options"
 MAXIMUM = "num_predict"
@@ -229,6 +229,7 @@ def _result(
             "Nothing was sent. Send the whole conversation.",
             param="tool_call_id",
         )
+    require_short_name(message["tool_name"])
     if images:
         message["images"] = images
     return message

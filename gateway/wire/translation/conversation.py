@@ -70,6 +70,11 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     cache_control: msgspec.Raw = NO_JSON
 
 
+# Gemini and Ollama want the tool's name beside each result, so that one long name would be sent
+# thousands of times. Anthropic takes 128 letters, OpenAI 64.
+MOST_TOOL_NAME_CHARS = 128
+
+
 class ToolResult(Struct, frozen=True, kw_only=True):
     """The caller's answer to a tool call. `name` is the tool's, empty if the dialect leaves it
     out.

@@ -5,8 +5,12 @@ its name, or drops all of them and keeps their names.
 from __future__ import annotations
 
 from gateway.domain.policy.request_fields import FEATURES
-from gateway.errors import Untranslatable
-from gateway.wire.translation.conversation import NO_JSON, Conversation
+from gateway.errors import InvalidRequest, Untranslatable
+from gateway.wire.translation.conversation import (
+    MOST_TOOL_NAME_CHARS,
+    NO_JSON,
+    Conversation,
+)
 
 MOST_NAMED = 64  # fields in one header
 MOST_NAME_CHARS = 128
@@ -63,3 +67,12 @@ class Losses:
             held = getattr(holder, value)
             if held is not None and held is not NO_JSON and held != () and held != "":
                 self.lose(conversation.name_of(value))
+
+
+def require_short_name(name: str) -> None:
+    """Raise `InvalidRequest` for a tool's name that is too long to stand beside each result."""
+    if len(name) > MOST_TOOL_NAME_CHARS:
+        raise InvalidRequest(
+            f"The name of the tool '{name[:64]}…' has more than {MOST_TOOL_NAME_CHARS} letters. "
+            "Nothing was sent. Give the tool a shorter name."
+        )

@@ -21,8 +21,8 @@ _EXPANDED = ("tools", "output_config", "output_format", "chat_template_kwargs")
 _NULL = b"null"
 _ABSENT = msgspec.Raw()
 # Blocks that the prompt shows in another form; an escape could spell any of them.
-_SEALED = b'"encrypted_content"'
-_RESHAPED = (b"\\u", b'"input"', b'"signature"', b'"data"', _SEALED)
+_ESCAPE, _SEALED = b"\\u", b'"encrypted_content"'
+_RESHAPED = (_ESCAPE, b'"input"', b'"signature"', b'"data"', _SEALED)
 
 
 class _Turn(msgspec.Struct):
@@ -32,10 +32,13 @@ class _Turn(msgspec.Struct):
 class _Block(msgspec.Struct):
     """The parts of a content block whose tokens its bytes bound only by a factor.
 
-    `input` is a past call, which a template writes again with blanks. The others are sealed text:
-    the model reads the text inside.
+    `input` is a past call, which a template writes again with blanks, and `name` is its tool's,
+    which a translation writes again beside each result, at `tool_use_id`. The others are sealed
+    text: the model reads the text inside.
     """
 
+    name: msgspec.Raw = _ABSENT
+    tool_use_id: msgspec.Raw = _ABSENT
     input: msgspec.Raw = _ABSENT
     signature: msgspec.Raw = _ABSENT
     data: msgspec.Raw = _ABSENT
@@ -98,20 +101,29 @@ def _turns_expansion(raw: msgspec.Raw | None) -> int | None:
     encoded = bytes(raw)
     if not any(word in encoded for word in _RESHAPED):
         return 0
-    tokens = 0
+    tokens = results = longest_name = 0
     try:
         for turn in _decode_turns(encoded):
             if bytes(turn.content)[:1] != b"[":
                 continue
             for block in _decode_blocks(turn.content):
                 sealed = [block.signature, block.data, block.encrypted_content]
-                if _SEALED in bytes(block.content):  # a page that a search found
+                if _has_sealed(bytes(block.content)):  # a page that a search found
                     sealed.append(block.content)
+                results += _size(block.tool_use_id) > 0
+                longest_name = max(longest_name, _size(block.name))
                 tokens += _size(block.input)
                 tokens += sum(map(_size, sealed)) * (EXPANDED_TOKENS_PER_BYTE - 1)
     except msgspec.DecodeError:
         return None  # an unknown shape
-    return tokens
+    return tokens + results * longest_name
+
+
+def _has_sealed(content: bytes) -> bool:
+    """Return True if the content of a block holds sealed text. Raises `msgspec.DecodeError`."""
+    if _SEALED in content or content[:1] != b"[" or _ESCAPE not in content:
+        return _SEALED in content
+    return any(_size(block.encrypted_content) for block in _decode_blocks(content))
 
 
 def _size(value: msgspec.Raw | None) -> int:

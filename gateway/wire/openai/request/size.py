@@ -69,9 +69,24 @@ class Size(msgspec.Struct, frozen=True, gc=False):
     predicted_bytes: int
 
 
-class _Turn(msgspec.Struct):
-    """The parts of a message, or of an item of a response, that a template writes differently."""
+class _Function(msgspec.Struct):
+    name: msgspec.Raw = _ABSENT
 
+
+class _Call(msgspec.Struct):
+    """A call of a tool in an earlier answer."""
+
+    function: _Function | None = None
+
+
+class _Turn(msgspec.Struct):
+    """The parts of a message, or of an item of a response, that a template writes differently.
+
+    `name` is the tool's in a call of a response. `tool_call_id`, or an `output`, shows a result.
+    """
+
+    name: msgspec.Raw = _ABSENT
+    tool_call_id: msgspec.Raw = _ABSENT
     content: msgspec.Raw = _ABSENT
     output: msgspec.Raw = _ABSENT
     tool_calls: msgspec.Raw = _ABSENT
@@ -96,6 +111,7 @@ class _Part(msgspec.Struct):
 _decode_count = msgspec.json.Decoder(int | None).decode
 _decode_turns = msgspec.json.Decoder(list[_Turn]).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
+_decode_calls = msgspec.json.Decoder(list[_Call]).decode
 
 
 def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices: int) -> Size:
@@ -255,15 +271,31 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
         turns = _decode_turns(encoded)
         if any(_has_unsized(turn.content) or _has_unsized(turn.output) for turn in turns):
             return None
+        named_tokens = _names_again(turns)
     except msgspec.DecodeError:
         return None  # an unknown shape
-    return sum(
+    return named_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
         + size_of_value(turn.arguments)
         + _sealed_bytes(turn) * (EXPANDED_TOKENS_PER_BYTE - 1)
         for turn in turns
     )
+
+
+def _names_again(turns: list[_Turn]) -> int:
+    """Return the bytes of tools' names that a translation to Gemini or Ollama writes again, one
+    beside each result. Raises `msgspec.DecodeError`.
+    """
+    results = sum(size_of_value(turn.tool_call_id or turn.output) > 0 for turn in turns)
+    if not results:
+        return 0
+    names = [size_of_value(turn.name) for turn in turns]
+    for turn in turns:
+        if size_of_value(turn.tool_calls):
+            calls = _decode_calls(turn.tool_calls)
+            names += [size_of_value(call.function.name) for call in calls if call.function]
+    return results * max(names)
 
 
 def _sealed_bytes(turn: _Turn) -> int:
