@@ -54,7 +54,9 @@ def with_needs(read_body: RequestBody, headers: Iterable[tuple[str, str]]) -> Re
     facts = read_body.facts
     if facts.operation is not Operation.MESSAGES:
         return read_body
-    if not any(_LARGER_WINDOW in value for name, value in headers if name == "anthropic-beta"):
+    if not any(
+        _LARGER_WINDOW in value.lower() for name, value in headers if name == "anthropic-beta"
+    ):
         return read_body
     feature = "other_maximum"
     if feature in facts.features:

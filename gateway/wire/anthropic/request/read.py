@@ -33,7 +33,8 @@ MAX_USER_CHARS = 256
 _NULL = b"null"
 # Anthropic's `standard_only` asks for the standard tier, and `auto` for a capacity bought before.
 _STANDARD_TIERS = frozenset({"auto", "standard_only"})
-_COMPACTS = "compact"  # the beginning of an edit's type that makes another answer first
+# The beginning of an edit's type that makes another answer first; an escape could spell it.
+_COMPACTS = (b"compact", b"\\u")
 # Members whose own members matter, with these. Any other spelling of one is refused.
 _OBJECTS: Mapping[str, Mapping[str, str]] = {
     "metadata": by_folded(["user_id"]),
@@ -125,26 +126,15 @@ def _fields_of(members: Mapping[str, msgspec.Raw]) -> _Fields:
 
 def _objects_in(
     members: Mapping[str, msgspec.Raw],
-) -> dict[str, dict[str, msgspec.Raw]]:
+) -> dict[str, Mapping[str, msgspec.Raw]]:
     """Return the members of the small objects that matter.
 
     Raises `InvalidRequest` for an object that could be read in two ways, or is too large.
     """
     found = {}
     for name, named in _OBJECTS.items():
-        encoded = bytes(members.get(name, _NULL))
-        if encoded[:1] != b"{":
-            continue
-        inner = decode_members(encoded)
-        try:
-            locate(encoded, inner)
-        except MalformedJson as broken:
-            raise InvalidRequest(
-                f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
-            ) from None
-        for one in inner:
-            member_names.refuse_variant(one, named, where=f"'{name}'")
-        found[name] = inner
+        if name in members:
+            found[name] = member_names.unambiguous_members(name, members[name], named)
     return found
 
 
@@ -181,13 +171,15 @@ def _note_values(
         members.get("output_format")
     ):
         needs.capabilities.add("json_schema")
+    if (argument := member_names.template_control(members)) is not None:
+        needs.leave("engine_control", f"chat_template_kwargs: {argument}")
     if _has_compaction(members.get("context_management")):
         needs.leave("other_maximum", "context_management: compact")
 
 
 def _has_compaction(value: msgspec.Raw | None) -> bool:
     """Return True if the provider may write a summary first, which no maximum bounds."""
-    return value is not None and bytes(value).find(_COMPACTS.encode()) >= 0
+    return value is not None and any(word in bytes(value) for word in _COMPACTS)
 
 
 def _note_tools(tools: Tools | None, needs: Needs) -> None:

@@ -8,12 +8,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gateway.domain.policy.known_members import KNOWN_MEMBERS, NAMED_MEMBERS, folded
+from gateway.domain.policy.known_members import (
+    KNOWN_MEMBERS,
+    NAMED_MEMBERS,
+    by_folded,
+    folded,
+)
+from gateway.domain.policy.request_fields import TEMPLATE_CONTROLS
 from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, decode_members, locate
 
 MAX_NAME_LETTERS = 256
 # Members that are partly decoded into objects, with their maximum size in bytes.
 MAX_BYTES = {"tools": 2**20, "stream_options": 2**10, "modalities": 2**10}
+_TEMPLATE_ARGUMENTS = "chat_template_kwargs"
+_CONTROLS = by_folded(TEMPLATE_CONTROLS)
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -55,3 +64,39 @@ def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
                 "Send less.",
                 param=name,
             )
+
+
+def template_control(members: Mapping[str, msgspec.Raw]) -> str | None:
+    """Return the first argument of a chat template that is not a scalar, or that the tokenizer
+    takes; None if there is none. Raises `InvalidRequest`.
+    """
+    value = members.get(_TEMPLATE_ARGUMENTS)
+    if value is None:
+        return None
+    for name, inner in unambiguous_members(_TEMPLATE_ARGUMENTS, value, _CONTROLS).items():
+        if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
+            return name[:64]
+    return None
+
+
+def unambiguous_members(
+    name: str, value: msgspec.Raw, named: Mapping[str, str]
+) -> Mapping[str, msgspec.Raw]:
+    """Refuse a JSON object that could be read in two ways, and return its members; empty for any
+    other value. `named` are the known member names by their case-folded form.
+
+    Raises `InvalidRequest` if it can be read in two ways.
+    """
+    encoded = bytes(value)
+    if not encoded.startswith(b"{"):
+        return {}
+    members = decode_members(encoded)
+    try:
+        locate(encoded, members)
+    except MalformedJson as broken:
+        raise InvalidRequest(
+            f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
+        ) from None
+    for inner in members:
+        refuse_variant(inner, named, where=f"'{name}'")
+    return members

@@ -17,7 +17,6 @@ from gateway.domain.operation import PAIRING, Operation
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS, by_folded
 from gateway.domain.policy.request_fields import (
     FEATURE_OF_MEMBER,
-    TEMPLATE_CONTROLS,
     UNKNOWN_FIELDS,
     tier_feature,
 )
@@ -54,7 +53,6 @@ _OBJECTS = {
     "response_format": by_folded(["type"]),
     "text": by_folded(["format"]),
 }
-_CONTROLS = by_folded(TEMPLATE_CONTROLS)
 _NONE: frozenset[str] = frozenset()
 # The members that `Fields` reads, for bodies so large that skipping the other members costs time.
 _READ = frozenset(Fields.__struct_fields__)
@@ -249,52 +247,17 @@ def _note_values(
         needs.leave(feature, "service_tier")
     if "audio" in (fields.modalities or ()):
         needs.leave("audio", "modalities")
-    if (name := _template_control(members.get("chat_template_kwargs"))) is not None:
+    if (name := member_names.template_control(members)) is not None:
         needs.leave("engine_control", f"chat_template_kwargs: {name}")
     for name, named in _OBJECTS.items():
         if name in members:
-            _unambiguous_members(name, members[name], named)
+            member_names.unambiguous_members(name, members[name], named)
     formats = (
         _decode_or_none(_decode_format, members.get("response_format")),
         getattr(_decode_or_none(_decode_text, members.get("text")), "format", None),
     )
     if any(wanted is not None and wanted.type == "json_schema" for wanted in formats):
         needs.capabilities.add("json_schema")
-
-
-def _template_control(value: msgspec.Raw | None) -> str | None:
-    """Return the first argument of a chat template that is not a scalar, or that the tokenizer
-    takes.
-    """
-    if value is None:
-        return None
-    for name, inner in _unambiguous_members("chat_template_kwargs", value, _CONTROLS).items():
-        if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
-            return name[:64]
-    return None
-
-
-def _unambiguous_members(
-    name: str, value: msgspec.Raw, named: Mapping[str, str]
-) -> Mapping[str, msgspec.Raw]:
-    """Refuse a JSON object that could be read in two ways, and return its members; empty for any
-    other value. `named` are the known member names by their case-folded form.
-
-    Raises `InvalidRequest` if it can be read in two ways.
-    """
-    encoded = bytes(value)
-    if not encoded.startswith(b"{"):
-        return {}
-    members = decode_members(encoded)
-    try:
-        locate(encoded, members)
-    except MalformedJson as broken:
-        raise InvalidRequest(
-            f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
-        ) from None
-    for inner in members:
-        member_names.refuse_variant(inner, named, where=f"'{name}'")
-    return members
 
 
 def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
