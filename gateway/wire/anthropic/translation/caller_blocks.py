@@ -120,7 +120,7 @@ def _media(block: RequestMembers, kind: str) -> Media | None:
         data = source.text("data") or ""
     elif form == "url":
         url = source.text("url") or ""
-    elif form == "text":
+    elif form == "text" and kind == "document":  # a picture has none in its own dialect
         media_type = media_type or "text/plain"
         data = b64encode((source.text("data") or "").encode()).decode()
     else:

@@ -8,6 +8,7 @@ decoded once and every member of it is inspected, in whichever top-level member 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -213,7 +214,7 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
     source = item.get("source")
-    if isinstance(source, dict) and "data" in source and source.get("type") == "base64":
+    if isinstance(source, dict) and "data" in source:
         _note_source(top, source, needs, is_document=kind == "document")
     if kind in _SEALED:
         is_kept = "id" in item and not (item.get("encrypted_content") or item.get("content"))
@@ -233,10 +234,18 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
 def _note_source(top: str, source: Mapping[str, Any], needs: Needs, *, is_document: bool) -> None:
     """Record the needs of the bytes in a block of Anthropic's messages: a translation, and engines
     that speak that dialect, write them as a `data:` URL.
+
+    vLLM does so whatever the source's type is, for a JPEG by default (vllm 0.33.0,
+    entrypoints/anthropic/serving.py). Only a document may have its text as it is.
     """
     media_type, data = source.get("media_type"), source["data"]
-    if not (isinstance(media_type, str) and isinstance(data, str)):
+    if not isinstance(data, str):
         return  # no server reads it
+    if is_document and source.get("type") == "text":
+        media_type = "text/plain" if media_type is None else media_type
+        data = b64encode(data[:LOOKED_AT].encode("utf-8", "replace")).decode()
+    elif media_type is None:
+        media_type = "application/pdf" if is_document else "image/jpeg"
     start = f"data:{media_type};base64,{data[:LOOKED_AT]}"
     if not holds_all(start, is_document=is_document):
         needs.leave("remote_media", f"{top}: source")
