@@ -293,7 +293,8 @@ def _start_engine(options: Options, children: Children, chosen: UpOptions) -> tu
     model.
     """
     url = f"http://127.0.0.1:{options.engine_port}"
-    with ProgressStep("Engine: vLLM in its own environment", usual_s=120) as step:
+    # Without a usual duration: the setup itself announces one if it has anything to install.
+    with ProgressStep("Engine: vLLM in its own environment") as step:
         children.follow("engine-setup", step)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
