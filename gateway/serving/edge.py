@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from gateway.api.app import PlainEndpoints, build_app
+from gateway.api.app import build_app
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.connection_table import ConnectionTable
@@ -22,6 +22,7 @@ from gateway.api.http.limits import (
     raise_descriptor_limit,
 )
 from gateway.api.large_bodies import LargeBodies
+from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.health import allowance_checks
 from gateway.domain.checks import Check

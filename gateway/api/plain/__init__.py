@@ -1,3 +1,3 @@
-"""Endpoints outside of forwarding that are too large for `app.py`: stored responses, and the
-OpenAPI description.
+"""The endpoints that FastAPI serves, each with its handler: all except forwarding. `endpoints.py`
+holds the dependencies and the steps that the handlers share.
 """

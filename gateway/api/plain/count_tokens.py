@@ -4,17 +4,46 @@ charge.
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 import msgspec
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
 
 from gateway.api import attribution, dialect_headers
 from gateway.api.http.parser import Fields
+from gateway.api.plain.endpoints import PlainEndpoints, headers_of
+from gateway.api.routes import ANTHROPIC
+from gateway.domain.operation import Operation
 from gateway.domain.request.request import Caller, Request, RequestBody
 from gateway.services.request.prompt_counts import PromptCount
 from gateway.services.snapshot.snapshot import Snapshot
 
 ESTIMATED = "x-tollgate-estimated"
+
+
+async def count_tokens(request: HttpRequest) -> Response:
+    """Return the tokens of a prompt of messages; it counts as one request of the team."""
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = await endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    headers = headers_of(request)
+    endpoints.check_declared(headers)
+    await endpoints.read(caller, lambda: None)
+    parse = partial(ANTHROPIC.read_request, Operation.MESSAGES)
+    with endpoints.slot(caller):
+        asked = counting_request(
+            await endpoints.read_body(request, caller, parse),
+            caller=caller,
+            request_id=request.state.request_id,
+            headers=headers,
+            fields=request.scope["headers"],
+            is_beta=dialect_headers.is_beta(b"?" + request.scope["query_string"]),
+            snapshot=snapshot,
+        )
+        answer, named = count_answer(await endpoints.counts.count(asked, snapshot))
+    return Response(answer, headers=named, media_type="application/json")
 
 
 def counting_request(

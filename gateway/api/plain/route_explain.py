@@ -7,8 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from fastapi import Request
+from fastapi.responses import Response
 
 from gateway.api import attribution
+from gateway.api.plain.endpoints import PlainEndpoints, headers_of
 from gateway.api.routes import DIALECTS
 from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.operation import Operation
@@ -66,6 +69,26 @@ class ImaginedRequest(msgspec.Struct, frozen=True):
     usage: TokenUsage | None = None
     tokens: int | None = None
     answer_tokens: int = 0
+
+
+async def explain_route(request: Request) -> Response:
+    """Return the deployments that a request would use, with the reasons against the others."""
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = await endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    headers = headers_of(request)
+    endpoints.check_declared(headers)
+    with endpoints.slot(caller):
+        question = await endpoints.read_body(request, caller, read_question)
+    explanation = explained(
+        question,
+        headers,
+        caller=caller,
+        snapshot=snapshot,
+        place=endpoints.place,
+        estimates=endpoints.estimates,
+    )
+    return Response(explanation, media_type="application/json")
 
 
 def explained(

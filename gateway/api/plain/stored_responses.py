@@ -9,10 +9,12 @@ from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 import structlog
+from fastapi import Request
 from fastapi.responses import Response
 
 from gateway.api import attribution
 from gateway.api.forward import place_headers
+from gateway.api.plain.endpoints import PlainEndpoints, labels_of
 from gateway.domain.request.request import Caller
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import InvalidRequest
@@ -28,6 +30,37 @@ _INCLUDE = ("include", "include[]")  # official SDKs write it with brackets
 _INCLUDED = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){0,4}")
 MOST_INCLUDED = 32
 MOST_SHOWN = 64  # letters of a parameter's name in a message
+
+
+async def ask_for_stored_response(request: Request, response_id: str) -> Response:
+    """Return or delete a response that the team's deployment keeps."""
+    is_read = request.method == "GET"
+    action = StoredResponseAction.READ if is_read else StoredResponseAction.DELETE
+    return await _ask(request, action, response_id)
+
+
+async def cancel_stored_response(request: Request, response_id: str) -> Response:
+    """Cancel a response that the team's deployment keeps."""
+    return await _ask(request, StoredResponseAction.CANCEL, response_id)
+
+
+async def _ask(request: Request, action: StoredResponseAction, response_id: str) -> Response:
+    """Answer a request for a stored response, in one of its team's slots."""
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = await endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    headers = labels_of(request)
+    with endpoints.slot(caller):
+        return await answer_stored(
+            action,
+            response_id,
+            query=request.scope["query_string"],
+            headers=headers,
+            caller=caller,
+            snapshot=snapshot,
+            calls=endpoints.stored_responses,
+            request_id=request.state.request_id,
+        )
 
 
 async def answer_stored(

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from gateway import __version__
-from gateway.api.app import DOCS_URL
+from gateway.api.plain.probes import DOCS_URL
 from gateway.api.routes import ENDPOINTS
 from tests.gateway_process import Gateway
 

@@ -13,8 +13,9 @@ import httpx2
 import pytest
 from starlette.routing import Route
 
-from gateway.api.app import PlainEndpoints, build_app
+from gateway.api.app import build_app
 from gateway.api.edge import DESCRIPTION
+from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.routes import ENDPOINTS, Endpoint
 from gateway.domain.policy.policy import Operation
 from tests.gateway_process import Gateway

@@ -14,8 +14,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.api.app import PlainEndpoints, build_app
+from gateway.api.app import build_app
 from gateway.api.large_bodies import LargeBodies
+from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.checks import Check
