@@ -28,6 +28,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_MESSAGES = "/v1/messages"
 DESCRIPTION = "/openapi.json"  # FastAPI's own endpoint, so not in the table
 # By method, the paths that FastAPI serves.
 _PLAIN_PATHS = {
@@ -182,9 +183,7 @@ class Edge:
                 f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics"
             )
         if not _is_plain(method, path):
-            return NotSupported(
-                f"{method} {_shown(path)} is not offered.{_hint(path)} Offered: {OFFERED}."
-            )
+            return NotSupported(f"{method} {_shown(path)} is not offered. {_hint(path)}")
         return None
 
 
@@ -242,23 +241,33 @@ def _is_plain(method: str, path: str) -> bool:
 
 
 def _hint(path: str) -> str:
-    """Return the sentence that helps a caller of a path that is not offered, with a space before
-    it; empty if there is none.
+    """Return the sentence that helps a caller of a path that is not offered: the usual errors
+    first, then the endpoint to use instead, else the list of all.
     """
-    instead = instead_of(path)
-    return _base_url_hint(path) or ("" if instead is None else f" {instead}")
+    return _base_url_hint(path) or instead_of(path) or f"Offered: {OFFERED}."
 
 
 def _base_url_hint(path: str) -> str:
-    """Return a hint for the usual error in a client's settings: a base URL without /v1, or with
-    two.
+    """Return a hint for the usual errors in a client's settings: a base URL without /v1, with two,
+    with a whole endpoint, or with the part that Anthropic's clients add. Empty if there is none.
     """
+    if path.find(_MESSAGES, 1) > 0:
+        return (
+            f"Anthropic's clients add {_MESSAGES} themselves: your base_url should be this "
+            "gateway's address alone."
+        )
     if path.startswith("/v1/v1/"):
-        return f" Your base_url ends in /v1 twice; {_shown(path.removeprefix('/v1'))} is meant."
-    versioned = f"/v1{path}"
-    if versioned in FORWARDING or any(_is_plain(method, versioned) for method in _PLAIN_PATHS):
-        return f" Your base_url should end in /v1, so that {_shown(versioned)} is asked for."
+        return f"Your base_url ends in /v1 twice; {_shown(path.removeprefix('/v1'))} is meant."
+    for endpoint in ("", *FORWARDING):
+        versioned = f"/v1{path.removeprefix(endpoint)}"
+        if path.startswith(endpoint) and _is_offered(versioned):
+            return f"Your base_url should end in /v1, so that {_shown(versioned)} is asked for."
     return ""
+
+
+def _is_offered(path: str) -> bool:
+    """Return True if any method of this path is offered."""
+    return path in FORWARDING or any(_is_plain(method, path) for method in _PLAIN_PATHS)
 
 
 def _shown(path: str) -> str:

@@ -48,7 +48,7 @@ SHAPES: tuple[tuple[Pattern[str], ErrorShape], ...] = (
     (re.compile(r"/v1(beta|alpha)[0-9]*(/|$)"), _GEMINI),
     (re.compile(_GEMINI_CALL + "$"), _GEMINI),
     (re.compile(r"/api(/|$)"), _OLLAMA),
-    (re.compile(r"/v1/(messages|complete$)"), ANTHROPIC),
+    (re.compile(r"(/.*)?/v1/messages|/v1/complete$"), ANTHROPIC),
 )
 
 _CHAT = "Use POST /v1/chat/completions."
@@ -70,7 +70,11 @@ INSTEAD: tuple[tuple[Pattern[str], str], ...] = tuple(
         (r"/v1/(conversations|threads|assistants|chatkit)(/|$)", _STATE),
         (r"/v1/(files|uploads|vector_stores|containers|skills)(/|$)", _FILES),
         (r"/v1/batches(/|$)", "Send each request by itself to POST /v1/chat/completions."),
-        (r"/v1/(audio|realtime|images|videos|content_provenance_checks)(/|$)", _TEXT),
+        (
+            r"/v1/images(/|$)",
+            "Pictures are read, not made: send them to POST /v1/chat/completions.",
+        ),
+        (r"/v1/(audio|realtime|videos|content_provenance_checks)(/|$)", _TEXT),
         (r"/v1/(moderations|evals)(/|$)", "Ask a model: " + _CHAT),
         (r"/v1/fine_tuning(/|$)", _MODELS),
         (r"/v1/(organization|projects)(/|$)", _SPEND),

@@ -176,6 +176,16 @@ def test_a_chat_without_messages_is_refused_before_it_is_routed(http: httpx2.Cli
         ),
         ("GET", "/models", "Your base_url should end in /v1, so that /v1/models is asked for."),
         ("POST", "/v1/v1/embeddings", "Your base_url ends in /v1 twice; /v1/embeddings is meant."),
+        (
+            "POST",
+            "/v1/chat/completions/chat/completions",
+            "Your base_url should end in /v1, so that /v1/chat/completions is asked for.",
+        ),
+        (
+            "POST",
+            "/v1/embeddings/chat/completions",
+            "Your base_url should end in /v1, so that /v1/chat/completions is asked for.",
+        ),
     ],
 )
 def test_an_address_without_its_version_is_hinted_at(
@@ -184,8 +194,26 @@ def test_an_address_without_its_version_is_hinted_at(
     """Most often a client's base_url lacks its /v1, and a list of paths alone does not show
     that.
     """
-    assert hint in check_error(http.request(method, path), 404, "not_supported")["message"]
-    assert "base_url" not in check_error(http.get("/v1/nothing"), 404, "not_supported")["message"]
+    shown = check_error(http.request(method, path), 404, "not_supported")["message"]
+    assert shown == f"{method} {path} is not offered. {hint}"
+    other = check_error(http.get("/v1/nothing"), 404, "not_supported")["message"]
+    assert "base_url" not in other
+    assert "Offered: POST /v1/chat/completions, " in other
+
+
+@pytest.mark.parametrize("before", ["/v1", "/v1/messages", "/anthropic", "/v1/v1"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_anthropics_clients_are_told_that_they_add_the_version(
+    http: httpx2.Client, before: str, path: str
+) -> None:
+    """Their users copy OpenAI's address, with /v1: "ends in /v1 twice" was not what they wrote,
+    and an error in OpenAI's shape is one that their client cannot read.
+    """
+    answer = http.post(before + path)
+    body = answer.json()
+    assert (answer.status_code, body["type"]) == (404, "error")
+    assert (body["error"]["type"], body["error"]["code"]) == ("not_found_error", "not_supported")
+    assert "your base_url should be this gateway's address alone" in body["error"]["message"]
 
 
 def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
