@@ -42,9 +42,7 @@ def show_no_data(dataset: Dataset) -> None:
 def show_no_budget(dataset: Dataset) -> None:
     """Explain on an empty page how to declare the first budget."""
     if dataset is Dataset.DEMO:
-        st.info(
-            "Demo data have no budgets. Switch to real data at the left.", icon=":material/science:"
-        )
+        show_no_data(dataset)
         return
     st.subheader("No budget yet")
     st.write(

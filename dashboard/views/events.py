@@ -35,6 +35,8 @@ PICKERS = (
     Dimension.OUTCOME,
     Dimension.USAGE_SOURCE,
 )
+PICKERS_IN_ROW = 3
+PICKER_ROWS = -(-(1 + len(PICKERS)) // PICKERS_IN_ROW)  # the month's first
 COLUMNS = (
     "occurred_at",
     "team",
@@ -81,11 +83,12 @@ def show() -> None:
     if answer("months", question(month="all")).complete_until is None:
         empty_states.show_no_data(dataset())
         return
-    pickers = st.columns(len(PICKERS) + 1)
+    # In two rows: side by side, names such as "All deployments" were cut at 1280 pixels.
+    pickers = [place for _ in range(PICKER_ROWS) for place in st.columns(PICKERS_IN_ROW)]
     with pickers[0]:
         month = choose_month()
     where = address_filters(other_than=PICKERS)
-    for place, dimension in zip(pickers[1:], PICKERS, strict=True):
+    for place, dimension in zip(pickers[1:], PICKERS, strict=False):
         with place:
             where[dimension] = choose(dimension, month=month)
     try:

@@ -15,7 +15,10 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetScope, Hold
+from gateway.domain.budgets.demo import DEMO_BUDGETS
+from gateway.domain.money import nusd_from_usd
 from gateway.reports import BadUsage, Reports, ask, to_csv, to_json, usage_me_to_json
+from gateway.services.demo_events import TEAMS
 from gateway.storage.budgets.budgets import BudgetLeaseTable, BudgetStore
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
@@ -291,18 +294,41 @@ def test_forecasts_count_each_owners_own_spending(
     )
 
 
-def test_demo_data_have_no_budgets_and_no_budget_teaches_one(
-    database: Database, finance: Reports
+def test_the_budgets_of_demo_data_are_their_own(
+    database: Database, finance: Reports, write: Write
 ) -> None:
-    """A made-up figure beside a real limit would stop somebody's work."""
+    """A made-up figure beside a real limit would stop somebody's work, and an empty page would show
+    finance nothing.
+    """
     assert "add budgets to a team" in finance.run("budgets", ask()).notes[0]
     declare(database, MONTH)
-    demo = finance.run("budgets", ask(demo=True))
-    assert (demo.rows, demo.notes) == (
-        (),
-        ("Demo data: generated, not real spend; it has no budgets.",),
+    assert finance.run("budgets", ask(demo=True)).rows == (), "no demo data, no demo budgets"
+    now = database_now(database)
+    spending = {"payments": Decimal("63.000000001"), "research": Decimal(130), "support": None}
+    write(
+        *(
+            charged(number, nusd_from_usd(amount), at=now, team=team, is_demo=True)
+            for number, (team, amount) in enumerate(spending.items(), 1)
+            if amount is not None
+        ),
+        charged(9, 7 * USD, at=now - timedelta(days=32), team="support", is_demo=True),
     )
-    assert len(finance.run("budgets", ask()).rows) == 1
+    demo = finance.run("budgets", ask(demo=True)).records()
+    assert [
+        (row["budget"], row["limit_usd"], row["spent_usd"], row["remaining_usd"], row["used_share"])
+        for row in demo
+    ] == [
+        ("research/month", 130, 130, 0, 1),
+        ("payments/month", 90, spending["payments"], Decimal("26.999999999"), Decimal("0.7")),
+        ("support/month", 40, 0, 40, 0),
+    ]
+    real = finance.run("budgets", ask()).records()
+    assert [(row["budget"], row["spent_usd"]) for row in real] == [("payments/month", 0)]
+
+
+def test_each_demo_team_has_a_budget() -> None:
+    """A team that were renamed in one table alone would have no bar."""
+    assert DEMO_BUDGETS.keys() == {team.name for team in TEAMS}
 
 
 def database_now(database: Database) -> datetime:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, time
 from decimal import Context, Decimal
 from typing import Any
 
@@ -20,6 +20,7 @@ from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
+from gateway.reports.questions.demo_budgets import demo_rows
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
@@ -136,7 +137,7 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
     """Return the report on each budget's running period, most used first. For a month: the periods
     that began in it by their own clock.
 
-    Raises `BadUsage` for filters that a budget cannot have. Demo data have no budgets.
+    Raises `BadUsage` for filters that a budget cannot have. The budgets of demo data are invented.
     """
     chosen = _selected_budgets(snapshot, question)
     chosen.sort(key=lambda one: (-(one.used_share or 0), one.budget))
@@ -212,12 +213,16 @@ def budget_names(snapshot: ReadSnapshot) -> list[NamedBudget]:
 
 
 def with_forecasts(
-    snapshot: ReadSnapshot, standings: Sequence[BudgetStanding], now: datetime
+    snapshot: ReadSnapshot,
+    standings: Sequence[BudgetStanding],
+    now: datetime,
+    *,
+    dataset: Dataset = Dataset.REAL,
 ) -> list[BudgetStanding]:
     """Return the same budgets; running periods get a forecast of their spending at the present
     rate.
     """
-    recent = _recent(snapshot, standings, now)
+    recent = _recent(snapshot, standings, now, dataset=dataset)
     return [_with_forecast(one, now, recent) for one in standings]
 
 
@@ -314,7 +319,11 @@ def _owner_key(one: BudgetStanding) -> _Owner:
 
 
 def _recent(
-    snapshot: ReadSnapshot, standings: Iterable[BudgetStanding], now: datetime
+    snapshot: ReadSnapshot,
+    standings: Iterable[BudgetStanding],
+    now: datetime,
+    *,
+    dataset: Dataset,
 ) -> dict[tuple[datetime, _Owner], Decimal]:
     """Return each owner's spending since the midnight from which its rate is measured: one
     statement per scope and midnight, not per budget.
@@ -328,7 +337,7 @@ def _recent(
     for scope, since in asked:
         assert scope is not None, "a budget that runs has a rule"
         by = OWNERS[scope]
-        chosen = facts(source_for(Dataset.REAL, by), _occurred_since(since), by=by)
+        chosen = facts(source_for(dataset, by), _occurred_since(since), by=by)
         groups = [chosen.c[dimension.label] for dimension in by]
         for row in snapshot.rows(select(*groups, SPENT.label("spent_usd")).group_by(*groups)):
             owner = (row[dimension.label] for dimension in by)
@@ -349,10 +358,10 @@ def _selected_budgets(snapshot: ReadSnapshot, question: Question) -> list[Budget
             f"Report budgets cannot be filtered by {', '.join(foreign)}: a budget belongs to a "
             "team, a project, a key or a cost centre."
         )
-    if question.dataset is Dataset.DEMO:
-        return []
     now = snapshot.row("SELECT now() AS now")["now"]
-    if question.month is None:
+    if question.dataset is Dataset.DEMO:
+        found = _demo_budgets(snapshot, question, now)
+    elif question.month is None:
         found = running_budgets(snapshot, now)
     else:
         rows = snapshot.rows(_OF_MONTH, month=question.month, most_rows=MOST_ROWS)
@@ -362,6 +371,15 @@ def _selected_budgets(snapshot: ReadSnapshot, question: Question) -> list[Budget
         for one in found
         if all(_OWN[dimension](one) == wanted for dimension, wanted in question.where)
     ]
+
+
+def _demo_budgets(
+    snapshot: ReadSnapshot, question: Question, now: datetime
+) -> list[BudgetStanding]:
+    """Return the invented budgets of the demo teams, in the present month or the question's."""
+    at = now if question.month is None else datetime.combine(question.month, time(), UTC)
+    standings = [standing_of(row, now) for row in demo_rows(snapshot, SPENT, at=at)]
+    return with_forecasts(snapshot, standings, now, dataset=Dataset.DEMO)
 
 
 def _owner_in_scope(scope: BudgetScope) -> Callable[[BudgetStanding], str | None]:
@@ -388,7 +406,12 @@ def _cell(one: BudgetStanding, name: str) -> Cell:
 def _notes(question: Question, chosen: Sequence[BudgetStanding]) -> tuple[str, ...]:
     """Return the notes below the report on budgets."""
     if question.dataset is Dataset.DEMO:
-        return ("Demo data: generated, not real spend; it has no budgets.",)
+        return (
+            "Demo data: generated, not real spend. The limits are invented too: no policy has "
+            "them, and no gateway keeps them.",
+            PRESENT_RATE,
+            "Money in USD, times in UTC.",
+        )
     is_empty = not chosen and question.month is None and not question.where
     return (
         *((NO_BUDGET,) if is_empty else ()),
