@@ -131,7 +131,7 @@ class OpenAI:
             values.update(maximum)
         dropped = others if provider.takes_stream_options else (*others, *unwanted_members(read))
         is_streamed = read.facts.is_stream or is_assembled
-        headers = upstream_headers(
+        headers = await self.headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
         )
         self.add_headers(headers, request, is_streamed=is_streamed)
@@ -144,6 +144,19 @@ class OpenAI:
             is_streamed=is_streamed,
             answer_type="application/json" if is_assembled or is_another else None,
             translation=translation,
+        )
+
+    async def headers(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
+    ) -> dict[str, str]:
+        """Return the headers with the deployment's key."""
+        return upstream_headers(
+            deployment, request_id, is_stream=is_stream, traceparent=traceparent
         )
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
@@ -189,11 +202,11 @@ class OpenAI:
         operation = next((one for one in PROBES if one in spoken), Operation.CHAT)
         return UpstreamRequest(
             url=address_of(deployment, deployment.provider_facts) + PATHS[operation],
-            headers=upstream_headers(deployment, probe_id, is_stream=False),
+            headers=await self.headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
 
-    def stored_response(
+    async def stored_response(
         self,
         deployment: Deployment,
         request_id: UUID,
@@ -207,7 +220,7 @@ class OpenAI:
         path = f"{PATHS[Operation.RESPONSES]}/{response_id}{ending}{query}"
         return UpstreamRequest(
             url=address_of(deployment, deployment.provider_facts) + path,
-            headers=upstream_headers(deployment, request_id, is_stream=False),
+            headers=await self.headers(deployment, request_id, is_stream=False),
             body=b"",
             method=method,
         )

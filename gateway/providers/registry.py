@@ -13,6 +13,8 @@ from gateway.domain.operation import Operation
 from gateway.domain.providers.table import PROVIDERS
 from gateway.providers.anthropic import Anthropic
 from gateway.providers.aws.bedrock import Bedrock
+from gateway.providers.azure.azure_openai import AzureOpenAI
+from gateway.providers.azure.azure_tokens import AzureTokens
 from gateway.providers.engines.ollama import Ollama
 from gateway.providers.engines.triton import Triton
 from gateway.providers.google.gemini import Gemini, Vertex
@@ -37,6 +39,7 @@ def build_providers(
     family = OpenAI()
     own: dict[str, Adapter] = {
         "anthropic": Anthropic(),
+        "azure_openai": AzureOpenAI(AzureTokens(now)),
         "bedrock": Bedrock(),
         "gemini": Gemini(),
         "ollama": Ollama(),

@@ -149,7 +149,7 @@ class Provider(Protocol):
 class KeepsResponses(Protocol):
     """A provider whose upstreams may keep responses and have an endpoint for them."""
 
-    def stored_response(
+    async def stored_response(
         self,
         deployment: Deployment,
         request_id: UUID,

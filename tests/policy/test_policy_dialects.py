@@ -69,7 +69,12 @@ def test_every_reference_of_a_signing_key_is_listed() -> None:
     ("fields", "provider", "message"),
     [
         ("credentials: ambient", "openai_compatible", "are not taken by openai_compatible"),
-        ("credentials: ambient", "azure_openai", "are not taken by azure_openai"),
+        (
+            "credentials: {access_key_id: env:ID, secret_access_key: env:KEY}",
+            "azure_openai",
+            "of this form (keys) are not taken by azure_openai (it takes `ambient`)",
+        ),
+        ("credentials: ambient, api_key: env:K", "azure_openai", "stand instead of 'api_key'"),
         ("credentials: ambience", "bedrock", "must be 'ambient' or a mapping"),
         ("credentials: {access_key_id: env:ID}", "bedrock", "is missing; write for example"),
         ("credentials: ambient, api_key: env:K", "bedrock", "stand instead of 'api_key'"),

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,6 +20,7 @@ from gateway.errors import UpstreamAuth
 from gateway.providers.google.google_tokens import GoogleTokens
 from tests import factories
 from tests.factories import NOW
+from tests.token_host import Seconds, TokenHost, listening
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -35,67 +33,10 @@ def pem(key: Any) -> str:
     ).decode()
 
 
-class TokenHost:
-    """A token host that answers what a test gives it, and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes]] = []
-        self.seen: list[tuple[str, dict[str, str], bytes]] = []
-        self.url = ""
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-
-    def grant(self, token: str, expires_s: float = 3599) -> None:
-        body = {"access_token": token, "expires_in": expires_s, "token_type": "Bearer"}
-        self.answers.append((200, json.dumps(body).encode()))
-
-
-@contextmanager
-def listening() -> Iterator[TokenHost]:
-    host = TokenHost()
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            host.seen.append((self.path, dict(self.headers.items()), body))
-            host.may_answer.wait(5)
-            status, content = host.answers.pop(0)
-            self.send_response(status)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = _answer  # noqa: N815 - the library's names
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    host.url = f"http://127.0.0.1:{server.server_port}/token"
-    try:
-        yield host
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.fixture
 def host() -> Iterator[TokenHost]:
     with listening() as one:
         yield one
-
-
-class Seconds:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def tokens_of(host: TokenHost, clock: Seconds | None = None) -> GoogleTokens:

@@ -257,14 +257,6 @@ def test_a_status_has_the_meaning_that_its_provider_gives_it(
     assert isinstance(OpenAI().error(deployment(provider=provider), status, {}, body=b""), expected)
 
 
-def test_azure_gets_its_key_in_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AZURE_KEY", "secret")
-    one = deployment(provider="azure_openai", api_key="env:AZURE_KEY")
-    headers = at_once(OpenAI().call(one, request())).headers
-    assert headers["api-key"] == "secret"
-    assert "authorization" not in headers
-
-
 @pytest.mark.parametrize(("provider", "is_usable"), [("vertex", True), ("azure_openai", False)])
 def test_only_a_key_that_is_exchanged_may_have_several_lines(
     tmp_path: Path, provider: str, is_usable: bool

@@ -157,8 +157,8 @@ class Deployment:
     replicas of one engine. `max_in_flight` is one worker's maximum of concurrent attempts there.
     `native` are the `operations` that the upstream speaks itself; the others are translated, and
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
-    instead of `api_key` where a provider signs its requests. `output_limit` selects the member for
-    the maximum tokens of an answer.
+    instead of `api_key` if a provider signs its requests or takes the platform's identity.
+    `output_limit` selects the member for the maximum tokens of an answer.
     """
 
     name: str

@@ -163,6 +163,7 @@ _ENTRIES = (
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
         needs_key=True,
         key_header="api-key",
+        takes_credentials=("ambient",),
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         sources=(

@@ -19,7 +19,7 @@ import msgspec
 from gateway.providers.access_tokens.renewal import Grant, TokenRefused
 from gateway.providers.timed_stream import NETWORK_ERRORS, connect
 
-TIMEOUT_S = 5.0  # of one request, for everything
+TIMEOUT_S = 5.0
 MOST_BYTES = 64 * 1024
 MOST_ERROR_CHARS = 64
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -27,7 +27,13 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TokenHost:
-    """Sends requests for tokens. Trusts the machine's certificates, or `SSL_CERT_FILE`."""
+    """Sends requests for tokens, each within `timeout_s`. Trusts the machine's certificates, or
+    `SSL_CERT_FILE`.
+    """
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Keep the time limit of one request, for everything."""
+        self._timeout_s = timeout_s
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -40,7 +46,7 @@ class TokenHost:
         """Return the members of the answer to one request. Blocks for a few seconds at most. Raises
         `TokenRefused`.
         """
-        parts, until_s = urlsplit(url), monotonic() + TIMEOUT_S
+        parts, until_s = urlsplit(url), monotonic() + self._timeout_s
         sent = [
             ("host", parts.netloc),
             ("connection", "close"),

@@ -98,7 +98,7 @@ class StoredResponseCalls:
                 f"{deployment.name} keeps no responses: its provider {deployment.provider} has no "
                 "such endpoint."
             )
-        call = provider.stored_response(
+        call = await provider.stored_response(
             deployment,
             request.request_id,
             action=request.action,

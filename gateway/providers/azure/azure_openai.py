@@ -1,0 +1,38 @@
+"""Calls Azure OpenAI with a key, or with the identity that Azure gives to the gateway's process."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from gateway.domain.policy.policy import Deployment
+from gateway.providers.azure.azure_tokens import AzureTokens
+from gateway.providers.openai import OpenAI
+from gateway.providers.upstream_headers import headers_without_key
+
+
+class AzureOpenAI(OpenAI):
+    """Calls Azure OpenAI, which speaks OpenAI's dialect."""
+
+    def __init__(self, tokens: AzureTokens) -> None:
+        """Make the adapter; `tokens` fetches the identity's access tokens."""
+        self._tokens = tokens
+
+    async def headers(
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
+    ) -> dict[str, str]:
+        """Return the headers with the deployment's key, or with an access token; waits for the
+        token if none is valid.
+        """
+        credentials = deployment.credentials
+        if credentials is None or not credentials.is_ambient:
+            return await super().headers(
+                deployment, request_id, is_stream=is_stream, traceparent=traceparent
+            )
+        headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
+        headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
+        return headers
