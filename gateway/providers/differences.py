@@ -17,6 +17,7 @@ from gateway.wire.openai.request.read import prepare, read_request, stream_optio
 from gateway.wire.openai.request.size import MAXIMUM_MEMBERS
 from gateway.wire.translation.losses import Losses
 
+API_VERSION = "api-version"
 STREAM_OPTIONS, STORE, TOOLS, TOOL_CHOICE = "stream_options", "store", "tools", "tool_choice"
 _REFUSABLE = frozenset({Operation.CHAT, Operation.COMPLETIONS})
 
@@ -26,6 +27,16 @@ def address_of(deployment: Deployment, provider: ProviderFacts) -> str:
     base = deployment.base_url.rstrip("/")
     has_all = not provider.base_path or urlsplit(base).path
     return base if has_all else base + provider.base_path
+
+
+def endpoint_of(deployment: Deployment, path: str, query: str = "") -> str:
+    """Return the address of an endpoint, with the version of its API if the policy names one.
+    `query` begins with `?` or is empty.
+    """
+    url = address_of(deployment, deployment.provider_facts) + path + query
+    if deployment.api_version is None:
+        return url
+    return f"{url}{'&' if query else '?'}{API_VERSION}={deployment.api_version}"
 
 
 def without_refused(

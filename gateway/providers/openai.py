@@ -23,6 +23,7 @@ from gateway.providers.differences import (
     TOOLS,
     address_of,
     asks_timings,
+    endpoint_of,
     maximum_members,
     tool_members,
     unwanted_members,
@@ -136,7 +137,7 @@ class OpenAI:
         )
         self.add_headers(headers, request, is_streamed=is_streamed)
         return UpstreamRequest(
-            url=address_of(deployment, provider) + PATHS[read.facts.operation],
+            url=endpoint_of(deployment, PATHS[read.facts.operation]),
             headers=headers,
             body=prepare(read, values, dropped=dropped),
             asks_running_usage=provider.running_usage is not None,
@@ -201,7 +202,7 @@ class OpenAI:
         spoken = deployment.operations & deployment.native
         operation = next((one for one in PROBES if one in spoken), Operation.CHAT)
         return UpstreamRequest(
-            url=address_of(deployment, deployment.provider_facts) + PATHS[operation],
+            url=endpoint_of(deployment, PATHS[operation]),
             headers=await self.headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
@@ -217,9 +218,9 @@ class OpenAI:
     ) -> UpstreamRequest:
         """Return the call that reads, deletes or cancels a stored response."""
         method, ending = STORED_RESPONSE_CALLS[action]
-        path = f"{PATHS[Operation.RESPONSES]}/{response_id}{ending}{query}"
+        path = f"{PATHS[Operation.RESPONSES]}/{response_id}{ending}"
         return UpstreamRequest(
-            url=address_of(deployment, deployment.provider_facts) + path,
+            url=endpoint_of(deployment, path, query),
             headers=await self.headers(deployment, request_id, is_stream=False),
             body=b"",
             method=method,

@@ -57,6 +57,17 @@ def test_the_identity_of_the_platform_is_read_and_written() -> None:
     assert parse(to_yaml(parsed)).policy == parsed
 
 
+@pytest.mark.parametrize("version", ["2024-10-21", "2025-04-01-preview", "preview", "v1"])
+def test_the_version_of_an_api_is_read_and_written(version: str) -> None:
+    """A date stays the text that it is in the address."""
+    fields = f"credentials: ambient, api_version: {version}"
+    parsed = parse(document(fields, provider="azure_openai")).policy
+    one = parsed.deployments["one"]
+    assert (one.api_version, one.credentials) == (version, AMBIENT)
+    assert effective(parsed)["deployments"][0]["api_version"] == version
+    assert parse(to_yaml(parsed)).policy == parsed
+
+
 def test_every_reference_of_a_signing_key_is_listed() -> None:
     key = Credentials(
         access_key_id="env:ID", secret_access_key="file:/run/key", session_token="env:TOKEN"
@@ -75,6 +86,9 @@ def test_every_reference_of_a_signing_key_is_listed() -> None:
             "of this form (keys) are not taken by azure_openai (it takes `ambient`)",
         ),
         ("credentials: ambient, api_key: env:K", "azure_openai", "stand instead of 'api_key'"),
+        ("api_version: 2024-10-21", "openai", "is not sent to openai, only to `azure_openai`"),
+        ('api_version: "a&b=c", api_key: env:K', "azure_openai", "2025-04-01-preview"),
+        ("api_version: [v1], api_key: env:K", "azure_openai", "2025-04-01-preview"),
         ("credentials: ambience", "bedrock", "must be 'ambient' or a mapping"),
         ("credentials: {access_key_id: env:ID}", "bedrock", "is missing; write for example"),
         ("credentials: ambient, api_key: env:K", "bedrock", "stand instead of 'api_key'"),

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import AMBIENT, Deployment
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.providers.azure.azure_openai import AzureOpenAI
@@ -14,9 +15,10 @@ from gateway.providers.azure.azure_tokens import AzureTokens
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
 from tests.answers import at_once
-from tests.factories import NOW, deployment, request
+from tests.factories import NOW, deployment, read, request
 
 V1 = "https://one.openai.azure.com/openai/v1"
+OLDER = "https://one.openai.azure.com/openai/deployments/gpt"
 
 
 class FixedTokens(AzureTokens):
@@ -66,3 +68,46 @@ def test_an_identitys_token_goes_as_a_bearer_in_every_call() -> None:
         assert call.headers["authorization"] == "Bearer eyJ.token"
         assert "api-key" not in call.headers
         assert call.headers["user-agent"] == "tollgate"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "version", "expected"),
+    [
+        (V1, None, f"{V1}/chat/completions"),
+        (V1 + "/", "preview", f"{V1}/chat/completions?api-version=preview"),
+        (OLDER, "2024-10-21", f"{OLDER}/chat/completions?api-version=2024-10-21"),
+    ],
+)
+def test_the_version_goes_in_the_query(base_url: str, version: str | None, expected: str) -> None:
+    """Of a request, and of a probe too: Azure answers 404 below the older address without it."""
+    one = azure(base_url, api_version=version)
+    assert at_once(adapter().call(one, request())).url == expected
+    assert at_once(adapter().probe(one, uuid4())).url == expected
+
+
+def test_each_operation_has_the_version() -> None:
+    for operation, path in (
+        (Operation.RESPONSES, "responses"),
+        (Operation.EMBEDDINGS, "embeddings"),
+        (Operation.COMPLETIONS, "completions"),
+    ):
+        body = read(b'{"model":"m","input":"Hi","prompt":"Hi"}', operation)
+        call = at_once(adapter().call(azure(api_version="v1"), request(body)))
+        assert call.url == f"{V1}/{path}?api-version=v1"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("", "?api-version=v1"), ("?include%5B%5D=a.b", "?include%5B%5D=a.b&api-version=v1")],
+)
+def test_a_stored_response_keeps_its_query(query: str, expected: str) -> None:
+    call = at_once(
+        adapter().stored_response(
+            azure(api_version="v1"),
+            uuid4(),
+            action=StoredResponseAction.CANCEL,
+            response_id="resp_1",
+            query=query,
+        )
+    )
+    assert call.url == f"{V1}/responses/resp_1/cancel{expected}"

@@ -158,7 +158,8 @@ class Deployment:
     `native` are the `operations` that the upstream speaks itself; the others are translated, and
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
-    `output_limit` selects the member for the maximum tokens of an answer.
+    `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
+    query of each address.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Deployment:
     is_self_hosted: bool
     residency: Statement | None = None
     api_key: str | None = None
+    api_version: str | None = None
     gpu: GpuRate | None = None
     price: Price | None = None
     stand_in_price: Price | None = None

@@ -55,6 +55,7 @@ class ProviderFacts:
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
     `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header.
+    `takes_api_version`: an address may go with a version of the API, in the query.
     `is_own_dialect`: an address without a path is spoken to in a dialect of its own.
     `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
     and nothing else bounds it. `sources` say who states all this.
@@ -85,6 +86,7 @@ class ProviderFacts:
     company: str = ""
     takes_credentials: tuple[str, ...] = ()
     key_is_exchanged: bool = False
+    takes_api_version: bool = False
     is_own_dialect: bool = False
     default_output_tokens: int | None = None
 
@@ -164,6 +166,7 @@ _ENTRIES = (
         needs_key=True,
         key_header="api-key",
         takes_credentials=("ambient",),
+        takes_api_version=True,
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         sources=(

@@ -25,6 +25,7 @@ from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
 from gateway.wire.policy.residency import FactsBlock
 from gateway.wire.policy.scalars import (
+    ApiVersion,
     BaseAddress,
     Milliseconds,
     Name,
@@ -44,6 +45,7 @@ _TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
 _ENGINES = [name for name, provider in PROVIDERS.items() if provider.is_engine]
 _NEED_KEYS = [name for name, provider in PROVIDERS.items() if provider.needs_key]
 _AMBIENT = [name for name, one in PROVIDERS.items() if "ambient" in one.takes_credentials]
+_VERSIONED = [name for name, one in PROVIDERS.items() if one.takes_api_version]
 _VERIFY = (
     "TLS certificates are always checked and nothing turns that off; remove the field. "
     "To trust a private CA, name its file in the gateway's SSL_CERT_FILE"
@@ -129,6 +131,11 @@ class DeploymentBlock(Block):
     base_url: BaseAddress = required(
         "Address up to and including `/v1`. `http://` only on this machine or a private network.",
         "https://eu.api.openai.com/v1",
+    )
+    api_version: ApiVersion | None = optional(
+        f"Sent as `api-version` in the query of every address (for {listed(_VERSIONED)}): the "
+        "addresses below `/openai/deployments/NAME` need it, those below `/openai/v1` do not.",
+        "2024-10-21",
     )
     api_key: SecretReference | None = optional(
         "Reference to the upstream's key: `env:NAME` or `file:/absolute/path`; never the key.",

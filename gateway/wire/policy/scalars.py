@@ -38,6 +38,7 @@ LABELS = tuple(c.label for c in DataClass)
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_API_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,49}")
 _NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
 _MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
 _LINE_RULE = "use 1 to {} characters on one line, without blanks at the ends"
@@ -117,6 +118,16 @@ def _read_version(spot: Spot) -> int:
     return 1
 
 
+def _read_api_version(spot: Spot) -> str:
+    """Return the version of an API, often a day: YAML reads an unquoted one as a date, which is
+    intended.
+    """
+    value = getattr(spot.node, "value", None)
+    if not isinstance(value, str) or not _API_VERSION.fullmatch(value):
+        raise Wrong("must be a version such as 2024-10-21, 2025-04-01-preview or preview")
+    return value
+
+
 def _budget_name_problem(name: str) -> str | None:
     """Return the error in a name that the author gives a budget; None unless it is reserved for ids
     of unnamed budgets.
@@ -132,6 +143,7 @@ _ALIAS = r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}"
 _PROJECT = r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}|\*"
 _BASE_ADDRESS = text_without(base_address_problem)
 _SECRET_SCHEMA = {"type": "string", "pattern": r"^(?:env:|file:~?/)"}
+_API_VERSION_SCHEMA = {"type": "string", "pattern": f"^{_API_VERSION.pattern}$"}
 _MILLISECONDS = decimal("milliseconds", above="0", most="3600000")
 
 Version = Annotated[int, Scalar(_read_version, {"enum": [1, "1"]})]
@@ -139,6 +151,7 @@ Name = Annotated[str, _NAMED]
 Names = Annotated[list[Name], Items()]
 ModelName = Annotated[str, text(_MODEL, _MODEL_RULE)]
 UpstreamModel = Annotated[str, text(_UPSTREAM_MODEL, _MODEL_RULE.replace("+ -", "+ = -"))]
+ApiVersion = Annotated[str, Scalar(_read_api_version, _API_VERSION_SCHEMA)]
 Alias = Annotated[str, text(_ALIAS, f"{_MODEL_RULE}; '*' stands for anything")]
 Words = Annotated[str, text(r"\S(.{0,98}\S)?", _LINE_RULE.format(100))]
 Source = Annotated[str, text(r"\S(.{0,298}\S)?", _LINE_RULE.format(300))]

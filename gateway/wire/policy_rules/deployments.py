@@ -83,6 +83,7 @@ def check_deployment(deployment: DeploymentBlock) -> None:
     if provider is not None:
         _check_company(deployment, provider)
         _check_credentials(deployment, provider)
+        _check_api_version(deployment, provider)
         _check_operations(deployment, provider)
     for field, is_broken, message in _DEPLOYMENT_RULES:
         if is_broken(deployment):
@@ -103,6 +104,15 @@ def _check_credentials(deployment: DeploymentBlock, provider: ProviderFacts) -> 
             "credentials",
             f"of this form ({form}) are not taken by {provider.name} (it takes {takes}); write "
             "'api_key' instead",
+        )
+
+
+def _check_api_version(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
+    """Report a version of the API at a provider whose addresses have none."""
+    if deployment.has("api_version") and not provider.takes_api_version:
+        takes = listed(name for name, one in PROVIDERS.items() if one.takes_api_version)
+        deployment.error(
+            "api_version", f"is not sent to {provider.name}, only to {takes}; remove the field"
         )
 
 
