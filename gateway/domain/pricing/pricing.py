@@ -381,6 +381,7 @@ def _call_counts(usage: TokenUsage) -> dict[TokenKind, int]:
         TokenKind.FILE_SEARCH: usage.file_search_calls or 0,
         TokenKind.CODE_INTERPRETER: usage.code_interpreter_calls or 0,
         TokenKind.IMAGE_GENERATION: usage.image_generation_calls or 0,
+        TokenKind.X_SEARCH: usage.x_search_calls or 0,
     }
 
 

@@ -37,6 +37,7 @@ class TokenKind(StrEnum):
     FILE_SEARCH = "file_search"
     CODE_INTERPRETER = "code_interpreter"
     IMAGE_GENERATION = "image_generation"
+    X_SEARCH = "x_search"  # xAI's, in the posts of X
 
 
 INPUT_KINDS = frozenset(
@@ -97,6 +98,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     file_search_calls: int | None = None
     code_interpreter_calls: int | None = None
     image_generation_calls: int | None = None
+    x_search_calls: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
@@ -115,6 +117,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.file_search_calls
             or self.code_interpreter_calls
             or self.image_generation_calls
+            or self.x_search_calls
         )
 
     @property
@@ -159,6 +162,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.file_search_calls or 0,
             self.code_interpreter_calls or 0,
             self.image_generation_calls or 0,
+            self.x_search_calls or 0,
         )
         counts = (
             prompt,

@@ -53,6 +53,18 @@ _SEARCHES_UNASKED = frozenset(
 )  # every answer costs a search, which its usage counts differently
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
 _CALLS_PER_RATE = 1000
+# By provider, USD per thousand calls that the list omits, and the source. xAI's page also has $5
+# for searches in X. Newer answers count the fetched posts as well, so their price is not known.
+_UNLISTED_CALLS = {
+    "x-ai": (
+        {
+            TokenKind.WEB_SEARCH: Decimal(5),
+            TokenKind.CODE_INTERPRETER: Decimal(5),
+            TokenKind.FILE_SEARCH: Decimal("2.5"),
+        },
+        "calls of tools: docs.x.ai/developers/pricing, 2026-11-25",
+    )
+}
 # The makers of models, in order of preference; the other providers of the list resell them. The
 # order matters because some makers also resell others' models.
 _MAKERS = (
@@ -182,7 +194,9 @@ def _price_of(
         return None
     for tier, context in _tiers(listed, at):
         rates += _rates_of_tier(provider, listed.get_prices(at, context), tier)
-    return Price(provider=provider.id, model=model, source=_source(), rates=tuple(rates))
+    _, others = _UNLISTED_CALLS.get(provider.id, ({}, ""))
+    source = f"{_source()}; {others}" if others else _source()
+    return Price(provider=provider.id, model=model, source=source, rates=tuple(rates))
 
 
 def _is_whole(provider: genai.Provider, listed: genai.ModelPrice) -> bool:
@@ -238,6 +252,9 @@ def _unlisted(
         # OpenAI's shortest cache time for a prompt; its list price means this time. There is no
         # price for twelve hours.
         yield from _rates_of_one_kind(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
+    calls, _ = _UNLISTED_CALLS.get(provider.id, ({}, ""))
+    for kind, usd_per_kcall in calls.items():
+        yield Rate(kind=kind, usd_per_mtok=usd_per_kcall * _CALLS_PER_RATE, service_tier=tier)
 
 
 def _rates_of_one_kind(

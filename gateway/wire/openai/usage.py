@@ -58,6 +58,19 @@ class _OutputDetails(msgspec.Struct):
     image_tokens: _Count | None = None
 
 
+class _XaiCalls(msgspec.Struct):
+    """xAI's successful calls of its own tools, which are billed; `num_sources_used` is not (it was
+    the bill of Live Search, which ended in January 2026).
+
+    Sources: docs.x.ai/developers/pricing and .../tools/tool-usage-details, 2026-11-25.
+    """
+
+    web_search_calls: _Count | None = None
+    x_search_calls: _Count | None = None
+    code_interpreter_calls: _Count | None = None
+    file_search_calls: _Count | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: _Count | None = None
     input_tokens: _Count | None = None
@@ -71,6 +84,7 @@ class _Usage(msgspec.Struct):
     cache_write_tokens_details: _Writes | None = None
     completion_tokens_details: _OutputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
+    server_side_tool_usage_details: _XaiCalls | None = None
 
 
 class _Groq(msgspec.Struct):
@@ -101,6 +115,7 @@ class _Place(msgspec.Struct):
 
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
+_NO_CALLS = _XaiCalls()
 _EMPTY_USAGE = TokenUsage()
 _PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
@@ -145,6 +160,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     output_details = (
         wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     )
+    calls = wire.server_side_tool_usage_details or _NO_CALLS
     usage = TokenUsage(
         input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
@@ -158,6 +174,10 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         reasoning_tokens=output_details.reasoning_tokens,
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
+        web_search_calls=calls.web_search_calls or None,
+        file_search_calls=calls.file_search_calls or None,
+        code_interpreter_calls=calls.code_interpreter_calls or None,
+        x_search_calls=calls.x_search_calls or None,
     )
     return None if usage == _EMPTY_USAGE else usage
 
@@ -259,7 +279,8 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     """Return the usage plus the calls of the provider's own tools in a response's `output` items.
 
-    Tools that were not called stay None; items of unknown shapes are ignored.
+    Tools that were not called stay None; items of unknown shapes are ignored. Calls that the usage
+    itself reports stand: xAI's output also lists calls that failed, which are not billed.
     """
     if bytes(output).find(b"_call") < 0:
         return usage
@@ -269,7 +290,8 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
         return usage
     kinds = [bytes(item.type) for item in items]
     calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
-    return msgspec.structs.replace(usage, **calls)
+    listed = {name: n for name, n in calls.items() if getattr(usage, name) is None}
+    return msgspec.structs.replace(usage, **listed)
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:

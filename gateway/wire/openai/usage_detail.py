@@ -64,7 +64,13 @@ _NESTED = {
         "tool_calls_requested",
         "tool_calls_executed",
     ),
-    "server_side_tool_usage_details": ("web_search_calls", "x_search_calls"),
+    "server_side_tool_usage_details": (
+        "web_search_calls",
+        "x_search_calls",
+        "x_posts_fetched",
+        "x_users_fetched",
+        "document_search_calls",
+    ),
 }
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

@@ -124,6 +124,9 @@ class TierPriceBlock(Block):
     image_generation_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
         "USD per thousand images that the provider's tool drew.", "40", shown=_HELD_CALLS
     )
+    x_search_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
+        "USD per thousand searches in the posts of X that xAI ran.", "5", shown=_HELD_CALLS
+    )
 
     def rates(self, tier: str | None) -> Iterator[Rate]:
         """Yield the rates that this block declares for a service tier, None for the standard

@@ -38,6 +38,7 @@ EVERYTHING = TokenUsage(
     file_search_calls=1,
     code_interpreter_calls=0,
     image_generation_calls=2,
+    x_search_calls=4,
 )
 
 

@@ -384,6 +384,19 @@ def test_calls_of_hosted_tools_are_counted(output: Any, expected: dict[str, int]
     )
 
 
+def test_xai_bills_the_calls_that_its_usage_counts() -> None:
+    """Its output lists failed calls as well, and the sources that it read are free."""
+    details = b'{"web_search_calls":1,"x_search_calls":2,"file_search_calls":0}'
+    usage = usage_from_wire(
+        b'{"input_tokens":9,"output_tokens":1,"num_sources_used":40,'
+        b'"server_side_tool_usage_details":%b}' % details
+    )
+    expected = TokenUsage(input_tokens=9, output_tokens=1, web_search_calls=1, x_search_calls=2)
+    assert usage == expected
+    output = [{"type": "web_search_call"}, {"type": "web_search_call"}]
+    assert with_tool_calls(expected, json.dumps(output).encode()) == expected
+
+
 def test_broken_output_counts_no_calls() -> None:
     """The answer was cut in the middle of an item."""
     observed = TokenUsage(input_tokens=1, output_tokens=1)

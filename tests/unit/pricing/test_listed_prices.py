@@ -7,7 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.domain.pricing.tokens import CALL_KINDS
+from gateway.domain.pricing.pricing import cost_nusd, lines
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenUsage
 from gateway.storage.policy.price_list import builtin_price, key_of, schedule
 from gateway.storage.policy.prices import StoredBook
 from tests.factories import deployment, imported
@@ -82,3 +83,14 @@ def test_an_imported_price_is_surcharged_too() -> None:
     assert {rate.usd_per_mtok for rate in found.rates} == {
         rate.usd_per_mtok for rate in bundled.rates
     }
+
+
+def test_the_tools_of_xai_cost_what_its_page_says() -> None:
+    """The list omits them. Searches in X have no sure price, so they are never charged by one."""
+    price = builtin_price(provider="xai", model="grok-4.6", base_url="https://api.x.ai/v1", at=AT)
+    assert price is not None
+    assert "docs.x.ai/developers/pricing" in price.source
+    used = TokenUsage(input_tokens=0, output_tokens=0, web_search_calls=2, file_search_calls=2)
+    assert cost_nusd(lines(used, price)) == 2 * 5_000_000 + 2 * 2_500_000
+    with pytest.raises(ValueError, match="no price for x_search calls"):
+        lines(TokenUsage(input_tokens=1, output_tokens=1, x_search_calls=1), price)
