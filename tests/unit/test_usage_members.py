@@ -172,13 +172,6 @@ WITHOUT_MONEY: dict[Path, str] = {
     ("usage", "prompt_tokens_details", "text_tokens"): "the rest of the prompt",
     ("usage", "prompt_tokens_details", "video_tokens"): "no price differs by it",
     ("usage", "reasoning_tokens"): "SGLang says it in completion_tokens_details, too",
-    ("usageMetadata", "cacheTokensDetails"): "the price of a cached token has no kind",
-    ("usageMetadata", "cacheTokensDetails", "modality"): "the price of a cached token has no kind",
-    (
-        "usageMetadata",
-        "cacheTokensDetails",
-        "tokenCount",
-    ): "the price of a cached token has no kind",
     ("timings", "predicted_per_second"): RATE,
     ("timings", "predicted_per_token_ms"): RATE,
     ("timings", "prompt_per_second"): RATE,

@@ -317,29 +317,42 @@ def _text_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
 def _input_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
     """Return an attempt's prompt token counts by kind, disjoint.
 
-    Providers do not say which of the cached tokens were images. They are taken from the text first,
-    and from images and audio only if there is not enough text. So no line is negative and no token
-    is charged twice.
+    Google says which of the cached tokens were audio; no provider says which were images. The
+    others are taken from the text first, and from images and audio only if there is not enough
+    text. So no line is negative and no token is charged twice.
     """
     whole = usage.input_tokens or 0
+    cached, spoken = _cached_tokens(usage, rates)
     kept = {
-        TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0)
-        if TokenKind.CACHED_INPUT in rates
-        else 0
+        TokenKind.CACHED_INPUT: cached if TokenKind.CACHED_INPUT in rates else 0,
+        **_cache_write_tokens(usage, rates),
     }
-    kept |= _cache_write_tokens(usage, rates)
-    audio, image = usage.audio_input_tokens or 0, usage.image_input_tokens or 0
-    text = whole - audio - image
+    audio, image = (usage.audio_input_tokens or 0) - spoken, usage.image_input_tokens or 0
+    text = whole - spoken - audio - image
     in_cache = sum(kept.values())
     beyond_text = max(0, in_cache - text)
     beyond_images = max(0, beyond_text - image)
     return {
         TokenKind.INPUT: max(0, text - in_cache),
         TokenKind.OUTPUT: 0,  # keeps its place: the two sides come first, then their parts
+        TokenKind.CACHED_AUDIO_INPUT: spoken,
         **kept,
         TokenKind.IMAGE_INPUT: max(0, image - beyond_text),
         TokenKind.AUDIO_INPUT: audio - beyond_images,
     }
+
+
+def _cached_tokens(usage: TokenUsage, rates: Steps) -> tuple[int, int]:
+    """Return an attempt's cached tokens without those with a rate for cached audio, and those.
+
+    Raises `ValueError` if the price has such a rate, and the usage does not say how many they are.
+    """
+    cached, spoken = usage.cached_input_tokens or 0, usage.cached_audio_input_tokens
+    if TokenKind.CACHED_AUDIO_INPUT not in rates:
+        return cached, 0
+    if spoken is None and cached and usage.audio_input_tokens:
+        raise ValueError("the usage does not say how many of the cached tokens were audio")
+    return cached - (spoken or 0), spoken or 0
 
 
 def _cache_write_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:

@@ -23,6 +23,7 @@ class TokenKind(StrEnum):
 
     INPUT = "input"  # text, neither read from nor written to the provider's cache
     CACHED_INPUT = "cached_input"
+    CACHED_AUDIO_INPUT = "cached_audio_input"
     CACHE_WRITE = "cache_write"  # for the provider's own shortest time, five minutes with most
     CACHE_WRITE_30M = "cache_write_30m"
     CACHE_WRITE_1H = "cache_write_1h"
@@ -44,6 +45,7 @@ INPUT_KINDS = frozenset(
     {
         TokenKind.INPUT,
         TokenKind.CACHED_INPUT,
+        TokenKind.CACHED_AUDIO_INPUT,
         TokenKind.CACHE_WRITE,
         TokenKind.CACHE_WRITE_30M,
         TokenKind.CACHE_WRITE_1H,
@@ -99,6 +101,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     code_interpreter_calls: int | None = None
     image_generation_calls: int | None = None
     x_search_calls: int | None = None
+    cached_audio_input_tokens: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
@@ -110,6 +113,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.cache_write_1h_tokens
             or self.cache_write_12h_tokens
             or self.audio_input_tokens
+            or self.cached_audio_input_tokens
             or self.image_input_tokens
             or self.audio_output_tokens
             or self.image_output_tokens
@@ -164,6 +168,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.image_generation_calls or 0,
             self.x_search_calls or 0,
         )
+        cached_audio = self.cached_audio_input_tokens or 0
         counts = (
             prompt,
             answer,
@@ -174,6 +179,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             *media_tokens,
             *spoken_drawn,
             *calls,
+            cached_audio,
         )
         return (
             min(counts) >= 0
@@ -181,6 +187,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             and cached + written <= prompt
             and sum(for_a_time) <= written
             and sum(media_tokens) <= prompt
+            and cached_audio <= min(cached, self.audio_input_tokens or 0)
             and reasoning + sum(spoken_drawn) <= answer
         )
 

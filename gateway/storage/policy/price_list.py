@@ -41,13 +41,13 @@ _CALLS = {
     "storage_searches_kcount": TokenKind.FILE_SEARCH,
     "code_executions_kcount": TokenKind.CODE_INTERPRETER,
 }
-# No upstream reports how many cached tokens were audio or images. If their cached rate differs from
-# that of text, the audio or image rate is left out. Such tokens are then held as unknown instead of
-# charged too little.
-_CACHED = {"input_audio_mtok": "cache_audio_read_mtok", "input_image_mtok": "cache_image_read_mtok"}
+# No upstream reports how many cached tokens were images. If their cached rate differs from that of
+# text, the image rate is left out. Such tokens are then held as unknown instead of charged too
+# little. Cached audio has a rate of its own: Google reports its tokens.
+_CACHED = {"input_image_mtok": "cache_image_read_mtok"}
 # A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages)
 # would be charged too little by its tokens alone. It has no price here until an admin declares one.
-_KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values()}
+_KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values(), "cache_audio_read_mtok"}
 _SEARCHES_UNASKED = frozenset(
     {"perplexity"}
 )  # every answer costs a search, which its usage counts differently
@@ -252,6 +252,10 @@ def _unlisted(
         # OpenAI's shortest cache time for a prompt; its list price means this time. There is no
         # price for twelve hours.
         yield from _rates_of_one_kind(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
+    if listed.cache_audio_read_mtok not in (None, listed.cache_read_mtok):
+        yield from _rates_of_one_kind(
+            listed.cache_audio_read_mtok, TokenKind.CACHED_AUDIO_INPUT, tier
+        )
     calls, _ = _UNLISTED_CALLS.get(provider.id, ({}, ""))
     for kind, usd_per_kcall in calls.items():
         yield Rate(kind=kind, usd_per_mtok=usd_per_kcall * _CALLS_PER_RATE, service_tier=tier)

@@ -56,6 +56,7 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
         cached_input_tokens=count_in(members, "cachedContentTokenCount") or 0,
         audio_input_tokens=_of_kind(read, "AUDIO"),
         image_input_tokens=_of_kind(read, "IMAGE"),
+        cached_audio_input_tokens=_of_kind(_details(members, "cache"), "AUDIO"),
         output_tokens=_output(members, candidates or 0, thoughts or 0),
         reasoning_tokens=thoughts or 0,
         audio_output_tokens=_of_kind(written, "AUDIO"),

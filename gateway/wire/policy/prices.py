@@ -74,6 +74,11 @@ class TierPriceBlock(Block):
         "0.20",
         shown="priced as input",
     )
+    cached_audio_input_usd_per_mtok: UsdPerMtok | None = optional(
+        "USD per million audio tokens read from the provider's cache.",
+        "0.10",
+        shown="priced as cached input",
+    )
     cache_write_usd_per_mtok: UsdPerMtok | None = optional(
         "USD per million input tokens written to the provider's cache.",
         "1.00",

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.domain.pricing.pricing import cost_nusd, lines
-from gateway.domain.pricing.tokens import CALL_KINDS, TokenUsage
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind, TokenUsage
 from gateway.storage.policy.price_list import builtin_price, key_of, schedule
 from gateway.storage.policy.prices import StoredBook
 from tests.factories import deployment, imported
@@ -94,3 +94,18 @@ def test_the_tools_of_xai_cost_what_its_page_says() -> None:
     assert cost_nusd(lines(used, price)) == 2 * 5_000_000 + 2 * 2_500_000
     with pytest.raises(ValueError, match="no price for x_search calls"):
         lines(TokenUsage(input_tokens=1, output_tokens=1, x_search_calls=1), price)
+
+
+def test_cached_audio_of_gemini_has_its_listed_rate() -> None:
+    """Its tokens are reported, so audio at these models need not be held as unknown."""
+    price = builtin_price(provider="gemini", model="gemini-2.5-flash", base_url="", at=AT)
+    assert price is not None
+    rates = [
+        price.rate(kind, input_tokens=0)
+        for kind in (
+            TokenKind.CACHED_INPUT,
+            TokenKind.CACHED_AUDIO_INPUT,
+            TokenKind.AUDIO_INPUT,
+        )
+    ]
+    assert rates == [Decimal("0.03"), Decimal("0.1"), Decimal(1)]

@@ -36,7 +36,12 @@ from tests.factories import price
 
 rates = st.integers(0, 10**9).map(lambda micros: Decimal(micros).scaleb(-6))
 counts = st.integers(min_value=0, max_value=10**8)
-FALLS_BACK = (TokenKind.CACHED_INPUT, TokenKind.CACHE_WRITE, TokenKind.REASONING)
+FALLS_BACK = (
+    TokenKind.CACHED_INPUT,
+    TokenKind.CACHED_AUDIO_INPUT,
+    TokenKind.CACHE_WRITE,
+    TokenKind.REASONING,
+)
 MUST_HAVE = sorted(set(TokenKind) - set(FALLS_BACK) - {TokenKind.INPUT, TokenKind.OUTPUT})
 SOME_TIERS = ("batch", "flex", "priority")
 
@@ -82,6 +87,7 @@ def usages(draw: st.DrawFn) -> TokenUsage:
         cache_write_1h_tokens=hour,
         cache_write_12h_tokens=half_day,
         audio_input_tokens=audio,
+        cached_audio_input_tokens=draw(st.integers(0, min(cached or 0, audio or 0))),
         image_input_tokens=image,
         output_tokens=out,
         reasoning_tokens=reasoning,
@@ -209,6 +215,34 @@ def test_a_side_that_is_not_there_has_no_line(
         (TokenKind.WEB_SEARCH, "10000"),
     )
     assert by_kind(lines(usage, listed)) == expected
+
+
+def test_cached_audio_has_a_rate_of_its_own() -> None:
+    """Google charges three times as much for cached audio as for cached text."""
+    usage = TokenUsage(
+        input_tokens=1000, cached_input_tokens=500, audio_input_tokens=400, output_tokens=0
+    )
+    rates_of_text = ((TokenKind.INPUT, "3"), (TokenKind.OUTPUT, "4"), (TokenKind.AUDIO_INPUT, "10"))
+    listed = priced(
+        *rates_of_text, (TokenKind.CACHED_INPUT, "0.3"), (TokenKind.CACHED_AUDIO_INPUT, "1")
+    )
+    spoken = structs.replace(usage, cached_audio_input_tokens=300)
+    assert by_kind(lines(spoken, listed)) == {
+        TokenKind.INPUT: 400,
+        TokenKind.CACHED_INPUT: 200,
+        TokenKind.CACHED_AUDIO_INPUT: 300,
+        TokenKind.AUDIO_INPUT: 100,
+    }
+    with pytest.raises(ValueError, match="how many of the cached tokens were audio"):
+        lines(usage, listed)
+    one_cache = priced(*rates_of_text, (TokenKind.CACHED_INPUT, "0.3"))
+    assert by_kind(lines(spoken, one_cache)) == {
+        TokenKind.INPUT: 100,
+        TokenKind.CACHED_INPUT: 500,
+        TokenKind.AUDIO_INPUT: 400,
+    }
+    too_many = structs.replace(usage, cached_audio_input_tokens=401)
+    assert not too_many.is_plausible
 
 
 def test_cache_writes_with_a_rate_leave_the_input_line() -> None:
