@@ -395,6 +395,7 @@ def _call_counts(usage: TokenUsage) -> dict[TokenKind, int]:
         TokenKind.CODE_INTERPRETER: usage.code_interpreter_calls or 0,
         TokenKind.IMAGE_GENERATION: usage.image_generation_calls or 0,
         TokenKind.X_SEARCH: usage.x_search_calls or 0,
+        TokenKind.OTHER_MODEL: usage.other_model_calls or 0,
     }
 
 

@@ -39,6 +39,7 @@ class TokenKind(StrEnum):
     CODE_INTERPRETER = "code_interpreter"
     IMAGE_GENERATION = "image_generation"
     X_SEARCH = "x_search"  # xAI's, in the posts of X
+    OTHER_MODEL = "other_model"  # Anthropic's: an advisor or a stand-in wrote a part
 
 
 INPUT_KINDS = frozenset(
@@ -101,6 +102,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     code_interpreter_calls: int | None = None
     image_generation_calls: int | None = None
     x_search_calls: int | None = None
+    other_model_calls: int | None = None
     cached_audio_input_tokens: int | None = None
 
     @property
@@ -122,6 +124,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.code_interpreter_calls
             or self.image_generation_calls
             or self.x_search_calls
+            or self.other_model_calls
         )
 
     @property
@@ -167,6 +170,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.code_interpreter_calls or 0,
             self.image_generation_calls or 0,
             self.x_search_calls or 0,
+            self.other_model_calls or 0,
         )
         cached_audio = self.cached_audio_input_tokens or 0
         counts = (

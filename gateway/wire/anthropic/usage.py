@@ -4,6 +4,12 @@ malformed one yields None.
 `input_tokens` leaves cached tokens out, both read and written ones, so the prompt is the sum of the
 three. Thinking is a part of `output_tokens`. A `compaction` in `iterations` is charged and is not
 in the top-level figures, so it is added (anthropic 2.13.0, types/beta/beta_usage.py, 2026-11-24).
+
+An `advisor_message` is not in them either, and a `fallback_message` is. Both were sampled by
+another model at its own rates, which this price does not have. They are counted as calls, so the
+cost is unknown unless a price of such calls is declared
+(types/beta/beta_advisor_message_iteration_usage.py and beta_fallback_message_iteration_usage.py;
+platform.claude.com/docs, "Advisor tool", 2026-11-25).
 """
 
 from __future__ import annotations
@@ -72,6 +78,8 @@ class _Words(msgspec.Struct):
     inference_geo: Any = None
 
 
+_COMPACTION = "compaction"
+_OF_OTHER_MODELS = frozenset({"advisor_message", "fallback_message"})
 _NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
 _NO_WORDS = _Words()
 _EMPTY_USAGE = TokenUsage()
@@ -96,8 +104,10 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     except _UNREADABLE:
         wire = msgspec.convert(_counts(raw), _Usage)
     usage = _normal(wire)
+    others = 0
     for iteration in (wire.iterations or ())[:MAX_ITERATIONS]:
-        if iteration.type == "compaction":
+        others += iteration.type in _OF_OTHER_MODELS
+        if iteration.type == _COMPACTION:
             usage = _sum_of(usage, _normal(iteration))
     calls = wire.server_tool_use or _NO_CALLS
     details = wire.output_tokens_details or _NO_DETAILS
@@ -105,6 +115,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         usage,
         reasoning_tokens=details.thinking_tokens,
         web_search_calls=calls.web_search_requests,
+        other_model_calls=others or None,
     )
     return None if usage == _EMPTY_USAGE else usage
 
@@ -235,7 +246,9 @@ def _iterations(value: bytes) -> list[dict[str, Any]]:
         return []
     found = []
     for item in items[:MAX_ITERATIONS]:
-        kind = bytes(usage_members(item).get("type", msgspec.Raw(b"")))
-        if kind == b'"compaction"':
-            found.append({**_counts(item), "type": "compaction"})
+        kind = (
+            bytes(usage_members(item).get("type", msgspec.Raw(b""))).strip(b'"').decode("latin-1")
+        )
+        if kind == _COMPACTION or kind in _OF_OTHER_MODELS:
+            found.append({**_counts(item), "type": kind})
     return found

@@ -132,6 +132,11 @@ class TierPriceBlock(Block):
     x_search_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
         "USD per thousand searches in the posts of X that xAI ran.", "5", shown=_HELD_CALLS
     )
+    other_model_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
+        "USD per thousand calls of another model inside an answer, as of Anthropic's advisor.",
+        "60",
+        shown=_HELD_CALLS,
+    )
 
     def rates(self, tier: str | None) -> Iterator[Rate]:
         """Yield the rates that this block declares for a service tier, None for the standard

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.pricing.pricing import lines
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.usage import (
     merged,
@@ -20,6 +21,7 @@ from gateway.wire.anthropic.usage import (
     usage_members,
 )
 from gateway.wire.observed import Observed
+from tests.factories import price
 
 # The shape of anthropic 2.13.0, types/usage.py (2026-11-24).
 WHOLE = {
@@ -111,6 +113,18 @@ def test_an_odd_member_does_not_hide_the_others(usage: dict[str, Any]) -> None:
     if usage.get("speed") != "fast":
         text = text.replace(b'"fast"', rb'"\ud83d"')
     assert usage_from_wire(text) == NORMAL
+
+
+@pytest.mark.parametrize("kind", ["advisor_message", "fallback_message"])
+@pytest.mark.parametrize("tokens", [10, "10"])
+def test_another_models_sampling_makes_the_cost_unknown(kind: str, tokens: object) -> None:
+    """It costs that model's rates: neither left out, nor charged at the rates of this one."""
+    other = {"type": kind, "input_tokens": 800, "output_tokens": 600, "model": "claude-opus-5"}
+    own = {"type": "message", "input_tokens": 10, "output_tokens": 5}
+    usage = read({"input_tokens": tokens, "output_tokens": 5, "iterations": [own, other, other]})
+    assert usage == TokenUsage(input_tokens=10, output_tokens=5, other_model_calls=2)
+    with pytest.raises(ValueError, match="no price for other_model calls"):
+        lines(usage, price())
 
 
 def test_odd_iterations_do_not_hide_a_compaction() -> None:

@@ -98,6 +98,7 @@ def usages(draw: st.DrawFn) -> TokenUsage:
         code_interpreter_calls=draw(calls),
         image_generation_calls=draw(calls),
         x_search_calls=draw(calls),
+        other_model_calls=draw(calls),
     )
 
 
@@ -301,7 +302,13 @@ def test_every_token_is_on_exactly_one_line(usage: TokenUsage, some_price: Price
     assert sum(n for kind, n in found.items() if kind in OUTPUT_KINDS) == usage.output_tokens
     calls = (usage.web_search_calls, usage.file_search_calls, usage.code_interpreter_calls)
     assert sum(n for kind, n in found.items() if kind in CALL_KINDS) == sum(
-        n or 0 for n in (*calls, usage.image_generation_calls, usage.x_search_calls)
+        n or 0
+        for n in (
+            *calls,
+            usage.image_generation_calls,
+            usage.x_search_calls,
+            usage.other_model_calls,
+        )
     )
 
 
@@ -358,7 +365,13 @@ def test_a_hold_is_never_less_than_the_cost(
         input_bound_tokens=usage.input_tokens,
         output_bound_tokens=usage.output_tokens,
         tool_calls_bound=sum(
-            n or 0 for n in (*calls, usage.image_generation_calls, usage.x_search_calls)
+            n or 0
+            for n in (
+                *calls,
+                usage.image_generation_calls,
+                usage.x_search_calls,
+                usage.other_model_calls,
+            )
         ),
     )
     if not some_price.covers_tier(tier or "auto"):
