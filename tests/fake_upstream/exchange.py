@@ -60,6 +60,9 @@ class Exchange:
             if behaviour.fault is Fault.REDIRECT:
                 self._ends_by_fault()
                 return await self._send_whole(302, b"{}", "location: /elsewhere\r\n")
+            if self.work.kind is Kind.COUNT:
+                self.entry.ending = COMPLETE
+                return await self._send_whole(200, b'{"input_tokens": %d}' % self.work.input_tokens)
             if not is_stream:
                 answered = await self._plain()
             else:

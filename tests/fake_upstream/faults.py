@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 
@@ -11,6 +11,8 @@ class Kind(StrEnum):
 
     CHAT = "chat"
     PICTURES = "chat with pictures and tools"
+    TOOLS = "chat with tools"
+    CHOICES = "chat with two answers"
     COMPLETIONS = "completions"
     PROMPT = "completions of one text"
     EMBEDDINGS = "embeddings"
@@ -18,11 +20,12 @@ class Kind(StrEnum):
     MESSAGES = "messages"
     RERANK = "rerank"
     SCORE = "score"
+    COUNT = "count of tokens"
 
     @property
     def writes_output(self) -> bool:
         """Return True if the model writes an answer, token by token."""
-        return self not in (Kind.EMBEDDINGS, Kind.RERANK, Kind.SCORE)
+        return self not in (Kind.EMBEDDINGS, Kind.RERANK, Kind.SCORE, Kind.COUNT)
 
 
 class Fault(StrEnum):
@@ -59,11 +62,37 @@ ERRORS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The rarer counts of one attempt: named parts of its prompt, of its cache writes and of its
+    answer, and the calls of tools that the upstream runs itself.
+
+    `tool_prompt_tokens` are the part of the prompt that Gemini counts beside it.
+    """
+
+    cache_write_30m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    cache_write_12h_tokens: int = 0
+    audio_input_tokens: int = 0
+    image_input_tokens: int = 0
+    audio_output_tokens: int = 0
+    image_output_tokens: int = 0
+    web_search_calls: int = 0
+    tool_prompt_tokens: int = 0
+
+    def booked(self) -> dict[str, int]:
+        """Return the counts that are not 0, by the names under which a ledger has them."""
+        counts = asdict(self)
+        del counts["tool_prompt_tokens"]
+        return {name: count for name, count in counts.items() if count}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """The tokens of a request and its answers.
 
     `input_tokens` are those of all `prompts` together, `output_tokens` those of all answers; each
-    prompt is answered `choices` times.
+    prompt is answered `choices` times. `calls_tool`: the reasoning is followed by a call of a
+    tool.
     """
 
     kind: Kind = Kind.CHAT
@@ -74,12 +103,20 @@ class Work:
     cache_write_tokens: int = 0
     output_tokens: int = 8
     reasoning_tokens: int = 0
+    parts: Parts = field(default_factory=Parts)
+    calls_tool: bool = False
     is_shortened: bool = False  # by the request's own maximum
 
     @property
     def answers(self) -> int:
         """Return the number of answers to all prompts."""
         return self.prompts * self.choices
+
+    @property
+    def tool_begins_at(self) -> int | None:
+        """Return the number of the first token of a tool's call; None if there is no call."""
+        is_called = self.calls_tool and self.reasoning_tokens < self.output_tokens
+        return self.reasoning_tokens if is_called else None
 
     def input_of(self, prompt: int) -> int:
         """Return the tokens of one of the prompts."""

@@ -27,6 +27,7 @@ class Entry:
     headers: list[list[str]] = field(default_factory=list)
     body: str = ""
     index: int = 0
+    kind: str = ""
     model: str = ""
     fault: str = "none"
     is_stream: bool = False
@@ -37,6 +38,7 @@ class Entry:
     cache_write_tokens: int = 0
     generated: int = 0
     reasoning: int = 0
+    parts: dict[str, int] = field(default_factory=dict)  # the rarer counts, by their names
     usage_s: float = 0.0
     is_usage_final: bool = False
     wrote_bytes: int = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.fake_upstream.faults import Behaviour, Fault, Kind, Work
+from tests.fake_upstream.faults import Behaviour, Fault, Kind, Parts, Work
 
 HEALTHY = {Fault.NONE: 1}
 # Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all
@@ -45,56 +45,90 @@ STATUS = {Fault.BUSY: 429, Fault.BROKEN: 500, Fault.OVERLOADED: 503, Fault.ERROR
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 
-KINDS: dict[Kind, int] = {
+# Callers of all dialects. Triton answers one text at a time.
+ALL_KINDS: dict[Kind, int] = {
     Kind.CHAT: 6,
     Kind.PICTURES: 1,
     Kind.COMPLETIONS: 1,
     Kind.EMBEDDINGS: 1,
-    Kind.RESPONSES: 1,
+    Kind.TOOLS: 2,
+    Kind.CHOICES: 1,
+    Kind.MESSAGES: 3,
+    Kind.RESPONSES: 3,
+    Kind.PROMPT: 1,
+    Kind.RERANK: 1,
+    Kind.COUNT: 1,
 }
-# Callers of all dialects. Triton answers one text at a time.
-ALL_KINDS: dict[Kind, int] = {**KINDS, Kind.MESSAGES: 3, Kind.RESPONSES: 3, Kind.PROMPT: 1}
-CONVERSATIONS = frozenset({Kind.CHAT, Kind.PICTURES, Kind.RESPONSES, Kind.MESSAGES})
+OF_CHAT = frozenset({Kind.CHAT, Kind.PICTURES, Kind.TOOLS, Kind.CHOICES})
+CONVERSATIONS = OF_CHAT | {Kind.RESPONSES, Kind.MESSAGES}
+# Each is one attempt: a count of tokens is none.
+ALL_ATTEMPTED: dict[Kind, int] = {
+    kind: weight for kind, weight in ALL_KINDS.items() if kind is not Kind.COUNT
+}
 # A hard budget refuses pictures, as no tokens bound them: whoever has one asks without.
-COUNTABLE: dict[Kind, int] = {
-    kind: weight for kind, weight in KINDS.items() if kind is not Kind.PICTURES
+ALL_COUNTABLE: dict[Kind, int] = {
+    kind: weight for kind, weight in ALL_ATTEMPTED.items() if kind is not Kind.PICTURES
 }
 # Embeddings have no stream.
-STREAMED: dict[Kind, int] = {
-    kind: weight for kind, weight in KINDS.items() if kind is not Kind.EMBEDDINGS
-}
 ALL_STREAMED: dict[Kind, int] = {
     kind: weight for kind, weight in ALL_KINDS.items() if kind.writes_output
 }
 PATHS = {
     Kind.CHAT: "/v1/chat/completions",
     Kind.PICTURES: "/v1/chat/completions",
+    Kind.TOOLS: "/v1/chat/completions",
+    Kind.CHOICES: "/v1/chat/completions",
     Kind.COMPLETIONS: "/v1/completions",
     Kind.PROMPT: "/v1/completions",
     Kind.EMBEDDINGS: "/v1/embeddings",
     Kind.RESPONSES: "/v1/responses",
     Kind.MESSAGES: "/v1/messages",
+    Kind.RERANK: "/v1/rerank",
+    Kind.COUNT: "/v1/messages/count_tokens",
 }
 # Members of other endpoints, and a figure that must bound nothing: the upstream ignores them all.
 FOREIGN = {
     Kind.CHAT: {"max_output_tokens": 1},
     Kind.PICTURES: {"max_output_tokens": 1, "best_of": 2},
+    Kind.TOOLS: {"max_output_tokens": 1, "best_of": 2},
+    Kind.CHOICES: {"max_output_tokens": 1},
     Kind.COMPLETIONS: {"max_output_tokens": 1, "max_completion_tokens": 1},
     Kind.PROMPT: {"max_output_tokens": 1, "max_completion_tokens": 1},
     Kind.EMBEDDINGS: {"max_tokens": 1, "n": 2},
     Kind.RESPONSES: {"max_tokens": 1, "max_completion_tokens": 1, "n": 1},
     Kind.MESSAGES: {"max_output_tokens": 1, "max_completion_tokens": 1},
+    Kind.RERANK: {"max_tokens": 1},
+    Kind.COUNT: {},
 }
 INDEX = re.compile(r"#(\d+) ")  # of a request, in its prompt
 # Dialects without a word for cached tokens, and with one for written ones.
 UNCACHED = frozenset({"ollama", "triton"})
-WRITES = frozenset({"anthropic", "bedrock"})
+# Those with a word for written ones, and the longer time for which they may be written.
+WRITES: Mapping[str, str] = {
+    "paid-claude": "cache_write_1h_tokens",
+    "paid-converse": "cache_write_1h_tokens",
+    "paid-openai": "cache_write_30m_tokens",
+    "paid-azure": "cache_write_12h_tokens",
+}
+PICTURED = frozenset({"paid-gemini", "paid-vertex", "paid-openai", "paid-azure"})
+STYLES: Mapping[str, str] = {
+    **dict.fromkeys(("vllm-a", "vllm-b"), "vllm"),
+    **dict.fromkeys(("own-sglang", "own-trtllm", "own-lmstudio"), "engine"),
+    **{f"paid-{name}": name for name in ("groq", "mistral", "deepseek", "openrouter", "xai")},
+    "own-llamacpp": "llamacpp",
+    "paid-vertex": "vertex",
+}
+# Of OpenAI's dialect, those that report usage on the way.
+RUNNING = frozenset({"vllm-a", "vllm-b", "own-sglang", "own-trtllm", "own-llamacpp"})
+_AS_WORK = {Kind.PROMPT: Kind.COMPLETIONS, Kind.CHOICES: Kind.CHAT, Kind.TOOLS: Kind.CHAT}
 MAXIMUM = {Kind.RESPONSES: "max_output_tokens"}  # of the others it is `max_tokens`
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
 }
+TOOL_OF_RESPONSES = {"type": "function", **TOOL["function"]}
+TOOL_OF_MESSAGES = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +158,7 @@ class Shape:
     def work(self, most_output_tokens: int) -> Work:
         """Return the tokens of an attempt, if each answer has so many at most."""
         return Work(
-            kind=Kind.COMPLETIONS if self.kind is Kind.PROMPT else self.kind,
+            kind=_AS_WORK.get(self.kind, self.kind),
             prompts=self.prompts,
             choices=self.choices,
             input_tokens=self.input_tokens,
@@ -138,10 +172,12 @@ class Shape:
         members: dict[str, Any] = {"model": route, "user": str(self.index)}
         if self.kind is Kind.MESSAGES:
             members = {"model": route, "metadata": {"user_id": str(self.index)}}
+        elif self.kind is Kind.COUNT:
+            members = {"model": route}
         if self.index % 3 == 0:
             members |= FOREIGN[self.kind]
         members |= self._asked()
-        if self.kind is not Kind.EMBEDDINGS:
+        if self.kind.writes_output:
             maximum = MAXIMUM.get(self.kind, "max_tokens")
             members[maximum] = max_tokens or self.output_tokens + self.index % 3
         if self.is_stream:
@@ -158,6 +194,7 @@ class Shape:
         content: Any
         lists: list[Any] = list(ids if self.index % 2 else texts)
         one_or_all = lists[0] if self.prompts == 1 else lists
+        has_tools = self.index % 3 == 0
         if self.kind is Kind.COMPLETIONS:
             return {"prompt": one_or_all, "n": self.choices, "best_of": self.choices}
         if self.kind is Kind.EMBEDDINGS:
@@ -167,18 +204,27 @@ class Shape:
             }
         if self.kind is Kind.RESPONSES:
             item = {"role": "user", "content": [{"type": "input_text", "text": texts[0]}]}
-            return {"input": (texts[0], [item])[self.index % 2]}
+            tools = {"tools": [TOOL_OF_RESPONSES]} if has_tools else {}
+            return {"input": (texts[0], [item])[self.index % 2], **tools}
         if self.kind is Kind.PROMPT:
             return {"prompt": texts[0]}
-        if self.kind is Kind.MESSAGES:
+        if self.kind is Kind.RERANK:
+            return {"query": f"#{self.index} ", "documents": texts}
+        if self.kind in (Kind.MESSAGES, Kind.COUNT):
             blocks = [{"type": "text", "text": texts[0]}]
             content = (texts[0], blocks)[self.index % 2]
-            return {"messages": [{"role": "user", "content": content}]}
+            tools = {"tools": [TOOL_OF_MESSAGES]} if has_tools else {}
+            return {"messages": [{"role": "user", "content": content}], **tools}
         if self.kind is Kind.PICTURES:
             picture = {"type": "image_url", "image_url": {"url": PICTURE}}
             content = [{"type": "text", "text": texts[0]}, picture]
             return {"messages": [{"role": "user", "content": content}], "tools": [TOOL]}
-        return {"seed": self.index, "messages": [{"role": "user", "content": texts[0]}]}
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": texts[0]}]}
+        if self.kind is Kind.TOOLS:
+            asked["tools"] = [TOOL]
+        if self.kind is Kind.CHOICES:
+            asked["n"] = self.choices
+        return {"seed": self.index, **asked}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +257,12 @@ def shape(
     cached_tokens = rng.randint(0, input_tokens) if rng.random() < 0.5 else 0
     reasoning_tokens = rng.randint(0, output_tokens) if rng.random() < 0.3 else 0
     is_stream, wants_usage = rng.random() < stream_share, rng.random() < 0.5
-    is_embedded = kind is Kind.EMBEDDINGS
-    has_lists = is_embedded or kind is Kind.COMPLETIONS
+    is_embedded = not kind.writes_output
+    if kind is Kind.CHOICES:
+        cached_tokens, reasoning_tokens = 0, 0
+    has_lists = kind in (Kind.EMBEDDINGS, Kind.RERANK, Kind.COMPLETIONS)
     prompts = rng.randint(1, 3) if has_lists else 1
-    choices = rng.randint(1, 2) if kind is Kind.COMPLETIONS else 1
+    choices = rng.randint(1, 2) if kind is Kind.COMPLETIONS else 1 + (kind is Kind.CHOICES)
     return Shape(
         index=index,
         kind=kind,
@@ -257,27 +305,31 @@ class DrawnRun:
         model, index = str(asked["model"]), index_of(asked)
         wanted = shape(self.seed, index, most_output=self.most_output, kind=_kind(path, asked))
         drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
+        calls_tool = bool(asked.get("tools") or asked.get("toolConfig")) and index % 2 == 0
         maximum = asked.get(MAXIMUM.get(wanted.kind, "max_tokens"))
         if maximum is None and wanted.kind not in (Kind.COMPLETIONS, Kind.RESPONSES):
             maximum = asked.get("max_completion_tokens")
-        is_engine = model.startswith("vllm")
         work = wanted.work(int(maximum or wanted.output_tokens))
         dialect, has_usage = asked.get("dialect", "openai"), drawn.fault is not Fault.NO_USAGE
+        written = _written(index, work) if model in WRITES and wanted.kind in CONVERSATIONS else 0
+        fault = Fault.NONE if wanted.kind is Kind.COUNT else drawn.fault
         return Behaviour(
             work=replace(
                 work,
                 # A dialect without a word for the cache reads and bills all of the prompt.
                 cached_tokens=0 if dialect in UNCACHED else work.cached_tokens,
-                cache_write_tokens=_written(index, work) if dialect in WRITES else 0,
+                cache_write_tokens=written,
+                parts=_parts(index, model, work, written=written, asked=asked),
+                calls_tool=calls_tool,
             ),
-            fault=drawn.fault,
+            fault=fault,
             at=drawn.at,
             status=STATUS.get(drawn.fault, 200),
             retry_after_s=1 if drawn.fault is Fault.BUSY else None,
-            style="vllm" if is_engine else "openai",
+            style=STYLES.get(model, "openai"),
             ttft_s=drawn.ttft_s,
             gap_s=drawn.gap_s,
-            has_running_usage=is_engine if dialect == "openai" else has_usage,
+            has_running_usage=model in RUNNING if dialect == "openai" else has_usage,
             has_final_usage=has_usage,
             goes_on=model.startswith("paid"),
             has_canary=False,
@@ -302,11 +354,30 @@ def _written(index: int, work: Work) -> int:
     return 0 if index % 3 else (work.input_tokens - work.cached_tokens) // 2
 
 
+def _parts(index: int, model: str, work: Work, *, written: int, asked: dict[str, Any]) -> Parts:
+    """Return the rarer counts: half of what is written now and then is for a longer time."""
+    parts: dict[str, int] = {}
+    if written and index % 2 == 0:
+        parts[WRITES[model]] = written // 2
+    if model in PICTURED and PICTURE.partition(",")[2] in json.dumps(asked):
+        parts["image_input_tokens"] = work.input_tokens // 4
+    if asked.get("dialect") == "gemini" and index % 4 == 1:
+        parts["tool_prompt_tokens"] = (work.input_tokens - work.cached_tokens) // 8
+    return Parts(**parts)
+
+
 def _kind(path: str, asked: dict[str, Any]) -> Kind:
+    path = path.partition("?")[0]
+    if path.endswith("/count_tokens"):
+        return Kind.COUNT
+    is_double = asked.get("n") == 2
     if "dialect" in asked:
-        return Kind.PROMPT if asked["dialect"] == "triton" else Kind.CHAT
-    if "tools" in asked:
-        return Kind.PICTURES
-    if path == PATHS[Kind.PROMPT] and "n" not in asked:
-        return Kind.PROMPT
-    return next((kind for kind, its in PATHS.items() if its == path), Kind.CHAT)
+        if asked["dialect"] == "triton":
+            return Kind.PROMPT
+        return Kind.CHOICES if is_double else Kind.CHAT
+    if path.endswith("/chat/completions"):
+        return Kind.CHOICES if is_double else Kind.CHAT
+    if path.endswith("/completions"):
+        return Kind.COMPLETIONS if "n" in asked else Kind.PROMPT
+    ends = (Kind.EMBEDDINGS, Kind.RESPONSES, Kind.RERANK)
+    return next((kind for kind in ends if path.endswith(f"/{kind.value}")), Kind.CHAT)

@@ -6,9 +6,16 @@ The model name, a body member `fake`, or a header `x-fake` has it; later ones wi
     fake/in:1000+cached:400+out:50+cut@5                      (the same, in the letters a policy allows)
 
     in, cached, write   prompt tokens, and how many of them are cache reads and cache writes
+    30m, 1h, 12h        how many of the writes are for that time
+    audio_in, image_in  how many prompt tokens are sound and pictures; audio_out and image_out those of the answer
+    of_tools            how many prompt tokens are results of tools, which Gemini counts beside the prompt
+    searches            searches of the web that the upstream ran and charges for
     out, think          answer tokens, and how many of the first of them are reasoning
+    n                   answers to the prompt, which take turns; `out` are the tokens of all of them
+    call                what follows the reasoning is a call of the tool `look`
     ttft, tps           milliseconds to the first token; tokens per second after it (0: at once)
-    style               openai (default), vllm, deepseek, mistral: how usage is spelled and when it is sent
+    style               openai (default), vllm, engine, llamacpp, deepseek, groq, mistral, openrouter, xai, vertex: how
+                        usage is spelled and when it is sent
     on_choice           usage stands on the last chunk with choices, not on one of its own
     nousage             no usage at all, even on request
     cut@N, reset@N      after N tokens break the connection, by FIN or by RST
@@ -29,10 +36,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fake_upstream.faults import Behaviour, Fault, Kind, Work
+from tests.fake_upstream.faults import Behaviour, Fault, Kind, Parts, Work
 
-NUMBERS = ("in", "cached", "write", "out", "think", "ttft", "tps", "ra")
-WORDS = ("on_choice", "nousage", "badjson", "redirect", "slow", "hang", "early", "quota", "toolong")
+PARTS = {
+    "30m": "cache_write_30m_tokens",
+    "1h": "cache_write_1h_tokens",
+    "12h": "cache_write_12h_tokens",
+    "audio_in": "audio_input_tokens",
+    "image_in": "image_input_tokens",
+    "audio_out": "audio_output_tokens",
+    "image_out": "image_output_tokens",
+    "of_tools": "tool_prompt_tokens",
+    "searches": "web_search_calls",
+}
+NUMBERS = ("in", "cached", "write", "out", "think", "n", "ttft", "tps", "ra", *PARTS)
+WORDS = (
+    *("on_choice", "nousage", "badjson", "redirect", "slow", "hang", "early", "quota", "toolong"),
+    "call",
+)
 FAULTS_AT = {
     "cut": Fault.CUT,
     "reset": Fault.RESET,
@@ -40,6 +61,7 @@ FAULTS_AT = {
     "hang": Fault.STALL,
     "miderr": Fault.IN_BAND,
 }
+COUNT_PATH = "/v1/messages/count_tokens"
 MAXIMA = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SLOW_S = 2.0
 
@@ -118,6 +140,9 @@ def scripted(path: str, asked: dict[str, Any], header: str) -> Behaviour:
 
 
 def _kind(path: str) -> Kind:
+    path = path.partition("?")[0]
+    if path.endswith(COUNT_PATH):
+        return Kind.COUNT
     if path.endswith("/embeddings"):
         return Kind.EMBEDDINGS
     if path.endswith("/responses"):
@@ -135,6 +160,9 @@ def _work(kind: Kind, script: Script, asked: dict[str, Any]) -> Work:
     output = min([script["out"], *limits]) if kind.writes_output else 0
     return Work(
         kind=kind,
+        choices=script["n"] or 1,
+        parts=Parts(**{name: script[word] for word, name in PARTS.items()}),
+        calls_tool="call" in script.words,
         input_tokens=script["in"],
         cached_tokens=script["cached"],
         cache_write_tokens=script["write"],

@@ -118,6 +118,7 @@ class Upstream:
             headers=request.headers if keeps else [],
             body=request.body.decode("utf-8", "replace") if keeps else "",
             index=behaviour.index,
+            kind=work.kind.value,
             model=str(asked.get("model", "")),
             fault=behaviour.fault.value,
             is_stream=bool(asked.get("stream")),
@@ -125,6 +126,7 @@ class Upstream:
             input_tokens=work.input_tokens,
             cached_tokens=work.cached_tokens,
             cache_write_tokens=work.cache_write_tokens,
+            parts=work.parts.booked(),
         )
 
 

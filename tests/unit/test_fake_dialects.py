@@ -154,3 +154,145 @@ def test_a_drawn_request_has_the_same_content_in_each_dialect() -> None:
         assert found.index == 41
         assert found.work.input_tokens == wanted.input_tokens
         assert found.work.output_tokens == wanted.output_tokens
+
+
+TALKING = ("openai", "responses", "anthropic", "gemini", "bedrock", "ollama")
+ALL_PATHS = {
+    **PATHS,
+    "openai": ("/v1/chat/completions", "/v1/chat/completions"),
+    "responses": ("/v1/responses", "/v1/responses"),
+}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("dialect", TALKING)
+async def test_a_tool_is_called_in_each_dialects_own_words(
+    http: httpx2.AsyncClient, upstream: Upstream, dialect: str, is_stream: bool
+) -> None:
+    """The arguments that were streamed in pieces are one JSON object of the generated words."""
+    body = {"model": "m", "stream": is_stream}
+    path = ALL_PATHS[dialect][is_stream]
+    answer = await http.post(path, json=body, headers={"x-fake": "out=6,think=2,call"})
+    text = answer.content.decode("latin-1")
+    pieces = {
+        "openai": r'"arguments": ("(?:[^"\\]|\\.)*")',
+        "responses": r'arguments.delta".*"delta": ("(?:[^"\\]|\\.)*")',
+        "anthropic": r'"partial_json": ("(?:[^"\\]|\\.)*")',
+        "bedrock": r'"input": ?("(?:[^"\\]|\\.)*")',
+    }
+    found = re.findall(pieces.get(dialect, "no pieces"), text)
+    if found:
+        assert len(found) == (4 if is_stream else 1)
+        arguments = json.loads("".join(map(json.loads, found)))
+    else:
+        whole = re.findall(r'"(?:args|arguments|input)": (\{[^{}]*\}|"(?:[^"\\]|\\.)*")', text)
+        arguments = json.loads(whole[-1])
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    assert arguments == {"q": "t2 t3 t4 t5 "}
+    assert '"look"' in text
+    assert re.search(r"tool_calls|function_call|tool_use|functionCall|toolUse", text)
+    assert upstream.ledger.entries[0].generated == 6
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_gemini_answers_as_often_as_it_is_asked_to(
+    http: httpx2.AsyncClient, upstream: Upstream, is_stream: bool
+) -> None:
+    answer = await ask(http, "gemini", "out=6,n=2", is_stream=is_stream)
+    texts = re.findall(r'"text": "([^"]*)"[^[]*"index": (\d)', answer.text)
+    spoken = ["".join(text for text, at in texts if at == str(index)) for index in (0, 1)]
+    assert [len(one.split()) for one in spoken] == [3, 3]
+    assert {at for _, at in texts} == {"0", "1"}
+    assert answer.text.count("finishReason") == 2
+    assert upstream.ledger.entries[0].generated == last_count(answer.text, "candidatesTokenCount")
+
+
+RARER = {
+    "anthropic": {"write=20,1h=7": {"cache_write_1h_tokens": 7}},
+    "bedrock": {"write=20,1h=7": {"cache_write_1h_tokens": 7}},
+    "gemini": {
+        "image_in=9": {"image_input_tokens": 9},
+        "audio_in=9,audio_out=2": {"audio_input_tokens": 9, "audio_output_tokens": 2},
+        "image_out=3": {"image_output_tokens": 3},
+        "of_tools=5": {},
+    },
+    "openai": {
+        "write=20,30m=4,12h=5": {"cache_write_30m_tokens": 4, "cache_write_12h_tokens": 5},
+        "audio_in=9,image_in=8": {"audio_input_tokens": 9, "image_input_tokens": 8},
+        "audio_out=2,image_out=1": {"audio_output_tokens": 2, "image_output_tokens": 1},
+    },
+    "responses": {
+        "write=20,30m=4,12h=5": {"cache_write_30m_tokens": 4, "cache_write_12h_tokens": 5},
+        "searches=2": {"web_search_calls": 2},
+    },
+}
+SAID = {
+    "cache_write_1h_tokens": r'ephemeral_1h_input_tokens": (\d+)|1h", ?"inputTokens": ?(\d+)',
+    "cache_write_30m_tokens": r'ttl_30m_tokens": (\d+)',
+    "cache_write_12h_tokens": r'ttl_12h_tokens": (\d+)',
+    **{
+        f"{kind}_{side}_tokens": rf'(?:{wholes})\w+?_?[dD]etails".*?(?:{kind}_tokens"|'
+        rf'{kind.upper()}", "tokenCount"): (\d+)'
+        for kind in ("audio", "image")
+        for side, wholes in (("input", "prompt"), ("output", "completion|candidates"))
+    },
+}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("dialect", "script"), [(name, one) for name, its in RARER.items() for one in its]
+)
+async def test_rarer_counts_are_said_and_kept(
+    http: httpx2.AsyncClient, upstream: Upstream, dialect: str, script: str, is_stream: bool
+) -> None:
+    body = {"model": "m", "stream": is_stream, "stream_options": {"include_usage": True}}
+    words = {"x-fake": f"in=90,out=6,{script}"}
+    answer = await http.post(ALL_PATHS[dialect][is_stream], json=body, headers=words)
+    text, expected = answer.content.decode("latin-1"), RARER[dialect][script]
+    (entry,) = upstream.ledger.entries
+    assert entry.parts == expected
+    for name, count in expected.items():
+        if name == "web_search_calls":
+            assert text.count("web_search_call") == count
+            continue
+        said = re.findall(SAID[name], text)
+        last = said[-1] if isinstance(said[-1], str) else "".join(said[-1])
+        assert int(last) == count, name
+    if script == "of_tools=5":
+        assert last_count(text, "promptTokenCount") == entry.input_tokens - 5
+        assert last_count(text, "toolUsePromptTokenCount") == 5
+
+
+async def test_a_count_of_tokens_is_an_entry_that_generated_nothing(
+    http: httpx2.AsyncClient, upstream: Upstream
+) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+    answer = await http.post(
+        "/v1/messages/count_tokens?beta=true", json=body, headers={"x-fake": "in=77"}
+    )
+    assert (answer.status_code, answer.json()) == (200, {"input_tokens": 77})
+    (entry,) = upstream.ledger.entries
+    assert (entry.kind, entry.generated, entry.ending) == ("count of tokens", 0, "complete")
+
+
+STYLED = {
+    "groq": (r'"x_groq": \{"usage": \{"prompt_tokens": 90', r'"total_time"'),
+    "openrouter": (r'"cost": 0.092374', r'"cost_details"'),
+    "xai": (r'"completion_tokens": 4', r'"total_tokens": 96'),
+    "deepseek": (r'"prompt_cache_hit_tokens": 40', r'"prompt_cache_miss_tokens": 50'),
+    "mistral": (r'"cached_tokens": 40', r'"prompt_audio_seconds"'),
+    "engine": (r'"prompt_tokens_details": \{"cached_tokens": 40\}\}',),
+    "llamacpp": (r'"cache_n": 40, "prompt_n": 50', r'"predicted_n": 6'),
+}
+
+
+@pytest.mark.parametrize("style", STYLED)
+async def test_a_style_spells_usage_as_its_provider_does(
+    http: httpx2.AsyncClient, style: str
+) -> None:
+    body = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
+    script = f"in=90,cached=40,out=6,think=2,style={style}"
+    answer = await http.post("/v1/chat/completions", json=body, headers={"x-fake": script})
+    for said in STYLED[style]:
+        assert re.search(said, answer.text), said

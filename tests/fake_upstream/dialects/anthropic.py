@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fake_upstream.dialects.wording import Usage, Wording, event
+from tests.fake_upstream.dialects.wording import TOOL, Usage, Wording, event
 
 OVERLOADED = 529  # Anthropic's own status for it
 _TYPES = {429: "rate_limit_error", OVERLOADED: "overloaded_error", 400: "invalid_request_error"}
@@ -20,25 +20,34 @@ class AnthropicWording(Wording):
     def usage(self, made: int, reasoning: int, *, prompt: int) -> dict[str, Any]:
         """Return the final usage; its input leaves out what was cached."""
         work = self.behaviour.work
-        return {
+        an_hour = work.parts.cache_write_1h_tokens
+        usage: dict[str, Any] = {
             "input_tokens": prompt - work.cached_tokens - work.cache_write_tokens,
             "cache_read_input_tokens": work.cached_tokens,
             "cache_creation_input_tokens": work.cache_write_tokens,
             "cache_creation": {
-                "ephemeral_5m_input_tokens": work.cache_write_tokens,
-                "ephemeral_1h_input_tokens": 0,
+                "ephemeral_5m_input_tokens": work.cache_write_tokens - an_hour,
+                "ephemeral_1h_input_tokens": an_hour,
             },
             "output_tokens": made,
             "output_tokens_details": {"thinking_tokens": reasoning},
             "service_tier": "standard",
+            "speed": "standard",
+            "inference_geo": "not_available",
         }
+        if searches := work.parts.web_search_calls:
+            usage["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": 0}
+        return usage
 
     def whole(self, made: int, usage: Usage) -> bytes:
         """Return a plain answer of `made` tokens."""
         blocks: list[dict[str, Any]] = []
         if thoughts := self.thoughts(made):
             blocks.append({"type": "thinking", "thinking": thoughts, "signature": SIGNATURE})
-        blocks.append({"type": "text", "text": self.answer(made)})
+        call = self.call(made)
+        blocks.append(
+            {"type": "text", "text": self.answer(made)} if call is None else self._tool_use(call)
+        )
         return json.dumps(self._message(blocks, self._stop_reason, usage)).encode()
 
     def begin(self) -> bytes:
@@ -60,12 +69,15 @@ class AnthropicWording(Wording):
             before += _event("content_block_delta", index=0, delta=signature)
             before += _event("content_block_stop", index=0)
         if number in (0, first_text):
-            block = (
-                {"type": "thinking", "thinking": "", "signature": ""}
-                if is_thought
-                else {"type": "text", "text": ""}
-            )
+            block: dict[str, Any] = {"type": "text", "text": ""}
+            if is_thought:
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+            elif self.is_call(number):
+                block = self._tool_use({})
             before += _event("content_block_start", index=place, content_block=block)
+        if self.is_call(number):
+            piece = {"type": "input_json_delta", "partial_json": self.argument(number)}
+            return before + _event("content_block_delta", index=place, delta=piece)
         name = "thinking" if is_thought else "text"
         delta = {"type": f"{name}_delta", name: self.piece(number)}
         return before + _event("content_block_delta", index=place, delta=delta)
@@ -103,7 +115,17 @@ class AnthropicWording(Wording):
 
     @property
     def _stop_reason(self) -> str:
-        return "max_tokens" if self.behaviour.work.is_shortened else "end_turn"
+        if self.behaviour.work.is_shortened:
+            return "max_tokens"
+        return "end_turn" if self.behaviour.work.tool_begins_at is None else "tool_use"
+
+    def _tool_use(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "type": "tool_use",
+            "id": f"toolu_{self.number}",
+            "name": TOOL,
+            "input": arguments,
+        }
 
     def _message(
         self, blocks: list[dict[str, Any]], stop_reason: str | None, usage: Usage

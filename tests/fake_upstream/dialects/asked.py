@@ -31,11 +31,12 @@ _TRITON = re.compile(r".*/v2/models/([^/]+)/(generate|generate_stream)")
 
 def read_request(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the members of a request; one of OpenAI's dialect stays as it is."""
-    if path.partition("?")[0].endswith("/v1/messages"):
+    if path.partition("?")[0].endswith(("/v1/messages", "/v1/messages/count_tokens")):
         return {**body, "dialect": "anthropic"}
     if found := _GEMINI.fullmatch(path):
-        most = (body.get("generationConfig") or {}).get("maxOutputTokens")
-        return _made("gemini", body, found, most)
+        config = body.get("generationConfig") or {}
+        made = _made("gemini", body, found, config.get("maxOutputTokens"))
+        return {**made, "n": config.get("candidateCount")}
     if found := _BEDROCK.fullmatch(path):
         return _made("bedrock", body, found, (body.get("inferenceConfig") or {}).get("maxTokens"))
     if found := _TRITON.fullmatch(path):
@@ -59,6 +60,7 @@ def wording_of(
         model=model,
         behaviour=behaviour,
         options=asked.get("stream_options") or {},
+        asks_timings=bool(asked.get("timings_per_token")),
         keeps=bool(asked.get("store", True)),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tests.event_messages import event, exception, framed
-from tests.fake_upstream.dialects.wording import Usage, Wording
+from tests.fake_upstream.dialects.wording import TOOL, Usage, Wording
 
 _TYPES = {
     429: "ThrottlingException",
@@ -36,17 +36,28 @@ class BedrockWording(Wording):
         if work.cached_tokens or work.cache_write_tokens:
             usage["cacheReadInputTokens"] = work.cached_tokens
             usage["cacheWriteInputTokens"] = work.cache_write_tokens
+        if an_hour := work.parts.cache_write_1h_tokens:
+            usage["cacheDetails"] = [
+                {"ttl": "5m", "inputTokens": work.cache_write_tokens - an_hour},
+                {"ttl": "1h", "inputTokens": an_hour},
+            ]
         return usage
 
     def whole(self, made: int, usage: Usage) -> bytes:
         """Return a plain answer of `made` tokens."""
-        content: list[dict[str, Any]] = [{"text": self.answer(made)}]
+        call = self.call(made)
+        content: list[dict[str, Any]] = [
+            {"text": self.answer(made)}
+            if call is None
+            else {"toolUse": {**self._tool, "input": call}}
+        ]
         if thoughts := self.thoughts(made):
             content.insert(0, {"reasoningContent": {"reasoningText": {"text": thoughts}}})
         answer: dict[str, Any] = {
             "output": {"message": {"role": "assistant", "content": content}},
             "stopReason": self._stop_reason,
             "metrics": {"latencyMs": 7},
+            "serviceTier": {"type": "default"},
         }
         return json.dumps(answer if usage is None else {**answer, "usage": usage}).encode()
 
@@ -61,6 +72,12 @@ class BedrockWording(Wording):
         before = b""
         if number and number == work.reasoning_tokens:
             before = event("contentBlockStop", {"contentBlockIndex": 0})
+        if number == work.tool_begins_at:
+            start = {"contentBlockIndex": place, "start": {"toolUse": self._tool}}
+            before += event("contentBlockStart", start)
+        if self.is_call(number):
+            delta: dict[str, Any] = {"toolUse": {"input": self.argument(number)}}
+            return before + event("contentBlockDelta", {"contentBlockIndex": place, "delta": delta})
         piece: dict[str, Any] = {"text": self.piece(number)}
         delta = {"reasoningContent": piece} if is_thought else piece
         return before + event("contentBlockDelta", {"contentBlockIndex": place, "delta": delta})
@@ -72,7 +89,8 @@ class BedrockWording(Wording):
         ended += event("messageStop", {"stopReason": self._stop_reason})
         if usage is None:
             return ended
-        return ended + event("metadata", {"usage": usage, "metrics": {"latencyMs": 7}})
+        more = {"metrics": {"latencyMs": 7}, "serviceTier": {"type": "default"}}
+        return ended + event("metadata", {"usage": usage, **more})
 
     def bad_event(self) -> bytes:
         """Return a message whose payload is no JSON."""
@@ -94,4 +112,10 @@ class BedrockWording(Wording):
 
     @property
     def _stop_reason(self) -> str:
-        return "max_tokens" if self.behaviour.work.is_shortened else "end_turn"
+        if self.behaviour.work.is_shortened:
+            return "max_tokens"
+        return "end_turn" if self.behaviour.work.tool_begins_at is None else "tool_use"
+
+    @property
+    def _tool(self) -> dict[str, Any]:
+        return {"toolUseId": f"tooluse_{self.number}", "name": TOOL}

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fake_upstream.dialects.wording import Usage, Wording, event
+from tests.fake_upstream.dialects.wording import TOOL, Usage, Wording, event
 
 _STATES = {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 400: "INVALID_ARGUMENT"}
 
@@ -22,21 +22,56 @@ class GeminiWording(Wording):
 
     def usage(self, made: int, reasoning: int, *, prompt: int) -> dict[str, Any]:
         """Return a usage; Google's JSON leaves out a count of 0."""
+        parts = self.behaviour.work.parts
+        answered = made - reasoning
         counts = {
-            "promptTokenCount": prompt,
+            "promptTokenCount": prompt - parts.tool_prompt_tokens,
+            "toolUsePromptTokenCount": parts.tool_prompt_tokens,
             "cachedContentTokenCount": self.behaviour.work.cached_tokens,
-            "candidatesTokenCount": made - reasoning,
+            "candidatesTokenCount": answered,
             "thoughtsTokenCount": reasoning,
             "totalTokenCount": prompt + made,
         }
-        return {name: count for name, count in counts.items() if count}
+        usage: dict[str, Any] = {name: count for name, count in counts.items() if count}
+        if self.behaviour.style == "vertex":
+            usage["trafficType"] = "ON_DEMAND"
+        for name, total, of_kind in (
+            ("prompt", prompt - parts.tool_prompt_tokens, self._read_of_kind),
+            ("candidates", answered, self._written_of_kind(answered)),
+        ):
+            if any(of_kind.values()):
+                text = total - sum(of_kind.values())
+                usage[f"{name}TokensDetails"] = [
+                    {"modality": modality, "tokenCount": count}
+                    for modality, count in {"TEXT": text, **of_kind}.items()
+                    if count
+                ]
+        return usage
+
+    @property
+    def _read_of_kind(self) -> dict[str, int]:
+        parts = self.behaviour.work.parts
+        return {"AUDIO": parts.audio_input_tokens, "IMAGE": parts.image_input_tokens}
+
+    def _written_of_kind(self, answered: int) -> dict[str, int]:
+        parts = self.behaviour.work.parts
+        spoken = min(parts.audio_output_tokens, max(answered, 0))
+        drawn = min(parts.image_output_tokens, max(answered, 0) - spoken)
+        return {"AUDIO": spoken, "IMAGE": drawn}
 
     def whole(self, made: int, usage: Usage) -> bytes:
         """Return a plain answer of `made` tokens."""
-        parts: list[dict[str, Any]] = [{"text": self.answer(made)}]
+        work = self.behaviour.work
+        if work.choices > 1:
+            texts = [self.text(range(at, made, work.choices)) for at in range(work.choices)]
+            return json.dumps(self._pieces([[{"text": text}] for text in texts], usage)).encode()
+        call = self.call(made)
+        parts: list[dict[str, Any]] = [
+            {"text": self.answer(made)} if call is None else {"functionCall": _called(call)}
+        ]
         if thoughts := self.thoughts(made):
             parts.insert(0, {"text": thoughts, "thought": True})
-        return json.dumps(self._piece(parts, usage, is_last=True)).encode()
+        return json.dumps(self._pieces([parts], usage)).encode()
 
     def begin(self) -> bytes:
         """Return nothing: the first token's event is the first one."""
@@ -44,14 +79,21 @@ class GeminiWording(Wording):
 
     def token(self, number: int, usage: Usage) -> bytes:
         """Return the event of one token."""
+        work = self.behaviour.work
         part: dict[str, Any] = {"text": self.piece(number)}
+        if self.is_call(number):  # it comes as a whole, once the model has written it
+            is_whole = number == work.output_tokens - 1
+            call = {"functionCall": _called(self.call(work.output_tokens) or {})}
+            part = call if is_whole else {"text": ""}
         if self.is_thought(number):
             part["thought"] = True
-        return event(self._piece([part], usage if self.has_running_usage else None))
+        candidate = self._candidate([part], number % work.choices)
+        return event(self._piece([candidate], usage if self.has_running_usage else None))
 
     def last(self, usage: Usage, text: str) -> bytes:
         """Return the event with the finish reason."""
-        return event(self._piece([{"text": ""}], usage, is_last=True))
+        texts: list[list[dict[str, Any]]] = [[{"text": ""}]] * self.behaviour.work.choices
+        return event(self._pieces(texts, usage))
 
     def error(self) -> bytes:
         """Return an error in the stream."""
@@ -66,16 +108,26 @@ class GeminiWording(Wording):
         state = _STATES.get(status, "INTERNAL")
         return {"error": {"code": status, "message": message, "status": state}}
 
-    def _piece(
-        self, parts: list[dict[str, Any]], usage: Usage, *, is_last: bool = False
-    ) -> dict[str, Any]:
-        candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
-        if is_last:
-            is_full = self.behaviour.work.is_shortened
-            candidate["finishReason"] = "MAX_TOKENS" if is_full else "STOP"
+    def _pieces(self, parts: list[list[dict[str, Any]]], usage: Usage) -> dict[str, Any]:
+        """Return the last piece of an answer: the parts of each candidate, and how it ended."""
+        reason = "MAX_TOKENS" if self.behaviour.work.is_shortened else "STOP"
+        candidates = [
+            {**self._candidate(its, index), "finishReason": reason}
+            for index, its in enumerate(parts)
+        ]
+        return self._piece(candidates, usage)
+
+    def _candidate(self, parts: list[dict[str, Any]], index: int) -> dict[str, Any]:
+        return {"content": {"role": "model", "parts": parts}, "index": index}
+
+    def _piece(self, candidates: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
         piece: dict[str, Any] = {
-            "candidates": [candidate],
+            "candidates": candidates,
             "modelVersion": self.model,
             "responseId": f"g{self.number}",
         }
         return piece if usage is None else {**piece, "usageMetadata": usage}
+
+
+def _called(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"name": TOOL, "args": arguments}

@@ -6,10 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tests.fake_upstream.dialects.wording import Usage, Wording
+from tests.fake_upstream.dialects.wording import TOOL, Usage, Wording
 
 _CREATED = "2026-11-24T10:00:00.1Z"
-_TIMES = {"total_duration": 5191566416, "load_duration": 2154458}
+_TIMES = {
+    "total_duration": 5191566416,
+    "load_duration": 2154458,
+    "prompt_eval_duration": 383809000,
+    "eval_duration": 4799921000,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +33,12 @@ class OllamaWording(Wording):
 
     def whole(self, made: int, usage: Usage) -> bytes:
         """Return a plain answer of `made` tokens."""
-        message = {"role": "assistant", "content": self.answer(made)}
+        call = self.call(made)
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
+        if call is None:
+            message["content"] = self.answer(made)
+        else:
+            message["tool_calls"] = [_call(call)]
         if thoughts := self.thoughts(made):
             message["thinking"] = thoughts
         return json.dumps(self._line(message) | self._end(usage)).encode()
@@ -39,7 +49,13 @@ class OllamaWording(Wording):
 
     def token(self, number: int, usage: Usage) -> bytes:
         """Return the line of one token."""
-        message = {"role": "assistant", "content": ""}
+        work = self.behaviour.work
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
+        if self.is_call(number):  # it comes as a whole, once the model has written it
+            if number < work.output_tokens - 1:
+                return b""
+            message["tool_calls"] = [_call(self.call(work.output_tokens) or {})]
+            return _encoded(self._line(message))
         message["thinking" if self.is_thought(number) else "content"] = self.piece(number)
         return _encoded(self._line(message))
 
@@ -59,12 +75,16 @@ class OllamaWording(Wording):
         """Return the body of an error answer."""
         return json.dumps({"error": self.complaint} | (usage or {})).encode()
 
-    def _line(self, message: dict[str, str]) -> dict[str, Any]:
+    def _line(self, message: dict[str, Any]) -> dict[str, Any]:
         return {"model": self.model, "created_at": _CREATED, "message": message, "done": False}
 
     def _end(self, usage: Usage) -> dict[str, Any]:
         reason = "length" if self.behaviour.work.is_shortened else "stop"
         return {"done": True, "done_reason": reason, **_TIMES, **(usage or {})}
+
+
+def _call(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"function": {"name": TOOL, "arguments": arguments}}
 
 
 def _encoded(line: dict[str, Any]) -> bytes:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tests.canary import COMPLETION
-from tests.fake_upstream.faults import Behaviour, Fault
+from tests.fake_upstream.faults import Behaviour, Fault, Work
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 Usage = dict[str, Any] | None
+TOOL = "look"  # the name of the tool that is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,22 @@ class Wording(ABC):
         """Return the word of one token as a stream sends it."""
         return self.word(number) + " "
 
+    def argument(self, number: int) -> str:
+        """Return the piece of a tool call's arguments that one token is."""
+        return argument_of(self.behaviour.work, number, self.word(number))
+
+    def call(self, made: int) -> dict[str, Any] | None:
+        """Return the arguments of the tool's call in an answer of `made` tokens; None without
+        one.
+        """
+        begins_at = self.behaviour.work.tool_begins_at
+        return None if begins_at is None else {"q": self.text(range(begins_at, made)) + " "}
+
+    def is_call(self, number: int) -> bool:
+        """Return True if a token belongs to the call of a tool."""
+        begins_at = self.behaviour.work.tool_begins_at
+        return begins_at is not None and number >= begins_at
+
     def is_thought(self, number: int) -> bool:
         """Return True if a token is reasoning."""
         return number < self.behaviour.work.reasoning_tokens
@@ -126,6 +143,12 @@ class Wording(ABC):
     def complaint(self) -> str:
         """Return the message of an error."""
         return f"the fake fails with {self.failing_status}"
+
+
+def argument_of(work: Work, number: int, word: str) -> str:
+    """Return one token's piece of the JSON that is a tool call's arguments."""
+    opening = '{"q": "' if number == work.tool_begins_at else ""
+    return opening + word + " " + ('"}' if number == work.output_tokens - 1 else "")
 
 
 def event(value: Any) -> bytes:
