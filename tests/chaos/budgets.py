@@ -16,10 +16,11 @@ import re
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from itertools import count
 from random import Random
@@ -28,22 +29,34 @@ from typing import IO, Any
 import psycopg
 
 from gateway.domain.policy.api_keys import key_id_of
-from tests.chaos.checker import Books, Finding
+from tests.chaos import dialects
+from tests.chaos.checker import Books, Finding, true_nusd
 from tests.chaos.client import Call, Leave, ask
-from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line
+from tests.chaos.fleet import REPOSITORY, ROUTES, Fleet, policy_of, team_line
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import COUNTABLE, kind_of, shape
+from tests.fake_upstream.plans import ALL_COUNTABLE, kind_of, shape
 
 # A thousand times the prices of the other scenarios, so that figures in dollars and cents differ.
 # The least request is held at about 0.03 USD and the usual one at 0.15, so 97 % of 30 USD leaves
 # room for 30 of the least.
-RATES = {
+BASE_RATES = {
     "vllm-a": ("153.7", "15.37", "610.1"),
     "vllm-b": ("211.1", "53.3", "777.7"),
     "paid-a": ("350.3", "35.1", "1999.1"),
     "paid-b": ("500.7", "125.3", "2800.3"),
 }
-ROUTES = ("own", "bought", "both")
+# Those of the other dialects cost a hundred times as much as in the other scenarios.
+RATES: Mapping[str, Sequence[str]] = {
+    **BASE_RATES,
+    **{
+        name: tuple(str(100 * Decimal(rate)) for rate in one.rates)
+        for name, one in dialects.DIALECTS.items()
+    },
+}
+MORE_RATES = {
+    name: {kind: str(100 * Decimal(rate)) for kind, rate in more.items()}
+    for name, more in dialects.MORE_RATES.items()
+}
 TEAMS = {
     "alpha": ("once", 30),
     "beta": ("month", 45),
@@ -201,9 +214,9 @@ class Run:
         while not one.is_over:
             index = next(self._indices)
             rng = Random(f"{self.fleet.seed}/{index}/caller")
-            kind = kind_of(self.fleet.seed, index, COUNTABLE)
+            kind = kind_of(self.fleet.seed, index, ALL_COUNTABLE)
             wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, kind=kind)
-            route = rng.choice(ROUTES)
+            route = rng.choice([name for name in ROUTES if dialects.serves(name, kind)])
             call = Call(
                 index=index, team=one.team, route=route, kind=kind, is_stream=wanted.is_stream
             )
@@ -314,7 +327,7 @@ class Run:
         index = next(self._indices)
         wanted = shape(self.fleet.seed, index, most_output=1, stream_share=0)
         body = wanted.body("own", max_tokens=1)
-        plain, _, output = (Fraction(rate) for rate in RATES["vllm-a"])
+        plain, _, output = (Fraction(rate) for rate in BASE_RATES["vllm-a"])
         hold_nusd = ((len(body) + OVERHEAD_TOKENS) * plain + output) * 1000
         left_nusd = one.limit_nusd - one.spent_nusd
         replica = self.fleet.replicas[one.number % len(self.fleet.replicas)]
@@ -410,7 +423,13 @@ def _policy() -> str:
         f"  - {{name: CC-{number}, budgets: [{{period: month, limit_usd: 2000000}}]}}\n"
         for number in range(len(TEAMS))
     )
-    return policy_of(teams, rates=RATES, wait_s=15, more=f"cost_centres:\n{centres}")
+    return policy_of(
+        teams,
+        rates=RATES,
+        more_rates=MORE_RATES,
+        wait_s=15,
+        more=f"cost_centres:\n{centres}",
+    )
 
 
 def _rounds(fleet: Fleet, rounds: int) -> list[Round]:
@@ -469,6 +488,7 @@ def _judge(result: Result, fleet: Fleet, play: Run, rounds: Sequence[Round]) -> 
         calls=play.calls,
         kills_s=fleet.kills_s,
         rates=RATES,
+        more_rates=MORE_RATES,
         most_unknown=1.0,
         on_its_way_s=ON_ITS_WAY_S,
     )
@@ -486,14 +506,9 @@ def _judge_accounts(
         for event in events
         if event["usage_source"] in ("derived", "estimated")
     }
-    true: defaultdict[str, Fraction] = defaultdict(Fraction)
+    true: Counter[str] = Counter()
     for attempt in attempts:
-        plain, cached, output = (Fraction(rate) * 1000 for rate in RATES[attempt["model"]])
-        cost = (
-            (attempt["input_tokens"] - attempt["cached_tokens"]) * plain
-            + attempt["cached_tokens"] * cached
-            + attempt["generated"] * output
-        )
+        cost = true_nusd(attempt, rates=RATES, more_rates=MORE_RATES)
         if (
             attempt["request_id"] in key_of
             and attempt["request_id"] not in running
@@ -511,11 +526,11 @@ def _judge_accounts(
         result.demand(
             booked[key_id] + slack >= cost,
             "account",
-            f"{key_id}: {booked[key_id]:,} n$ of {int(cost):,}",
+            f"{key_id}: {booked[key_id]:,} n$ of {cost:,}",
         )
     result.say(
         "generated, at its price, against what budgets count (without running figures)",
-        f"{float(sum(true.values())) / 1e9:.2f} / {sum(booked.values()) / 1e9:.2f} USD",
+        f"{sum(true.values()) / 1e9:.2f} / {sum(booked.values()) / 1e9:.2f} USD",
     )
 
 

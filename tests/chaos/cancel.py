@@ -7,10 +7,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.chaos.checker import Books
-from tests.chaos.fleet import ALL_RATES, ALL_ROUTES, MIXED_POLICY, Fleet, Replica
+from tests.chaos.fleet import RATES, Fleet, Replica
 from tests.chaos.load import Load, idle, until
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import ALL_KINDS
 
 KEPT_ALIVE_S = 75.0  # idle connections may stay in the pool, but not longer
 SLACK_FILES = 3  # a connection of Postgres more or less, a journal segment
@@ -18,12 +17,10 @@ SLACK_FILES = 3  # a connection of Postgres more or less, a journal segment
 
 async def run(result: Result, *, requests: int, callers: int) -> None:
     """Abandon them, wait for the pool to empty, and compare with the state before."""
-    with Fleet(
-        seed=result.seed, mix="healthy", replicas=1, most_output=60, policy=MIXED_POLICY
-    ) as fleet:
+    with Fleet(seed=result.seed, mix="healthy", replicas=1, most_output=60) as fleet:
         fleet.start()
         (replica,) = fleet.replicas
-        load = Load(fleet=fleet, stream_share=0.7, kinds=ALL_KINDS, routes=tuple(ALL_ROUTES))
+        load = Load(fleet=fleet, stream_share=0.7)
         await load.crowd(200, callers)  # so that all that is made once is made
         await _emptied(fleet)
         before = _state(fleet, replica)
@@ -71,8 +68,9 @@ async def run(result: Result, *, requests: int, callers: int) -> None:
             attempts=attempts,
             events=fleet.events(),
             calls=load.calls,
+            counted=fleet.counted(),
             kills_s=(),
-            rates=ALL_RATES,
+            rates=RATES,
             most_unknown=1.0,
         )
         result.judge(books)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from tests.chaos.client import Call
+from tests.chaos.dialects import MORE_RATES
 from tests.fake_upstream.faults import Fault, Kind
 from tests.fake_upstream.ledger import CLIENT_GONE, COMPLETE, OPEN
 
@@ -39,6 +40,14 @@ PROGRESS_EVERY_S = 1.0
 # left
 ON_ITS_WAY_S = 0.2
 OVERHEAD_TOKENS = 64  # the gateway's addition to a request's bytes for its hold
+# The upstream's names of rarer counts, which the ledger has in one member.
+PARTS = (
+    *("cache_write_30m_tokens", "cache_write_1h_tokens", "cache_write_12h_tokens"),
+    *("audio_input_tokens", "image_input_tokens", "audio_output_tokens", "image_output_tokens"),
+    "web_search_calls",
+)
+# Of those that are paid, only these report usage on the way.
+PAID_RUNNING = frozenset({"paid-gemini", "paid-vertex"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """The compared books. `rates` are USD per million tokens by model: input, cached input, output.
+    """The compared books. `rates` are USD per million tokens by model: input, cached input, output;
+    `more_rates` those of rarer kinds, by the kind of a receipt's line.
 
     `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine.
     """
@@ -60,7 +70,9 @@ class Books:
     events: Sequence[Event]
     calls: Sequence[Call]
     kills_s: Sequence[float]
-    rates: dict[str, tuple[str, str, str]]
+    rates: Mapping[str, Sequence[str]]
+    more_rates: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MORE_RATES)
+    counted: Sequence[Attempt] = ()  # the prompts that the upstream only counted
     most_unknown: float = MOST_UNKNOWN
     on_its_way_s: float = ON_ITS_WAY_S
 
@@ -261,20 +273,19 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
         )
         if seen != true:
             verdict.find("tokens", f"{where}: booked {seen}, generated {true}")
+        detail = event["usage_detail"] or {}
+        parts = {name: detail[name] for name in PARTS if detail.get(name)}
+        verdict.counts.update({f"part {name}": count for name, count in parts.items()})
+        if parts != attempt["parts"]:
+            verdict.find("parts", f"{where}: booked {parts}, made {attempt['parts']}")
         return
-    true_nusd = _cost(
-        attempt["input_tokens"],
-        attempt["cached_tokens"],
-        attempt["generated"],
-        books.rates[event["model"]],
-    )
+    cost_nusd = true_nusd(attempt, rates=books.rates, more_rates=books.more_rates)
     if source == "unknown":
-        if event["held_usd"] is None or _nusd(event["held_usd"]) < true_nusd:
-            verdict.find("hold", f"{where}: held {event['held_usd']}, true {true_nusd} n$")
+        if event["held_usd"] is None or _nusd(event["held_usd"]) < cost_nusd:
+            verdict.find("hold", f"{where}: held {event['held_usd']}, true {cost_nusd} n$")
         return
-    # Of the paid ones, Gemini alone has running figures.
     is_counted = source == "estimated" or (
-        attempt["model"].startswith("paid") and attempt["model"] != "paid-gemini"
+        attempt["model"].startswith("paid") and attempt["model"] not in PAID_RUNNING
     )
     if not is_counted:  # a running figure of the engine: progress ≤ true
         # Each choice of a list says its own prompt's input: those that had not yet spoken are not
@@ -302,6 +313,7 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
         "cache_write": plain,
         "output": output,
         "reasoning": output,
+        **{kind: Fraction(rate) for kind, rate in books.more_rates.get(event["model"], {}).items()},
     }
     lines = event["lines"]
     if event["cost_usd"] is None:
@@ -322,9 +334,8 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
         verdict.find(
             "cost", f"{where}: {event['cost_usd']} USD is not the sum of its lines, {total} n$"
         )
-    if sum(int(line["tokens"]) for line in lines) != (event["input_tokens"] or 0) + (
-        event["output_tokens"] or 0
-    ):
+    tokens = [int(line["tokens"]) for line in lines if not line["kind"].endswith("_search")]
+    if sum(tokens) != (event["input_tokens"] or 0) + (event["output_tokens"] or 0):
         verdict.find("cost", f"{where}: lines {lines} do not cover all tokens")
 
 
@@ -412,6 +423,8 @@ def _check_callers(books: Books, verdict: Verdict) -> None:
     by_request: dict[str, list[Event]] = defaultdict(list)
     for event in books.events:
         by_request[str(event["request_id"])].append(event)
+    counted = {one["request_id"]: one["input_tokens"] for one in books.counted}
+    verdict.counts["counted upstream"] = len(counted)
     for call in books.calls:
         where = f"request {call.index} ({call.request_id})"
         if call.ending in ("truncated", "no_answer", "refused", "open"):
@@ -421,8 +434,27 @@ def _check_callers(books: Books, verdict: Verdict) -> None:
         if call.status in (401, 402, 403, 404):
             verdict.find("caller", f"{where}: {call.status} {call.code} for a known key")
         events = by_request.get(call.request_id, [])
+        if call.kind == Kind.COUNT:
+            _check_count(call, events, counted, where, verdict)
+            continue
         if call.ending == "complete" and events:
             _check_answer(call, events, where, verdict)
+
+
+def _check_count(
+    call: Call, events: list[Event], counted: Mapping[str, int], where: str, verdict: Verdict
+) -> None:
+    """Require that a count is never billed, and that it is the upstream's own or says that it is
+    not.
+    """
+    if events:
+        verdict.find("counted", f"{where}: a count of tokens has {len(events)} events")
+    if call.ending != "complete":
+        return
+    own = counted.get(call.request_id)
+    is_own = own is not None and call.counted == own and not call.is_estimated
+    if not is_own and not (call.is_estimated and call.counted):
+        verdict.find("counted", f"{where}: told {call.counted}, the upstream counted {own}")
 
 
 def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict) -> None:
@@ -437,10 +469,7 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
     ):
         return
     usage = call.usage
-    shown = (
-        usage.get("prompt_tokens", usage.get("input_tokens")),
-        usage.get("completion_tokens", usage.get("output_tokens")) or 0,
-    )
+    shown = (usage.get("prompt_tokens", usage.get("input_tokens")), _shown_output(usage))
     if call.kind == Kind.MESSAGES and shown == (0, 0) and last["usage_source"] != "provider":
         return  # its dialect requires both counts: an unknown one is 0 there, without a cost
     if shown != (last["input_tokens"], last["output_tokens"] or 0):
@@ -453,19 +482,36 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
         verdict.find("caller", f"{where}: told {cost} USD, booked {last['cost_usd']}")
 
 
+def _shown_output(usage: Mapping[str, Any]) -> int:
+    """Return the tokens of the whole answer in a caller's usage; xAI's chat counts reasoning beside
+    the answer, and both in the total.
+    """
+    shown = usage.get("completion_tokens", usage.get("output_tokens")) or 0
+    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    is_beside = usage.get("total_tokens") == usage.get("prompt_tokens", 0) + shown + reasoning
+    return int(shown + reasoning if is_beside else shown)
+
+
 # ---- arithmetic of its own
 
 
-def _cost(input_tokens: int, cached: int, output: int, rates: tuple[str, str, str]) -> int:
-    plain, cached_rate, output_rate = (Fraction(rate) for rate in rates)
-    return sum(
-        round(count * rate * 1000)
-        for count, rate in (
-            (input_tokens - cached, plain),
-            (cached, cached_rate),
-            (output, output_rate),
-        )
-    )
+def true_nusd(
+    attempt: Attempt,
+    *,
+    rates: Mapping[str, Sequence[str]],
+    more_rates: Mapping[str, Mapping[str, str]],
+) -> int:
+    """Return what an attempt really cost; its pictures at the rate of text."""
+    plain, cached_rate, output_rate = (Fraction(rate) for rate in rates[attempt["model"]])
+    more = more_rates.get(attempt["model"], {})
+    counts = [(attempt["cached_tokens"], cached_rate), (attempt["generated"], output_rate)]
+    longer = {
+        kind: attempt["parts"].get(f"{kind}_tokens", 0)
+        for kind in ("cache_write_30m", "cache_write_1h", "cache_write_12h")
+    }
+    counts += [(count, Fraction(more[kind])) for kind, count in longer.items() if count]
+    rest = attempt["input_tokens"] - attempt["cached_tokens"] - sum(longer.values())
+    return sum(round(count * rate * 1000) for count, rate in [*counts, (rest, plain)])
 
 
 def _nusd(usd: Decimal) -> int:
@@ -498,6 +544,8 @@ def _with_events(books: Books, events: list[Event]) -> Books:
         calls=books.calls,
         kills_s=books.kills_s,
         rates=books.rates,
+        more_rates=books.more_rates,
+        counted=books.counted,
         most_unknown=books.most_unknown,
         on_its_way_s=books.on_its_way_s,
     )
@@ -546,6 +594,40 @@ def _one_token_more(event: Event) -> None:
     event["input_tokens"] += 1  # embeddings have no output
 
 
+def _with_a_part(books: Books) -> Books | None:
+    """Let an attempt that is booked right have made a rarer token more."""
+    victim = _charged(books)
+    if victim is None:
+        return None
+    key = (str(victim["request_id"]), victim["model"])
+    attempts = [
+        {**one, "parts": {**one["parts"], "audio_input_tokens": 1}}
+        if (one["request_id"], one["model"]) == key
+        else one
+        for one in books.attempts
+    ]
+    return replace(books, attempts=attempts)
+
+
+def _with_a_counted(books: Books) -> Books | None:
+    """Let an event be of a request whose prompt was only counted."""
+    victim = _charged(books)
+    if victim is None:
+        return None
+    counted = Call(
+        index=0,
+        team=victim["team"],
+        route=victim["route"],
+        is_stream=False,
+        status=200,
+        ending="complete",
+        kind=Kind.COUNT,
+        counted=1,
+        request_id=str(victim["request_id"]),
+    )
+    return replace(books, calls=[*books.calls, counted])
+
+
 def _one_nano_more(event: Event) -> None:
     event["cost_usd"] += Decimal("0.000000001")
 
@@ -563,6 +645,8 @@ PLANTS: tuple[tuple[str, str, Callable[[Books], Books | None]], ...] = (
     ("a doubled event", "doubled", _double),
     ("a token too many", "tokens", _changed(_one_token_more)),
     ("a nano-dollar too many", "cost", _changed(_one_nano_more)),
+    ("a rarer token that is not booked", "parts", _with_a_part),
+    ("an event of a prompt that was only counted", "counted", _with_a_counted),
     ("another team's event", "team", _changed(_another_team)),
     ("usage said and not booked", "unknown", _changed(_no_usage)),
 )

@@ -18,6 +18,8 @@ from typing import Any, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
+from tests.fake_upstream.faults import Kind
+
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -58,6 +60,8 @@ class Call:
     message: str = ""
     retry_after_s: float | None = None
     kind: str = "chat"
+    counted: int | None = None  # the answer of `count_tokens`
+    is_estimated: bool = False
     usage: dict[str, Any] | None = None
     body: bytearray = field(default_factory=bytearray, repr=False)
 
@@ -101,6 +105,8 @@ class _Exchange(asyncio.Protocol):
             self.call.request_id = value.decode()
         elif name.lower() == b"retry-after-ms":
             self.call.retry_after_s = int(value) / 1000
+        elif name.lower() == b"x-tollgate-estimated":
+            self.call.is_estimated = value == b"true"
 
     def on_headers_complete(self) -> None:
         self.call.status = self.parser.get_status_code()
@@ -210,6 +216,8 @@ def _read_plain(call: Call) -> None:
             str(error.get("message")),
         )
         return
+    if call.kind == Kind.COUNT:
+        call.counted = answer.get("input_tokens")
     call.ending, call.usage = "complete", _whole_prompt(answer.get("usage"))
 
 

@@ -10,7 +10,7 @@ from random import Random
 from tests.chaos.checker import Books
 from tests.chaos.client import Call, ask
 from tests.chaos.dialects import serves
-from tests.chaos.fleet import ALL_RATES, ALL_ROUTES, MIXED_POLICY, TEAMS, Fleet
+from tests.chaos.fleet import RATES, ROUTES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S
 from tests.chaos.report import Result
 from tests.fake_upstream.faults import Kind
@@ -27,7 +27,6 @@ async def run(result: Result, *, streams: int, drain_s: float) -> None:
         mix="long",
         replicas=1,
         most_output=LONGEST,
-        policy=MIXED_POLICY,
         drain_s=drain_s,
     ) as fleet:
         fleet.start()
@@ -92,7 +91,7 @@ async def run(result: Result, *, streams: int, drain_s: float) -> None:
             events=events,
             calls=calls,
             kills_s=(),
-            rates=ALL_RATES,
+            rates=RATES,
             most_unknown=1.0,
         )
         result.judge(books, LONG)
@@ -115,5 +114,5 @@ async def _stream(fleet: Fleet, index: int, calls: list[Call], team: str) -> Non
 
 def _route(index: int, kind: Kind) -> str:
     """Return one of the routes that serve a kind; all of them get requests."""
-    routes = [name for name in ALL_ROUTES if serves(name, kind)]
+    routes = [name for name in ROUTES if serves(name, kind)]
     return routes[index % len(routes)]

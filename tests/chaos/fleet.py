@@ -30,25 +30,31 @@ from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.storage.policy import pepper as peppers
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.chaos import dialects
+from tests.chaos.token_host import TokenHost
+from tests.fake_upstream.faults import Kind
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = Path(
     os.environ.get("TOLLGATE_CHAOS_SOURCE", REPOSITORY)
 )  # another checkout's gateway may be judged as well
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0  # on a machine that other runs fill
 
 # Odd rates on purpose: every line has something to round. USD per million tokens: input, cached
 # input, output.
-RATES = {
+RATES: Mapping[str, Sequence[str]] = {
     "vllm-a": ("0.1537", "0.01537", "0.6101"),
     "vllm-b": ("0.2111", "0.0533", "0.7777"),
     "paid-a": ("1.2503", "0.1251", "9.9991"),
     "paid-b": ("2.5007", "0.6253", "14.0003"),
+    **{name: one.rates for name, one in dialects.DIALECTS.items()},
 }
-ROUTES = {"own": ("vllm-a", "vllm-b"), "bought": ("paid-a", "paid-b"), "both": ("vllm-b", "paid-a")}
-ALL_RATES = {**RATES, **{name: one.rates for name, one in dialects.DIALECTS.items()}}
-ALL_ROUTES = {**ROUTES, **dialects.ROUTES}
+ROUTES: Mapping[str, Sequence[str]] = {
+    "own": ("vllm-a", "vllm-b"),
+    "bought": ("paid-a", "paid-b"),
+    "both": ("vllm-b", "paid-a"),
+    **dialects.ROUTES,
+}
 TEAMS = ("payments", "search", "support")
 _NEW_KEY = """
 INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s,
@@ -210,18 +216,29 @@ class Fleet(Assembly):
     def attempts(self) -> list[dict[str, Any]]:
         """The upstream's ledger: one entry an attempt, as it ended.
 
-        Probes that were noted before are none.
+        Probes that were noted before are none, and neither are prompts that were only counted.
         """
-        last: dict[int, dict[str, Any]] = {}
-        for line in self.ledger_path.read_text().splitlines():
-            entry = json.loads(line)
-            last[entry["number"]] = entry
         with psycopg.connect(self.database_url) as connection:
             probes = {
                 str(row[0])
                 for row in connection.execute("SELECT probe_id FROM tollgate.engine_probes")
             }
-        return [entry for entry in last.values() if entry["request_id"] not in probes]
+        return [
+            entry
+            for entry in self._entries()
+            if entry["request_id"] not in probes and entry["kind"] != Kind.COUNT
+        ]
+
+    def counted(self) -> list[dict[str, Any]]:
+        """The upstream's ledger: the prompts that it only counted."""
+        return [entry for entry in self._entries() if entry["kind"] == Kind.COUNT]
+
+    def _entries(self) -> list[dict[str, Any]]:
+        last: dict[int, dict[str, Any]] = {}
+        for line in self.ledger_path.read_text().splitlines():
+            entry = json.loads(line)
+            last[entry["number"]] = entry
+        return list(last.values())
 
     def upstream_stats(self) -> dict[str, int]:
         """Attempts in progress, open connections and attempts so far, as the upstream says."""
@@ -304,12 +321,14 @@ class Fleet(Assembly):
         self.ledger_path = self.folder / "upstream.jsonl"
         self.ledger_path.touch()
         self.upstream_url = self._start_upstream()
+        self.token_host = self._stack.enter_context(TokenHost(self.folder))
         gateways_url = (
             self._through(self.database_url, self.folder) if self._through else self.database_url
         )
         own = {
             "TOLLGATE_HOME": str(self.home),
             "FAKE_KEY": "sk-upstream",
+            **self.token_host.variables,
             **{f"TOLLGATE_{name.upper()}": str(value) for name, value in self._settings.items()},
         }
         inherited = {
@@ -389,7 +408,8 @@ def _get(url: str) -> str | None:
 def policy_of(
     teams: str,
     *,
-    rates: Mapping[str, tuple[str, str, str]] = RATES,
+    rates: Mapping[str, Sequence[str]] = RATES,
+    more_rates: Mapping[str, Mapping[str, str]] = dialects.MORE_RATES,
     routes: Mapping[str, Sequence[str]] = ROUTES,
     wait_s: float = 1.5,
     more: str = "",
@@ -397,18 +417,14 @@ def policy_of(
     """Return a document with all deployments and routes; `teams` are its lines of teams, `more`
     follows them.
 
-    `wait_s` is an upstream's allowed silence. With routes of all dialects, each deployment takes
-    callers of all of them.
+    `wait_s` is an upstream's allowed silence.
     """
-    is_mixed = routes is not ROUTES
 
     def deployment(name: str) -> str:
-        provider = "vllm" if name.startswith("vllm") else "openai_compatible"
-        base, terms = "/v1", "operations: [chat, completions, responses, embeddings]"
-        if is_mixed:
-            provider, base, terms = dialects.terms_of(name)
+        provider, base, terms = dialects.terms_of(name)
         plain, cached, output = rates[name]
-        written = f", cache_write_usd_per_mtok: {plain}" if is_mixed else ""
+        more = {"cache_write": plain, **more_rates.get(name, {})}
+        written = "".join(f", {kind}_usd_per_mtok: {rate}" for kind, rate in more.items())
         price = (
             f"{{input_usd_per_mtok: {plain}, cached_input_usd_per_mtok: {cached}, "
             f"output_usd_per_mtok: {output}{written}}}"
@@ -444,8 +460,3 @@ def team_line(
 
 
 POLICY = policy_of("".join(team_line(team, number=number) for number, team in enumerate(TEAMS)))
-MIXED_POLICY = policy_of(
-    "".join(team_line(team, number=number, routes=ALL_ROUTES) for number, team in enumerate(TEAMS)),
-    rates=ALL_RATES,
-    routes=ALL_ROUTES,
-)

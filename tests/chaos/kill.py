@@ -6,22 +6,20 @@ import asyncio
 from random import Random
 
 from tests.chaos.checker import Books
-from tests.chaos.fleet import ALL_RATES, ALL_ROUTES, MIXED_POLICY, Fleet
+from tests.chaos.fleet import RATES, Fleet
 from tests.chaos.load import Load, idle
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import ALL_KINDS, MIX
+from tests.fake_upstream.plans import MIX
 
 
 async def run(
     result: Result, *, requests: int, kills: int, replicas: int, callers: int, most_unknown: float
 ) -> None:
     """Kill while callers ask, bring the killed back, then compare all books."""
-    with Fleet(
-        seed=result.seed, mix="faults", replicas=replicas, policy=MIXED_POLICY, drain_s=5
-    ) as fleet:
+    with Fleet(seed=result.seed, mix="faults", replicas=replicas, drain_s=5) as fleet:
         fleet.start()
         result.print_step("the fleet is ready")
-        load = Load(fleet=fleet, leave_share=0.06, kinds=ALL_KINDS, routes=tuple(ALL_ROUTES))
+        load = Load(fleet=fleet, leave_share=0.06)
         async with asyncio.TaskGroup() as group:
             group.create_task(_kill_at_random(fleet, load, requests, kills))
             await load.crowd(requests, callers)
@@ -39,8 +37,9 @@ async def run(
             attempts=attempts,
             events=fleet.events(),
             calls=load.calls,
+            counted=fleet.counted(),
             kills_s=fleet.kills_s,
-            rates=ALL_RATES,
+            rates=RATES,
             most_unknown=most_unknown,
         )
         result.judge(books, MIX)

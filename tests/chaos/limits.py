@@ -29,11 +29,12 @@ from typing import Any, cast
 from httptools import HttpResponseParser
 
 from tests.chaos.checker import Finding
-from tests.chaos.fleet import Fleet, policy_of, team_line
+from tests.chaos.dialects import serves
+from tests.chaos.fleet import ROUTES, Fleet, policy_of, team_line
 from tests.chaos.load import idle
 from tests.chaos.report import Result
 from tests.fake_upstream.faults import Kind
-from tests.fake_upstream.plans import KINDS, kind_of, shape
+from tests.fake_upstream.plans import ALL_ATTEMPTED, kind_of, shape
 
 WINDOW_S, SHARE = 60.0, 0.02
 MAX_TOKENS, OVERHEAD_TOKENS = 1000, 64
@@ -190,12 +191,16 @@ class Callers:
         connection broke.
         """
         index = index or next(self._indices)
-        kind = kind_of(self.fleet.seed, index, KINDS) if team in MIXED else Kind.CHAT
+        kind, route = Kind.CHAT, "bought"
+        if team in MIXED:
+            kind = kind_of(self.fleet.seed, index, ALL_ATTEMPTED)
+            served = [name for name in ROUTES if serves(name, kind)]
+            route = Random(f"{self.fleet.seed}/{index}/route").choice(served)
         self.kinds[kind] += 1
         wanted = shape(
             self.fleet.seed, index, most_output=self.fleet.most_output, stream_share=0, kind=kind
         )
-        body = wanted.body("bought", max_tokens=MAX_TOKENS)
+        body = wanted.body(route, max_tokens=MAX_TOKENS)
         head = (
             f"POST {wanted.path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer "
             f"{key or self.keys[team]}"
@@ -276,7 +281,10 @@ def _policy() -> str:
     )
     for number, (team, limit) in enumerate(PROBE_TEAMS.items()):
         teams += team_line(
-            team, number=10 + number, terms=f', keys: [{{key: "*", limits: {{{limit}}}}}]'
+            team,
+            number=10 + number,
+            routes=ROUTES,
+            terms=f', keys: [{{key: "*", limits: {{{limit}}}}}]',
         )
     return policy_of(teams, wait_s=15)
 

@@ -13,7 +13,7 @@ from tests.chaos.client import Call, Leave, ask
 from tests.chaos.dialects import serves
 from tests.chaos.fleet import ROUTES, TEAMS, Fleet
 from tests.fake_upstream.faults import Kind
-from tests.fake_upstream.plans import KINDS, kind_of, shape
+from tests.fake_upstream.plans import ALL_KINDS, kind_of, shape
 
 LIMIT_S = 30.0  # of one request; the longest way through two failing deployments takes about six
 
@@ -28,7 +28,7 @@ class Load:
     fleet: Fleet
     leave_share: float = 0.0
     stream_share: float = 0.7
-    kinds: Mapping[Kind, int] = field(default_factory=lambda: KINDS)
+    kinds: Mapping[Kind, int] = field(default_factory=lambda: ALL_KINDS)
     routes: tuple[str, ...] = tuple(ROUTES)
     leave_within_s: float = 0.12
     hasty_share: float = 0.05  # of those who go after a time: before anything can have come

@@ -26,7 +26,7 @@ async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: f
         load = Load(fleet=fleet, stream_share=0.3)
         end_s = time.monotonic() + WARM_UP_S
         await load.stream_of(per_s, lambda: time.monotonic() > end_s)
-        await fleet.settled(len(load.calls))
+        await fleet.settled(len(fleet.attempts()))
         before, memory = len(load.calls), [replica.memory_mib()]
         await asyncio.to_thread(fleet.postgres.stop)
         end_s = time.monotonic() + away_s
@@ -68,7 +68,12 @@ async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: f
         _demand_flat(result, memory, most_growth_mib)
         result.judge(
             Books(
-                attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES
+                attempts=attempts,
+                events=fleet.events(),
+                calls=load.calls,
+                kills_s=(),
+                rates=RATES,
+                counted=fleet.counted(),
             )
         )
 

@@ -28,7 +28,7 @@ from tests.chaos.fleet import RATES, TEAMS, Fleet, policy_of, team_line
 from tests.chaos.load import LIMIT_S, Load, idle, until
 from tests.chaos.outage import WRITTEN_WITHIN_S
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import COUNTABLE, shape
+from tests.fake_upstream.plans import ALL_COUNTABLE, shape
 
 REPLICAS = 2
 LEASE_SHARE = 1.5  # of the outage
@@ -65,7 +65,10 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
     with fleet:
         fleet.start()
         result.print_step("the fleet is ready")
-        load, odd = Load(fleet=fleet, stream_share=0.3, kinds=COUNTABLE), Odd(fleet)
+        load, odd = (
+            Load(fleet=fleet, stream_share=0.3, kinds=ALL_COUNTABLE),
+            Odd(fleet),
+        )
         await _ask(load, per_s, WARM_UP_S)
         await fleet.settled(_served(load))
         warm = len(load.calls)
@@ -119,7 +122,7 @@ def _policy(search_usd: float) -> str:
     return policy_of(
         "".join(
             team_line(team, number=number, terms=terms[team]) for number, team in enumerate(TEAMS)
-        )
+        ),
     )
 
 

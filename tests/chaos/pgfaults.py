@@ -312,7 +312,12 @@ async def run(result: Result, *, fault_s: float, per_s: float, only: str | None)
             result.demand(replica.is_alive, "ended", "the gateway's process ended")
         result.judge(
             Books(
-                attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES
+                attempts=attempts,
+                events=fleet.events(),
+                calls=load.calls,
+                kills_s=(),
+                rates=RATES,
+                counted=fleet.counted(),
             )
         )
         await proxy.close()

@@ -71,7 +71,10 @@ class Result:
             )
         for team, tokens in sorted(_part(counts, "tokens of ").items()):
             self.say(f"tokens of {team}, booked as the provider's", f"{tokens:,}")
+        if parts := _part(counts, "part "):
+            self.say("rarer counts, booked as the provider's", _counted(parts))
         for name in (
+            "counted upstream",
             "suspect, flagged",
             "counted by the gateway",
             "counted: tokens booked",

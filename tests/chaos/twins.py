@@ -23,10 +23,11 @@ import psycopg
 
 from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
+from tests.chaos.dialects import serves
 from tests.chaos.fleet import RATES, ROUTES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S, idle, until
 from tests.chaos.report import Result
-from tests.fake_upstream.plans import KINDS, MIX, kind_of, shape
+from tests.fake_upstream.plans import ALL_ATTEMPTED, MIX, kind_of, shape
 
 PAIRS_AT_ONCE = 12
 SAME_PROCESS_SHARE = 0.3
@@ -113,10 +114,11 @@ class Play:
 
     async def _pair(self, index: int) -> None:
         rng = Random(f"{self.fleet.seed}/{index}/twins")
+        kind = kind_of(self.fleet.seed, index, ALL_ATTEMPTED)
         pair = Pair(
             index=index,
             team=rng.choice(TEAMS),
-            route=rng.choice(tuple(ROUTES)),
+            route=rng.choice([name for name in ROUTES if serves(name, kind)]),
             is_same_process=rng.random() < SAME_PROCESS_SHARE,
         )
         self.pairs.append(pair)
@@ -133,7 +135,7 @@ class Play:
     async def _twin(self, pair: Pair, port: int, late_s: float, leave: Leave | None) -> None:
         """Ask until it is served, the key has ended, or it failed without a charge often enough."""
         await asyncio.sleep(late_s)
-        kind = kind_of(self.fleet.seed, pair.index, KINDS)
+        kind = kind_of(self.fleet.seed, pair.index, ALL_ATTEMPTED)
         wanted = shape(self.fleet.seed, pair.index, most_output=self.fleet.most_output, kind=kind)
         body = wanted.body(pair.route)
         headers = {"idempotency-key": pair.key, "x-request-id": pair.key}
