@@ -1,7 +1,7 @@
 """Random policies, requests, faults and edits against an independent oracle, and endpoints that
 count connections.
 
-    python -m tests.residency [--cases 20000] [--seed N] [--from N] [--lanes 8] [--write]
+    python -m tests.residency [--cases 20000] [--seed N] [--from N] [--lanes 8] [--write] [--first-finding]
     python -m tests.residency --mutations     # flip each operator of the rules; the oracle must notice every one
 
 A case that fails is run again by `--from NUMBER --cases 1` with the printed seed.
@@ -30,8 +30,12 @@ EVERY_S = 2.0
 MOST_SHOWN = 20
 
 
-async def trials(seed: int, numbers: range, *, lanes: int, quiet: bool = False) -> Tally:
-    """Run these cases, several at once, each lane with endpoints of its own."""
+async def trials(
+    seed: int, numbers: range, *, lanes: int, quiet: bool = False, stops: bool = False
+) -> Tally:
+    """Run these cases, several at once, each lane with endpoints of its own. `stops`: no case is
+    begun after the first finding.
+    """
     tally, waiting = Tally(), iter(numbers)
     began_s = shown_s = time.monotonic()
     done = 0
@@ -42,6 +46,8 @@ async def trials(seed: int, numbers: range, *, lanes: int, quiet: bool = False) 
         await lane.open()
         try:
             for number in waiting:
+                if stops and tally.findings:
+                    break
                 await run(case(seed, number), lane, tally)
                 lane.forget()
                 done += 1
@@ -79,6 +85,9 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first case's number")
     parser.add_argument("--lanes", type=int, default=8, help="gateways at once")
     parser.add_argument(
+        "--first-finding", action="store_true", help="no corpus, and stop at the first finding"
+    )
+    parser.add_argument(
         "--mutations", action="store_true", help="change the rules' code and see it noticed"
     )
     parser.add_argument(
@@ -89,13 +98,14 @@ def main() -> int:
     if chosen.mutations:
         return mutations.main(chosen.seed, is_written=chosen.write)
     began_s = time.monotonic()
-    fields = uvloop.run(field_findings())
-    print(
-        f"{sum(1 for _ in corpus.corpus()):>9,}  bodies of the corpus of fields, under a rule "
-        "and without one"
-    )
+    fields = [] if chosen.first_finding else uvloop.run(field_findings())
+    if not chosen.first_finding:
+        print(
+            f"{sum(1 for _ in corpus.corpus()):>9,}  bodies of the corpus of fields, under a rule "
+            "and without one, to upstreams of every dialect"
+        )
     numbers = range(chosen.first, chosen.first + chosen.cases)
-    tally = uvloop.run(trials(chosen.seed, numbers, lanes=chosen.lanes))
+    tally = uvloop.run(trials(chosen.seed, numbers, lanes=chosen.lanes, stops=chosen.first_finding))
     tally.findings[:0] = fields
     for line in shown(tally.seen):
         print(line)

@@ -27,6 +27,7 @@ BEHAVIOURS = (
     "fails",
     "cuts",
     "lies",
+    "wanders",
 )
 
 # Regions that hang in each other in every way that a document can say, and some that the world
@@ -41,7 +42,40 @@ DECLARED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("nordics", ("no", "se", "fi")),
 )
 KNOWN = ("europe", "eea", "eu", "de", "fr", "se", "fi", "no", "ch", "uk", "us")
-PROVIDERS = ("vllm", "openai_compatible")
+ENGINES = ("vllm", "sglang", "trtllm", "llamacpp", "lmstudio", "ollama", "triton")
+COMPANIES = (
+    "openai",
+    "azure_openai",
+    "anthropic",
+    "gemini",
+    "vertex",
+    "bedrock",
+    "groq",
+    "mistral",
+    "deepseek",
+    "openrouter",
+    "together",
+    "fireworks",
+    "xai",
+    "cerebras",
+)
+PROVIDERS = (*ENGINES, *COMPANIES, "openai_compatible")
+DENIABLE = (*PROVIDERS, "google", "amazon")
+# Providers that speak a dialect of their own alone, so that `native` can name no operation.
+TRANSLATED_ALONE = ("gemini", "vertex", "bedrock")
+# A model of Bedrock's: one in its own region, and profiles that run it anywhere in a group.
+MODELS = {
+    "bedrock": (
+        "anthropic.claude-opus-4-6-v1",
+        "eu.anthropic.claude-opus-4-6-v1",
+        "us.anthropic.claude-opus-4-6-v1",
+        "global.anthropic.claude-opus-4-6-v1",
+    )
+}
+DIALECTS = ("chat", "chat", "responses", "messages")
+KEY_VARIABLE = "RESIDENCY_CASES_KEY"
+REFERENCE = f"env:{KEY_VARIABLE}"
+SIGNING_KEY = {"access_key_id": REFERENCE, "secret_access_key": REFERENCE}
 LISTS = ("regions", "at_rest", "telemetry", "deny_regions", "gateway_regions")
 
 
@@ -53,6 +87,7 @@ class Ask:
     data_tags: tuple[str, ...]
     gateway_region: str
     day: date
+    dialect: str = "chat"
 
 
 @dataclass(frozen=True)
@@ -79,6 +114,7 @@ def case(seed: int, number: int) -> Case:
         data_tags=tuple(tag for tag in tags if draw.random() < 0.3),
         gateway_region=draw.choice(_places(draw, document)),
         day=TODAY + timedelta(days=draw.choice((0, 0, 0, 45, 200))),
+        dialect=draw.choice(DIALECTS),
     )
     edited = deepcopy(document)
     for _ in range(draw.randint(1, 2)):
@@ -139,7 +175,7 @@ def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> d
             draw, [place for place in places if place not in ("global", "unknown")], most=2
         )
     if draw.random() < 0.1:
-        found["deny_providers"] = [draw.choice((*PROVIDERS, "openai"))]
+        found["deny_providers"] = _some(draw, DENIABLE, most=8)
     if draw.random() < 0.12:
         found["self_hosted"] = draw.random() < 0.5
     if draw.random() < 0.06:
@@ -157,14 +193,13 @@ def _deployment(draw: Random, document: dict[str, Any], name: str) -> dict[str, 
     places = _places(draw, document)
     found: dict[str, Any] = {
         "name": name,
-        "provider": draw.choice(PROVIDERS),
-        "model": "m-1",
+        **_provider(draw),
         "region": draw.choice(places),
         "price": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2},
         "timeouts": {"connect_s": 1, "first_byte_s": 0.15, "idle_s": 0.15, "total_s": 2},
     }
     if draw.random() < 0.3:
-        found["self_hosted"] = draw.random() < 0.5
+        found["self_hosted"] = found["provider"] not in COMPANIES and draw.random() < 0.5
     if draw.random() < 0.6:
         facts: dict[str, Any] = {
             "source": "a contract",
@@ -177,6 +212,26 @@ def _deployment(draw: Random, document: dict[str, Any], name: str) -> dict[str, 
         if draw.random() < 0.6:
             facts["retention_days"] = draw.choice((0, 7, 30, 90))
         found["residency"] = facts
+    return found
+
+
+def _provider(draw: Random) -> dict[str, Any]:
+    """Return the members that say who answers, and in which dialect."""
+    name = draw.choice(PROVIDERS)
+    found: dict[str, Any] = {
+        "provider": name,
+        "model": draw.choice(MODELS.get(name, ("m-1",))),
+    }
+    if name == "vertex":
+        found["credentials"] = "ambient"
+    elif name == "bedrock" and draw.random() < 0.5:
+        found["credentials"] = SIGNING_KEY
+    elif name in COMPANIES:
+        found["api_key"] = REFERENCE
+    if name not in TRANSLATED_ALONE and draw.random() < 0.2:
+        found["native"] = ["messages" if name == "anthropic" else "chat"]
+    if draw.random() < 0.2:
+        found["untranslatable"] = draw.choice(("drop", "refuse"))
     return found
 
 

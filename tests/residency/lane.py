@@ -1,4 +1,4 @@
-"""A gateway in this process, and endpoints that count who connects to them.
+"""A gateway in this process, behind it the endpoints that count who connects to them.
 
 Real: the edge, headers, decision, attempts and the way out with its sockets. Not here: Postgres,
 the journal's disk.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,8 +23,10 @@ from gateway.api.request_slots import RequestSlots
 from gateway.domain.ids import RANDOM_BYTES as ID_BYTES
 from gateway.domain.ids import uuid7
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
-from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.request.end_user import end_user_key
+from gateway.providers.google.gemini import Vertex
+from gateway.providers.google.google_tokens import KEY_FILE_VARIABLE, GoogleTokens
 from gateway.providers.registry import build_providers
 from gateway.providers.transport import open_transport
 from gateway.services.budgets.leases import BudgetLeases
@@ -51,27 +53,41 @@ from gateway.wire.parsed_policy import parse
 from tests.factories import PEPPER
 from tests.fakes import FakeCounter, FakeEjections, FakeJournal, FakeLeases, FakeRefusals
 from tests.memory_transport import answer_to
-from tests.residency.cases import ENDPOINTS, ROUTE, TEAM, Ask
+from tests.residency.cases import ENDPOINTS, KEY_VARIABLE, ROUTE, TEAM, Ask
+from tests.residency.endpoint import Endpoint
 
 KEY = mint(b"a key for residency cases only, 64 bytes long".ljust(RANDOM_BYTES, b"."))
-ANSWER = json.dumps(
-    {
-        "id": "c-1",
-        "model": "m-1",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "yes"},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
-    }
-)
-LIE = ANSWER.replace('"usage": {', '"usage": {"inference_geo": "global", ')
-BODY = json.dumps(
-    {"model": ROUTE, "messages": [{"role": "user", "content": "where am I?"}], "max_tokens": 8}
-).encode()
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "embeddings": "/v1/embeddings",
+    "rerank": "/v1/rerank",
+    "score": "/v1/score",
+}
+QUESTION = {"role": "user", "content": "where am I?"}
+BODIES: dict[str, dict[str, Any]] = {
+    "chat": {"messages": [QUESTION], "max_tokens": 8},
+    "responses": {"input": "where am I?", "max_output_tokens": 8},
+    "messages": {"messages": [QUESTION], "max_tokens": 8},
+}
+# Where a provider's address goes on after its origin.
+PATHS_OF_PROVIDERS = {
+    "ollama": "",
+    "anthropic": "/v1",
+    "azure_openai": "/openai/v1",
+    "bedrock": "",
+    "gemini": "/v1beta",
+    "groq": "/openai/v1",
+    "vertex": "/v1/projects/p/locations/global",
+}
+
+
+@lru_cache(maxsize=64)  # a case asks several times for its documents
+def policy_of(text: str) -> Policy:
+    """Return the policy of a document."""
+    return parse(text).policy
 
 
 class Clock:
@@ -85,89 +101,6 @@ class Clock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-class Endpoint:
-    """One TCP port. `touched` counts connections, and the requests on kept ones."""
-
-    def __init__(self) -> None:
-        self.behaviour, self.elsewhere = "answers", ""
-        self.touched = 0
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task[None]] = set()
-        self._listener = _listener()
-        self.port = int(self._listener.getsockname()[1])
-        self.reached = asyncio.Event()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it accepts."""
-        return self._server is not None
-
-    async def open(self) -> None:
-        """Accept from now on."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._serve, sock=self._listener)
-
-    async def shut(self) -> None:
-        """Refuse connections, on the same port, and drop those that were kept."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-            self._listener = _listener(self.port)
-            for writer in self._writers:
-                writer.transport.abort()
-            await asyncio.gather(*self._serving, return_exceptions=True)
-
-    def end(self) -> None:
-        """Give the port back."""
-        if self._server is not None:
-            self._server.close()
-        self._listener.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.touched += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        self._writers.add(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    int(line.split(b":")[1])
-                    for line in head.split(b"\r\n")
-                    if line.startswith(b"content-length")
-                )
-                await reader.readexactly(length)
-                self.touched += 1
-                self.reached.set()
-                match self.behaviour:
-                    case "stalls":
-                        await reader.read(1)  # until the gateway hangs up
-                        return
-                    case "cuts":
-                        return
-                    case "redirects":
-                        writer.write(_answer("302 Found", "{}", f"location: {self.elsewhere}\r\n"))
-                    case "fails":
-                        writer.write(
-                            _answer("500 Internal Server Error", '{"error": {"message": "no"}}')
-                        )
-                    case "lies":
-                        writer.write(
-                            _answer("200 OK", LIE, "x-ms-region: Atlantis\r\nx-region: mars\r\n")
-                        )
-                    case _:
-                        writer.write(_answer("200 OK", ANSWER))
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
 
 
 @dataclass
@@ -197,17 +130,20 @@ class Lane:
         self.ejections = Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None)
         self._version = 0
         self._transport = open_transport(100)
+        self._identity = Endpoint()  # the platform's, which gives Vertex its access token
         self.edges: dict[str, Edge] = {}
 
     async def open(self) -> None:
         """Let every endpoint listen."""
-        for endpoint in self.endpoints:
+        os.environ[KEY_VARIABLE] = "a key of nobody"
+        os.environ.pop(KEY_FILE_VARIABLE, None)
+        for endpoint in (*self.endpoints, self._identity):
             await endpoint.open()
 
     async def close(self) -> None:
         """End all of it."""
         await self._transport.close()
-        for endpoint in self.endpoints:
+        for endpoint in (*self.endpoints, self._identity):
             endpoint.end()
 
     def forget(self) -> None:
@@ -220,7 +156,7 @@ class Lane:
     def at(self, document: dict[str, Any]) -> dict[str, Any]:
         """The document with our endpoints' addresses."""
         placed = [
-            {**one, "base_url": f"http://127.0.0.1:{endpoint.port}/v1"}
+            {**one, "base_url": endpoint.origin + PATHS_OF_PROVIDERS.get(one["provider"], "/v1")}
             for one, endpoint in zip(document["deployments"], self.endpoints, strict=False)
         ]
         return {**document, "deployments": placed}
@@ -228,7 +164,7 @@ class Lane:
     def apply(self, document: dict[str, Any]) -> None:
         """Serve under this document from the next request on."""
         self._version += 1
-        policy = parse(json.dumps(document)).policy
+        policy = policy_of(json.dumps(document))
         key_id = key_id_of(KEY)
         assert key_id is not None
         record = KeyRecord(
@@ -251,10 +187,12 @@ class Lane:
             good_s=0.0,
         )
 
-    async def ask(
-        self, ask: Ask, *, path: str = "/v1/chat/completions", body: bytes = BODY
-    ) -> Reply:
-        """Send one request through the gateway that runs in the region that the request says."""
+    async def ask(self, ask: Ask, *, path: str = "", body: bytes = b"") -> Reply:
+        """Send one request through the gateway that runs in the region that the request says; a
+        plain one in its dialect without a path and a body.
+        """
+        path = path or PATHS[ask.dialect]
+        body = body or json.dumps({"model": ROUTE, **BODIES[ask.dialect]}).encode()
         edge = self.edges.get(ask.gateway_region)
         if edge is None:
             edge = self.edges[ask.gateway_region] = self._gateway(ask.gateway_region)
@@ -279,7 +217,7 @@ class Lane:
         limits = DrainLimits(answers=0, seconds=1, events=1)
         service = RequestService(
             transport=self._transport,
-            providers=build_providers(salt_key=b"salt"),
+            providers={**build_providers(salt_key=b"salt"), "vertex": self._vertex()},
             admission=Admission(
                 budget_leases=budget_leases,
                 limiter=limiter,
@@ -325,22 +263,9 @@ class Lane:
             drain=Drain(),
         )
 
+    def _vertex(self) -> Vertex:
+        """Vertex AI with the platform's identity."""
+        return Vertex(GoogleTokens(self.clock.now, metadata_url=f"{self._identity.origin}/token"))
+
     def _new_id(self) -> UUID:
         return uuid7(int(self.clock.now().timestamp() * 1000), os.urandom(ID_BYTES))
-
-
-def _answer(status: str, body: str, headers: str = "") -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: "
-        f"{len(body)}\r\n\r\n"
-    )
-    return (head + body).encode()
-
-
-def _listener(port: int = 0) -> socket.socket:
-    """A socket that is bound and does not listen yet: connections to it are refused."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    listener.setblocking(False)
-    return listener

@@ -24,6 +24,7 @@ RULES = (
     "gateway/domain/residency/rules.py",
     "gateway/domain/places/regions.py",
     "gateway/domain/providers/facts.py",
+    "gateway/domain/residency/stated_place.py",
 )
 CASES = 300
 WITHIN_S = 300
@@ -172,6 +173,7 @@ def is_noticed(path: str, text: str, seed: int) -> bool:
                 str(seed),
                 "--lanes",
                 "4",
+                "--first-finding",
             ],
             env={
                 **os.environ,

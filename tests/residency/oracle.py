@@ -48,20 +48,11 @@ EU = (
 EEA_BESIDES = ("is", "li", "no")
 EUROPE_BESIDES = ("ch", "uk")
 PLACELESS = ("global", "unknown")
-# OpenAI's statement about its European host:
-# https://developers.openai.com/api/docs/guides/data-residency
-SHIPPED: Mapping[str, Mapping[str, Any]] = {
-    "eu.api.openai.com": {
-        "company": "openai",
-        "processing": "eu",
-        "at_rest": "eu",
-        "telemetry": "global",
-        "as_of": "2026-11-20",
-    },
-    "api.groq.com": {"company": "groq", "processing": "unknown", "as_of": "2026-11-20"},
-}
 CLASSES = ("public", "internal", "confidential", "restricted")
 LISTS = ("regions", "at_rest", "telemetry")
+ENGINES = ("vllm", "sglang", "trtllm", "llamacpp", "lmstudio", "ollama", "triton")
+# The company behind a provider of another name.
+COMPANY = {"gemini": "google", "vertex": "google", "bedrock": "amazon"}
 
 
 class World:
@@ -174,7 +165,8 @@ def facts_of(
     for name in ("at_rest", "telemetry", "retention_days"):
         facts[name] = own.get(name, shipped.get(name, "unknown"))
     dated = tuple(facts)
-    facts["company"] = shipped.get("company")
+    providers = {deployment["provider"], shipped.get("provider")}
+    facts["names"] = providers | {COMPANY.get(one) for one in providers} | {shipped.get("company")}
     valid_days = document.get("facts_valid_days")
     if valid_days is None:
         return facts
@@ -219,7 +211,7 @@ def broken_fields(
             world.touches(facts[fact], region) for fact in ("processing", "at_rest", "telemetry")
         ):
             broken.add("deny_regions")
-    if {deployment["provider"], facts["company"]} & set(rule.get("deny_providers", ())):
+    if facts["names"] & set(rule.get("deny_providers", ())):
         broken.add("deny_providers")
     if "gateway_regions" in rule and not world.is_covered(
         request["gateway_region"], rule["gateway_regions"]
@@ -230,4 +222,23 @@ def broken_fields(
 
 def is_self_hosted(deployment: Mapping[str, Any]) -> bool:
     """As the document says, else by its provider."""
-    return bool(deployment.get("self_hosted", deployment["provider"] == "vllm"))
+    return bool(deployment.get("self_hosted", deployment["provider"] in ENGINES))
+
+
+def contradicts(
+    document: Mapping[str, Any],
+    deployment: Mapping[str, Any],
+    request: Mapping[str, Any],
+    shipped: Mapping[str, Any],
+    stated: str,
+) -> bool:
+    """Return whether an answer from this place breaks the promise or the rules of a request."""
+    promised = deployment["region"]
+    if stated in PLACELESS:
+        return promised not in PLACELESS
+    world = World(document.get("regions", {}))
+    if promised not in PLACELESS and not world.touches(stated, promised):
+        return True
+    # What is known of today cannot be too old.
+    today = {name: value for name, value in document.items() if name != "facts_valid_days"}
+    return not judge(today, {**deployment, "region": stated}, request, shipped).is_allowed

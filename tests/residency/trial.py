@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +14,10 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule
 from gateway.domain.residency.rules import Permit, denials, rules_for, verify
 from gateway.errors import ResidencyDenied
-from gateway.wire.parsed_policy import parse
-from tests.residency.cases import TEAM, Ask, Case
-from tests.residency.lane import Lane, Reply
-from tests.residency.oracle import PLACELESS, SHIPPED, Verdict, judge
+from tests.residency.cases import REFERENCE, TEAM, Ask, Case
+from tests.residency.hosts import HOSTS, WIDER
+from tests.residency.lane import Lane, Reply, policy_of
+from tests.residency.oracle import Verdict, contradicts, judge
 
 TRIES = 3
 HERE = "http://here:80"
@@ -50,66 +50,80 @@ async def run(case: Case, lane: Lane, tally: Tally) -> None:
         lane.apply(after)  # the request keeps the version that it began with
     reply = await asking
     _judge(case, lane, expected, reply, "before", tally)
-    out = liars(case, before, reply)
+    out = liars(case, lane, before, reply)
     tally.seen["taken out of use"] += len(out)
     lane.apply(after)
     _judge(case, lane, verdicts(after, case.ask), await lane.ask(case.ask), "after", tally, out=out)
     tally.seen["in flight"] += case.edits_in_flight
+    tally.seen[f"asked in {case.ask.dialect}"] += 2
 
 
-def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
-    """Return the deployments that answered the first request with `global` despite a promised
-    place: not to be used again.
+def liars(case: Case, lane: Lane, document: dict[str, Any], reply: Reply) -> frozenset[str]:
+    """Return the deployment that answered the first request from a place that it had not promised,
+    or that the rules do not allow: not to be used again.
     """
     name = reply.headers.get("x-tollgate-deployment")
     return frozenset(
         one["name"]
-        for one, behaviour in zip(document["deployments"], case.behaviours, strict=True)
-        if one["name"] == name and behaviour == "lies" and one["region"] not in PLACELESS
+        for one, endpoint in zip(document["deployments"], lane.endpoints, strict=False)
+        if one["name"] == name
+        and endpoint.stated is not None
+        and contradicts(document, one, asked(case.ask), shipped(one), endpoint.stated)
     )
 
 
-def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
-    """Return the specification's verdict on each deployment, in the route's order."""
-    by_name = {one["name"]: one for one in document["deployments"]}
-    request = {
+def asked(ask: Ask) -> dict[str, Any]:
+    """Return a request as the specification reads it."""
+    return {
         "team": TEAM,
         "data_class": ask.data_class,
         "data_tags": ask.data_tags,
         "gateway_region": ask.gateway_region,
         "day": ask.day,
     }
+
+
+def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
+    """Return the specification's verdict on each deployment, in the route's order."""
+    by_name = {one["name"]: one for one in document["deployments"]}
     return {
-        name: judge(document, by_name[name], request, SHIPPED.get(host_of(by_name[name]), {}))
+        name: judge(document, by_name[name], asked(ask), shipped(by_name[name]))
         for name in document["routes"][0]["deployments"]
     }
 
 
-def host_of(deployment: dict[str, Any]) -> str:
-    """The host of its address, in our documents."""
-    return str(deployment["base_url"]).split("/")[2].split(":")[0]
+def shipped(deployment: dict[str, Any]) -> Mapping[str, Any]:
+    """Return what its provider says about the host of a deployment's address."""
+    return HOSTS.get(str(deployment["base_url"]).split("/")[2].split(":")[0], {})
 
 
 def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
     """The document with some deployments at hosts of which something ships: decided about, never
     sent to.
     """
-    moved = []
+    moved, hosts = [], tuple(HOSTS)
     for place, one in enumerate(document["deployments"]):
-        host = "eu.api.openai.com" if (number + place) % 3 else "api.groq.com"
-        promises_less = one["region"] in (
-            "global",
-            "unknown",
-            *(("eu", "eea", "europe") if host[0] == "e" else ()),
+        host = hosts[(number * 7 + place * 5) % len(hosts)]
+        promised = HOSTS[host].get("processing")
+        is_accepted = (
+            promised is None
+            or one["region"] in ("global", "unknown", *WIDER.get(promised, (promised,)))
+            or "residency" in one
         )
-        is_moved = (number + place) % 2 and (promises_less or "residency" in one)
-        moved.append({**one, "base_url": f"https://{host}/v1"} if is_moved else one)
+        if not (number + place) % 2 or not is_accepted:
+            moved.append(one)
+            continue
+        one = {**one, "base_url": f"https://{host}/v1"}
+        if (number + place) % 3 == 0:  # as a server of OpenAI's dialect
+            one = {name: one[name] for name in one if name not in ("credentials", "native")}
+            one |= {"provider": "openai_compatible", "api_key": REFERENCE}
+        moved.append(one)
     return {**document, "deployments": moved}
 
 
 def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
     """Compare every denial by its rule and field, even if another had decided already."""
-    policy = parse(json.dumps(document)).policy
+    policy = policy_of(json.dumps(document))
     team = policy.teams[TEAM]
     asked = DataClass[case.ask.data_class.upper()] if case.ask.data_class else team.data_class
     rules = rules_for(
@@ -207,7 +221,7 @@ def _judge(
     answering = {
         name
         for name, behaviour, endpoint in zip(names, case.behaviours, lane.endpoints, strict=False)
-        if behaviour in ("answers", "lies") or (behaviour == "down" and endpoint.is_open)
+        if behaviour in ("answers", "lies", "wanders") or (behaviour == "down" and endpoint.is_open)
     }
     good = [name for name in allowed[:TRIES] if name in answering]
     if reply.status == 200:
@@ -230,7 +244,7 @@ async def _behave(case: Case, lane: Lane) -> None:
         zip(case.document["deployments"], case.behaviours, strict=True)
     ):
         endpoint = lane.endpoints[number]
-        endpoint.behaviour, endpoint.touched = behaviour, 0
+        endpoint.behaviour, endpoint.touched, endpoint.stated = behaviour, 0, None
         endpoint.reached.clear()
         other = lane.endpoints[(number + 1) % len(case.behaviours)]
         endpoint.elsewhere = f"http://127.0.0.1:{other.port}/v1/chat/completions"
