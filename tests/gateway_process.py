@@ -277,7 +277,12 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
     """
 
     def launch(
-        policy: str | None, database_url: str, *, enter: tuple[str, ...] = (), **settings: object
+        policy: str | None,
+        database_url: str,
+        *,
+        enter: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> Iterator[Gateway]:
         home = Path(tempfile.mkdtemp(prefix="tollgate-home-"))
         gateway = _prepared(
@@ -285,6 +290,7 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
             policy,
             database_url,
             {name.upper(): str(value) for name, value in settings.items()},
+            environment=environment or {},
         )
         gateway.enter = enter
         try:
@@ -312,7 +318,7 @@ def start_gateway(
     launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str
 ) -> Iterator[StartGateway]:
     """Start gateways for this test: `start_gateway(policy, drain_s=1)`; settings are `TOLLGATE_*`
-    in lower case.
+    in lower case, `environment` other variables.
 
     Each has a database of its own unless `database_url` names one; ask for the fixture that owns
     that database before this one, so that it outlives the gateway.
@@ -346,7 +352,12 @@ def free_port() -> int:
 
 
 def _prepared(
-    home: Path, policy: str | None, database_url: str, settings: Mapping[str, str]
+    home: Path,
+    policy: str | None,
+    database_url: str,
+    settings: Mapping[str, str],
+    *,
+    environment: Mapping[str, str],
 ) -> Gateway:
     """A gateway with its home, pepper, policy and keys, not yet started."""
     port, metrics_port = free_port(), free_port()
@@ -366,6 +377,7 @@ def _prepared(
         "HOME": str(home),
         "FAKE_KEY": UPSTREAM_SECRET,
         "PYTHONUNBUFFERED": "1",
+        **environment,
         **{f"TOLLGATE_{name}": str(value) for name, value in {**own, **settings}.items()},
     }
     gateway = Gateway(
