@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,7 +14,9 @@ import pytest
 
 from gateway.domain.policy.policy import AMBIENT, Deployment
 from gateway.errors import UpstreamAuth
+from gateway.providers.access_tokens.renewal import REFUSED_S
 from gateway.providers.azure import azure_tokens
+from gateway.providers.azure.azure_openai import AzureOpenAI
 from gateway.providers.azure.azure_tokens import AzureTokens
 from tests import factories
 from tests.factories import NOW
@@ -315,3 +318,18 @@ def test_an_identity_shows_no_secret() -> None:
     """A traceback prints the locals of its frames."""
     shown = repr(azure_tokens._identity({"IDENTITY_HEADER": "secret-1"}))
     assert "secret-1" not in shown
+
+
+async def test_a_refused_token_is_not_sent_again(host: TokenHost) -> None:
+    """A machine that slept ends a token early. A key that is refused drops no token."""
+    clock = Seconds()
+    tokens = tokens_of(host, clock)
+    adapter = AzureOpenAI(tokens)
+    host.grant("one")
+    host.grant("two")
+    assert await tokens.token(azure()) == "one"
+    clock.now_s += REFUSED_S
+    adapter.error(replace(azure(), credentials=None), 401, {}, body=b"{}")
+    assert await tokens.token(azure()) == "one"
+    assert type(adapter.error(azure(), 401, {}, body=b"{}")) is UpstreamAuth
+    assert await tokens.token(azure()) == "two"

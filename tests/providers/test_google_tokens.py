@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from gateway.domain.policy.policy import AMBIENT, Deployment
 from gateway.errors import UpstreamAuth
+from gateway.providers.access_tokens.renewal import REFUSED_S
+from gateway.providers.google.gemini import Vertex
 from gateway.providers.google.google_tokens import GoogleTokens
 from tests import factories
 from tests.factories import NOW
@@ -280,3 +282,24 @@ async def test_a_host_that_does_not_answer(host: TokenHost, tmp_path: Path) -> N
         await tokens.token(factories.deployment(api_key="file:/does/not/exist"))
     with pytest.raises(UpstreamAuth, match="in JSON"):
         await tokens.token(vertex(tmp_path, "no json"))
+
+
+async def test_a_refused_token_is_exchanged_for_another(host: TokenHost, tmp_path: Path) -> None:
+    """It would be sent for the rest of its hour. A new one that is refused too stays for a minute:
+    its account is at fault, and the token host must not be asked by each request.
+    """
+    clock = Seconds()
+    tokens = tokens_of(host, clock)
+    adapter, one = Vertex(tokens), vertex(tmp_path, account(host))
+    host.grant("ya29.one")
+    host.grant("ya29.two")
+    assert await tokens.token(one) == "ya29.one"
+    clock.now_s += REFUSED_S
+    for _ in range(3):
+        error = adapter.error(one, 401, {}, body=b"{}")
+        assert type(error) is UpstreamAuth
+        assert await tokens.token(one) == "ya29.two"
+    assert len(host.seen) == 2
+    clock.now_s += REFUSED_S
+    adapter.error(one, 403, {}, body=b"{}")
+    assert await tokens.token(one) == "ya29.two"

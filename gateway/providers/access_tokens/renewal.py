@@ -18,6 +18,8 @@ from gateway.providers.credentials import SecretUnusable
 log = structlog.get_logger()
 RENEWAL_S, LAST_USE_S = 600.0, 60.0  # seconds before its end: renewed from, and not used after
 RETRY_S = 5.0  # between two exchanges, if the first failed or gave a token that ends soon
+REFUSED_S = 60.0  # an older token that is refused is dropped; a younger one's account is at fault
+WAIT_S = 10.0  # seconds that a request waits for its first token: a name lookup has no limit
 MOST_KEYS = 64
 AMBIENT = "ambient"
 
@@ -38,9 +40,10 @@ class Grant(NamedTuple):
 
 
 class _KnownToken(NamedTuple):
-    """A token with the second of the monotonic clock at which it ends."""
+    """A token with the seconds of the monotonic clock at which it was requested and ends."""
 
     text: str
+    asked_s: float
     ends_s: float
 
 
@@ -74,8 +77,24 @@ class AccessTokens:
             if key in self._failed:
                 raise TokenRefused(self._failed[key])
         running = self._exchanges.get(key) or self._start(key, exchange)
-        # Shielded: one caller that leaves must not end the exchange that others wait for.
-        return valid if valid is not None else (await asyncio.shield(running)).text
+        if valid is not None:
+            return valid
+        try:
+            async with asyncio.timeout(WAIT_S):
+                # Shielded: one caller that leaves must not end the exchange that others wait for.
+                return (await asyncio.shield(running)).text
+        except TimeoutError:
+            raise TokenRefused(f"got no access token in {WAIT_S:g} s") from None
+
+    def note_refused(self, key: bytes, *, deployment: str) -> None:
+        """Drop the token of the identity `key` that an upstream refused at a deployment.
+
+        An account that was off for a while, or a machine that slept, ends a token early.
+        """
+        known = self._tokens.get(key)
+        if known is not None and self._clock_s() >= known.asked_s + REFUSED_S:
+            del self._tokens[key]
+            log.warning("access_token_dropped", platform=self._platform, deployment=deployment)
 
     def _start(self, key: bytes, exchange: Callable[[], Grant]) -> asyncio.Task[_KnownToken]:
         """Start the exchange for an identity's token, in a thread, and keep it until its end."""
@@ -83,7 +102,7 @@ class AccessTokens:
         async def exchanged() -> _KnownToken:
             asked_s = self._clock_s()
             grant = await asyncio.to_thread(exchange)
-            return _KnownToken(grant.text, asked_s + grant.lifetime_s)
+            return _KnownToken(grant.text, asked_s, asked_s + grant.lifetime_s)
 
         task = asyncio.get_running_loop().create_task(exchanged())
         self._exchanges[key] = task

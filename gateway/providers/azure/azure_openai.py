@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from gateway.domain.policy.policy import Deployment
+from gateway.errors import RequestError
 from gateway.providers.azure.azure_tokens import AzureTokens
 from gateway.providers.openai import OpenAI
 from gateway.providers.upstream_headers import headers_without_key
@@ -36,3 +38,12 @@ class AzureOpenAI(OpenAI):
         headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
         headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
         return headers
+
+    def error(
+        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
+    ) -> RequestError:
+        """Map Azure's error by status and type; a refused access token is not used again."""
+        credentials = deployment.credentials
+        if status == 401 and credentials is not None and credentials.is_ambient:
+            self._tokens.note_refused(deployment)
+        return super().error(deployment, status, headers, body=body)

@@ -92,11 +92,17 @@ class AzureTokens:
         Raises `UpstreamAuth`.
         """
         identity, resource = _identity(os.environ), _resource_of(deployment)
-        key = sha256("\n".join((*identity, resource)).encode()).digest()
         try:
-            return await self._tokens.token(key, lambda: self._exchange(identity, resource))
+            return await self._tokens.token(
+                _key(identity, resource), lambda: self._exchange(identity, resource)
+            )
         except (SecretUnusable, TokenRefused) as problem:
             raise unusable(deployment, problem) from None
+
+    def note_refused(self, deployment: Deployment) -> None:
+        """Drop a deployment's token that its upstream refused."""
+        key = _key(_identity(os.environ), _resource_of(deployment))
+        self._tokens.note_refused(key, deployment=deployment.name)
 
     def _exchange(self, identity: Identity, resource: str) -> Grant:
         """Return a new token. Blocks for a few seconds at most. Raises `TokenRefused` or
@@ -173,6 +179,11 @@ def _identity(variables: Mapping[str, str]) -> Identity:
         header=variables.get("IDENTITY_HEADER", ""),
         imds_host=variables.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", ""),
     )
+
+
+def _key(identity: Identity, resource: str) -> bytes:
+    """Return the key of an identity's token, which has no part of its secrets."""
+    return sha256("\n".join((*identity, resource)).encode()).digest()
 
 
 def _resource_of(deployment: Deployment) -> str:

@@ -165,3 +165,11 @@ class Vertex(Gemini):
         headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
         headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
         return headers
+
+    def error(
+        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
+    ) -> RequestError:
+        """Map Google's error by status and type; a refused access token is not used again."""
+        if status == 401:
+            self._tokens.note_refused(deployment)
+        return super().error(deployment, status, headers, body=body)

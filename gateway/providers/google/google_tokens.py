@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -70,13 +71,15 @@ class GoogleTokens:
         Raises `UpstreamAuth` with the reference of the credential, never its value.
         """
         try:
-            reference = deployment.api_key
-            named = _ambient_file() if reference is None else reference
-            secret = "" if named is None else read_secret(named)
-            key = sha256(f"{named}\n{secret}".encode()).digest()
-            return await self._tokens.token(key, lambda: self._exchange(secret))
+            secret = _secret_of(deployment)
+            return await self._tokens.token(secret.key, lambda: self._exchange(secret.content))
         except (SecretUnusable, TokenRefused) as problem:
             raise unusable(deployment, problem) from None
+
+    def note_refused(self, deployment: Deployment) -> None:
+        """Drop a deployment's token that its upstream refused."""
+        with suppress(SecretUnusable):
+            self._tokens.note_refused(_secret_of(deployment).key, deployment=deployment.name)
 
     def _exchange(self, secret: str) -> Grant:
         """Return a new token. Blocks for a few seconds at most. Raises `TokenRefused`."""
@@ -143,6 +146,21 @@ class GoogleTokens:
         grant = grant_of(text, lifetime_s, most_s=LIFETIME_S, host=host)
         # Google pads short tokens with dots on the metadata server, and takes them without.
         return grant._replace(text=grant.text.rstrip("."))
+
+
+class _Secret(NamedTuple):
+    """A credential's content, empty for the machine's own identity, and the key of its token."""
+
+    content: str
+    key: bytes
+
+
+def _secret_of(deployment: Deployment) -> _Secret:
+    """Return the secret of a deployment's credential. Raises `SecretUnusable`."""
+    reference = deployment.api_key
+    named = _ambient_file() if reference is None else reference
+    content = "" if named is None else read_secret(named)
+    return _Secret(content, sha256(f"{named}\n{content}".encode()).digest())
 
 
 def _ambient_file() -> str | None:
