@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import isnan
@@ -23,6 +24,7 @@ from gateway.wire.error_body import ErrorBody
 
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
 QUOTA_USED_UP = "insufficient_quota"
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  # llama.cpp's second
 
 
@@ -51,7 +53,8 @@ def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> Reques
         return _refused(deployment, status, error_body)
     if status in (401, 403):
         error = UpstreamAuth(
-            f"{name} refused the gateway's own credential (HTTP {status}). Ask an admin."
+            f"{name} refused the gateway's own credential (HTTP {status}{_kind(error_body)}). "
+            "Ask an admin."
         )
         error.may_be_this_request = status == 403
         return error
@@ -89,6 +92,12 @@ def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> Requ
         f"{deployment.name} refused the request (HTTP {status}): {error_body.message}",
         param=error_body.param,
     )
+
+
+def _kind(error_body: ErrorBody) -> str:
+    """Return the upstream's own name for an error, empty if it has none that is one word."""
+    found = next(filter(None, (error_body.code, error_body.type)), "")
+    return f", {found}" if _WORD.fullmatch(found) else ""
 
 
 def _too_long(deployment: Deployment, error_body: ErrorBody) -> RequestError:

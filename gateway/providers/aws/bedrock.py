@@ -15,7 +15,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.facts import host_of
 from gateway.domain.request.request import Request, RequestBody
-from gateway.errors import RequestError, UpstreamError
+from gateway.errors import RequestError, UpstreamAuth, UpstreamError
 from gateway.providers.aws.keys import AwsKeys, signed
 from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
 from gateway.providers.translations import losses_at
@@ -32,6 +32,20 @@ from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
 SENT_AS = "converse"
 ERROR_TYPE = "x-amzn-errortype"
 _QUOTA = "ServiceQuotaExceededException"  # of the account, with status 400
+# Types that refuse the gateway itself, whatever the prompt, some with status 400 (Bedrock's API
+# reference, "Common Errors", and botocore's list of clock skew, looked up 2026-11-25).
+_CLOCK = frozenset({"InvalidSignatureException", "RequestExpired", "RequestExpiredException"})
+_CREDENTIAL = _CLOCK | {
+    "AccessDeniedException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "MissingAuthenticationTokenException",
+    "NotAuthorized",
+    "OptInRequired",
+    "UnrecognizedClientException",
+}
 _PROBE = {
     "messages": [{"role": "user", "content": [{"text": "."}]}],
     "inferenceConfig": {"maxTokens": 1},
@@ -136,11 +150,27 @@ class Bedrock(TranslatedDialect):
         kind = headers.get(ERROR_TYPE, "").partition(":")[0]
         if status == 424:  # the model failed, and not the request
             return UpstreamError(f"{deployment.name}: its model failed (HTTP 424).")
+        if kind in _CREDENTIAL:
+            return _refused_credential(deployment, status, kind)
         if kind == _QUOTA:
             status = 429
         if status == 404:  # the model stands in the address, which no caller chooses
             error = replace(error, param="model")
         return request_error(deployment, status, headers, error)
+
+
+def _refused_credential(deployment: Deployment, status: int, kind: str) -> UpstreamAuth:
+    """Return the error for a type that refuses the gateway's own credential, with the cause."""
+    hint = ""
+    if kind in _CLOCK:
+        hint = " The gateway's clock or the secret key is wrong."
+    elif kind == "AccessDeniedException":
+        region = region_of(deployment)
+        hint = f" It may not use the model {deployment.model} in {region}."
+    return UpstreamAuth(
+        f"{deployment.name} refused the gateway's own credential (HTTP {status}, {kind}).{hint} "
+        "Ask an admin."
+    )
 
 
 def region_of(deployment: Deployment) -> str:

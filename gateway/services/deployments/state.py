@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+import structlog
 from msgspec import Struct
 
 from gateway.domain.checks import Check, Status
@@ -29,6 +30,8 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+
+log = structlog.get_logger()
 
 OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would fail in the same way
 SAYS_NOTHING = (UpstreamNotCalled,)
@@ -219,7 +222,7 @@ class DeploymentHealth:
             if not standing.note_forbidden(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
-            self._open_breaker(standing, error.code, now_s=now_s)
+            self._open_breaker(standing, error.code, now_s=now_s, problem=error.message)
         if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
             self._note_failure(standing, error, began_s, now_s)
         elif isinstance(error, ANSWERED):
@@ -236,26 +239,32 @@ class DeploymentHealth:
             if isinstance(
                 error, OPENS_AT_ONCE
             ):  # a probe's content is fixed, so a 403 is not about a prompt
-                self._open_breaker(standing, error.code, now_s=now_s)
+                self._open_breaker(standing, error.code, now_s=now_s, problem=error.message)
             self._note_failure(standing, error, began_s, now_s)
 
     def open_breaker(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
         """Pass a deployment over from now on, until a probe succeeds."""
         self._open_breaker(self.of(deployment), reason, now_s=now_s)
 
-    def _open_breaker(self, standing: DeploymentState, reason: str, *, now_s: float) -> None:
+    def _open_breaker(
+        self, standing: DeploymentState, reason: str, *, now_s: float, problem: str | None = None
+    ) -> None:
         """Open a deployment's breaker, and report it if it was closed."""
         if standing.breaker.open(now_s):
-            self._opened(standing, reason)
+            self._opened(standing, reason, problem)
 
-    def _opened(self, standing: DeploymentState, reason: str) -> None:
-        """Keep the reason why a deployment's breaker opened, and report it."""
-        standing.opened_for = reason
-        self._on_open(standing.deployment.name, reason)
+    def _opened(self, standing: DeploymentState, reason: str, problem: str | None) -> None:
+        """Keep the reason why a deployment's breaker opened, report it, and log it with the last
+        error's message, which names the provider's own type of error.
+        """
+        standing.opened_for, name = reason, standing.deployment.name
+        log.warning("deployment_passed_over", deployment=name, reason=reason, problem=problem)
+        self._on_open(name, reason)
 
     def _note_success(self, standing: DeploymentState, began_s: float, now_s: float) -> None:
         """Record a good attempt in the breaker, and report it if that closes it."""
         if standing.breaker.succeeded(began_s, now_s):
+            log.info("deployment_used_again", deployment=standing.deployment.name)
             self._on_close(standing.deployment.name)
 
     def _note_failure(
@@ -263,7 +272,7 @@ class DeploymentHealth:
     ) -> None:
         """Record a failed attempt in the breaker, and report it if that opens it."""
         if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
-            self._opened(standing, error.code)
+            self._opened(standing, error.code, error.message)
 
     def states(self) -> list[DeploymentState]:
         """Return every known deployment's state."""

@@ -126,6 +126,27 @@ def test_errors_by_status_and_type(status: int, kind: str, expected: type[Reques
     assert type(error) is expected
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "cause"),
+    [
+        (403, "InvalidSignatureException", "clock or the secret key is wrong"),
+        (400, "RequestExpiredException", "clock or the secret key is wrong"),
+        (403, "AccessDeniedException", "may not use the model"),
+        (403, "ExpiredTokenException", "ExpiredTokenException"),
+        (401, "NotAuthorized", "NotAuthorized"),
+    ],
+)
+def test_a_refused_credential_names_its_cause(status: int, kind: str, cause: str) -> None:
+    """The operator reads AWS's type and the next step. No prompt causes one, so the breaker opens
+    at once and other teams' requests do not try it.
+    """
+    headers = {"x-amzn-errortype": f"{kind}:http://internal.amazon.com/coral/"}
+    error = Bedrock().error(deployment(), status, headers, body=b'{"message":"Sorry."}')
+    assert type(error) is UpstreamAuth
+    assert cause in error.message
+    assert not error.may_be_this_request
+
+
 def test_a_probe_generates_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no content of a caller."""
     monkeypatch.setenv("BEDROCK_KEY", "k")
