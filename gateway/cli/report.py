@@ -42,7 +42,16 @@ from gateway.reports import (
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import Cell, Column, Export, Question, Receipt, Report, Reports
+    from gateway.reports import (
+        AttemptReceipt,
+        Cell,
+        Column,
+        Export,
+        Question,
+        Receipt,
+        Report,
+        Reports,
+    )
 
 MOST_NAMES = 20  # listed if another one was requested
 PAGE_ROWS = 100  # of a table for people
@@ -89,7 +98,8 @@ app = typer.Typer(
     cls=NamedReport,
     hidden=True,
     epilog="\b\nExamples:\n  tollgate report spend --by cost_centre --month 2026-11 --format csv\n"
-    "  tollgate report tokens --by day --where team=payments\n  tollgate report overview --demo",
+    "  tollgate report tokens --by day --where team=payments\n"
+    "  tollgate report savings --by team --month 2026-11\n  tollgate report overview --demo",
 )
 def run_report(
     ctx: typer.Context,
@@ -345,6 +355,7 @@ def _receipt_text(receipt: Receipt) -> str:
             *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
             *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in event.lines),
             f"  cost          {format_usd(attempt.cost_usd)}",
+            *_cache_lines(attempt),
             *(
                 [f"  held          {format_usd(attempt.held_usd)}"]
                 if attempt.total_usd is None
@@ -360,3 +371,14 @@ def _receipt_text(receipt: Receipt) -> str:
             ),
         ]
     return "\n".join([*text, "", f"Total {format_usd(receipt.total_usd)}", ""])
+
+
+def _cache_lines(attempt: AttemptReceipt) -> list[str]:
+    """Return the receipt's line on cached tokens and their saving; none if nothing was cached."""
+    saving = attempt.cache_saving_usd
+    if not saving or attempt.cached_share is None:
+        return []
+    return [
+        f"  cache         {attempt.cached_share:.0%} of the prompt was cached: "
+        f"{format_usd(abs(saving))} {'less' if saving > 0 else 'more'} than as plain input"
+    ]

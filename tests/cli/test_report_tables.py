@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 
+from gateway.domain.pricing.pricing import Line, cost_nusd
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.reports import REPORTS
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
-from tests.storage.factories import event
+from tests.storage.factories import event, request_id
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -56,3 +59,31 @@ def test_a_page_of_unsettled_attempts_counts_the_omitted_rows(cli: Cli, database
     Ledger(database).write([event(number, cost_nusd=None, held_nusd=50) for number in range(1, 4)])
     page = json.loads(cli.ok("report", "unsettled", "--format", "json", "--limit", "2"))
     assert (len(page["rows"]), page["notes"][0]) == (2, "Attempts 1 to 2 of 3.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "usd_per_mtok", "words"),
+    [
+        (TokenKind.CACHED_INPUT, "0.3", "50% of the prompt was cached: $2.70 less than"),
+        (TokenKind.CACHE_WRITE, "3.75", "0% of the prompt was cached: $0.75 more than"),
+    ],
+)
+def test_a_receipt_says_what_the_cache_saved(
+    cli: Cli, database: Database, kind: TokenKind, usd_per_mtok: str, words: str
+) -> None:
+    """Only the JSON had it: who reads the table saw lines at three rates and no difference."""
+    rates = {TokenKind.INPUT: Decimal(3), kind: Decimal(usd_per_mtok)}
+    receipt = tuple(
+        Line(kind=one, tokens=10**6, usd_per_mtok=rate, cost_nusd=int(rate * 10**9))
+        for one, rate in rates.items()
+    )
+    is_read = kind is TokenKind.CACHED_INPUT
+    usage = TokenUsage(
+        input_tokens=2 * 10**6,
+        cached_input_tokens=10**6 if is_read else 0,
+        cache_write_tokens=0 if is_read else 10**6,
+        output_tokens=0,
+    )
+    Ledger(database).write([event(1, usage=usage, lines=receipt, cost_nusd=cost_nusd(receipt))])
+
+    assert words in cli.ok("report", "receipt", str(request_id(1)))

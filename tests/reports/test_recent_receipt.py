@@ -144,7 +144,7 @@ def test_without_postgres_only_the_day_of_the_price_is_missing(
     write(one)
 
     alone = receipt_of_events(
-        [one], team="payments", prices={price().price_id: PriceFact(source="policy")}
+        [one], team="payments", prices={price().price_id: PriceFact(price=price())}
     )
 
     assert alone is not None

@@ -90,5 +90,5 @@ def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) 
     None if it settled none.
     """
     prices = endpoints.holder.require().prices.values()
-    facts = {price.price_id: PriceFact(source=price.source) for price in prices}
+    facts = {price.price_id: PriceFact(price=price) for price in prices}
     return receipt_of_events(endpoints.recent(wanted), team=team, prices=facts)

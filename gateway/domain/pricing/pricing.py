@@ -4,7 +4,7 @@ counts; only it and `selfhost` compute money.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gateway.domain.money import EXACT
 from gateway.domain.pricing.tokens import (
+    CACHE_KINDS,
     CALL_KINDS,
     INPUT_KINDS,
     OUTPUT_KINDS,
@@ -278,6 +279,18 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
 def cost_nusd(receipt: tuple[Line, ...]) -> int:
     """Return the cost of one attempt in nano-dollars: the sum of its rounded lines."""
     return sum(line.cost_nusd for line in receipt)
+
+
+def cache_saving_nusd(receipt: Iterable[Line], *, input_usd_per_mtok: Decimal) -> int:
+    """Return how many nano-dollars less an attempt's cached tokens cost than at the rate of plain
+    input, each line rounded once; negative if the surcharge of cache writes is larger.
+    """
+    plain = ChargedRate(input_usd_per_mtok, *_whole_nusd(input_usd_per_mtok))
+    return sum(
+        plain.cost_nusd(line.tokens) - line.cost_nusd
+        for line in receipt
+        if line.kind in CACHE_KINDS
+    )
 
 
 def hold_nusd(

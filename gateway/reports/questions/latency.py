@@ -25,6 +25,7 @@ def _percentiles(name: str, figure: str) -> tuple[Measure, ...]:
             unit="s",
             kind=ColumnKind.SECONDS,
             needs_events=True,
+            adds_up=False,
             value=func.percentile_cont(share).within_group(fact(figure)),
         )
         for percentile, share in _SHARES.items()
@@ -35,7 +36,12 @@ def _count(name: str, condition: ColumnElement[bool]) -> Measure:
     """Return the measure that counts the attempts for which a condition holds."""
     value = func.count().filter(condition)
     return Measure(
-        name=name, unit="attempts", kind=ColumnKind.COUNT, value=value, needs_events=True
+        name=name,
+        unit="attempts",
+        kind=ColumnKind.COUNT,
+        value=value,
+        needs_events=True,
+        adds_up=False,
     )
 
 
@@ -51,7 +57,14 @@ def _share(
     """
     whole = func.count() if of is None else func.count().filter(of)
     value = cast(func.count().filter(part), Numeric) / func.nullif(whole, 0)
-    return Measure(name=name, unit=unit, kind=ColumnKind.SHARE, value=value, needs_events=True)
+    return Measure(
+        name=name,
+        unit=unit,
+        kind=ColumnKind.SHARE,
+        value=value,
+        needs_events=True,
+        adds_up=False,
+    )
 
 
 _IS_BOUND = and_(fact("ttft_bound_s").is_not(None), fact("ttft_s").is_not(None))
@@ -70,6 +83,7 @@ MEASURES = (
         kind=ColumnKind.SECONDS,
         value=func.min(fact("ttft_bound_s")),
         needs_events=True,
+        adds_up=False,
     ),
     _count("ttft_missed", _IS_MISSED),
     _share("ttft_missed_share", _IS_MISSED, of=_IS_BOUND, unit="of measured attempts with a bound"),

@@ -20,6 +20,7 @@ def _distinct(name: str, of: str) -> Measure:
         kind=ColumnKind.COUNT,
         value=func.count(fact(of).distinct()),
         needs_events=True,
+        adds_up=False,
     )
 
 

@@ -22,6 +22,7 @@ from gateway.reports.report import Dataset
 from gateway.reports.sources.booked_event import BookedEvent, from_row, to_be_booked
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import EVENTS
+from gateway.storage.policy.prices import price_from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +101,11 @@ def receipt(
         request_id=request_id,
     )
     prices = snapshot.rows(
-        "SELECT price_id, source, created_at FROM finance.prices WHERE price_id = ANY(:price_ids)",
+        "SELECT * FROM finance.prices WHERE price_id = ANY(:price_ids)",
         price_ids=sorted({one.event.price_id for one in booked if one.event.price_id is not None}),
     )
     facts = {
-        row["price_id"]: PriceFact(source=row["source"], recorded_at=row["created_at"])
+        row["price_id"]: PriceFact(price=price_from_row(row), recorded_at=row["created_at"])
         for row in prices
     }
     return _receipt(booked, dataset, prices=facts, adjustments=adjustments)

@@ -38,8 +38,8 @@ MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export,
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `needs_events`: it cannot be computed from sums, such as a percentile. `is_ratio`: it is one sum
-    by another.
+    `needs_events`: no roll-up has its figures. `adds_up` is False for a figure that cannot be
+    subtracted, such as a percentile. `is_ratio`: it is one sum by another.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Measure:
     kind: ColumnKind
     value: ColumnElement[Any]
     needs_events: bool = False
+    adds_up: bool = True
     is_ratio: bool = False
 
     @property
@@ -70,15 +71,23 @@ def count_sum(name: str, unit: str = "attempts") -> Measure:
     return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, value=total_or_zero(name))
 
 
-def money(name: str, condition: ColumnElement[bool] | None = None) -> Measure:
-    """Return the measure of the known cost, in all or under a condition. NULL if events exist but
-    none has a known cost: unknown is never 0.
+def money(
+    name: str,
+    condition: ColumnElement[bool] | None = None,
+    *,
+    of: str = "cost_usd",
+    needs_events: bool = False,
+) -> Measure:
+    """Return the measure of a known amount, in all or under a condition. NULL if events exist but
+    none has a known amount: unknown is never 0.
     """
     counted = () if condition is None else (condition,)
     has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
-    known = func.sum(fact("cost_usd")).filter(*counted)
+    known = func.sum(fact(of)).filter(*counted)
     value = case((has_events, known), else_=0)
-    return Measure(name=name, unit="USD", kind=ColumnKind.MONEY, value=value)
+    return Measure(
+        name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs_events=needs_events
+    )
 
 
 def any_of(condition: ColumnElement[bool]) -> Function[bool]:
@@ -141,7 +150,7 @@ def aggregate(
     total = total_row(snapshot, measures, chosen)
     rows: Sequence[Row] = []
     if by:
-        tag_rows_add_up = not any(measure.needs_events for measure in measures)
+        tag_rows_add_up = all(measure.adds_up for measure in measures)
         split = facts(
             source,
             question.conditions,

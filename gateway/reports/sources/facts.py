@@ -44,6 +44,7 @@ from sqlalchemy.types import TypeEngine
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, Dimension, tag_rows
 from gateway.reports.report import Dataset
+from gateway.reports.sources.cache_savings import cache_saving_usd
 from gateway.storage.postgres.schema import other_views, usage_views
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
@@ -233,6 +234,17 @@ _OF_ADJUSTMENTS = {
     "expected_attempts": _Figure(_COUNT, lambda _: _ZERO, _count_if(lambda row: row.is_expected)),
     "adjustments_usd": _Figure(_AMOUNT, _unknown, _column_of("amount_usd")),
 }
+# Sums that no roll-up has yet.
+_OF_CACHES = {
+    "cache_saving_usd": _Figure(_AMOUNT, cache_saving_usd),
+    "unknown_saving_attempts": _Figure(
+        _COUNT, _count_if(lambda row: cache_saving_usd(row).is_(None))
+    ),
+    # The prompts whose cached part is known: a share of all input would count unknown as 0.
+    "split_input_tokens": _Figure(
+        _AMOUNT, lambda row: case((row.cached_input_tokens.is_not(None), row.input_tokens))
+    ),
+}
 # Only events have these. Postgres skips unused columns, so they cost nothing.
 _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
@@ -252,7 +264,7 @@ _OF_EVENTS = {
         lambda row: _wide(_bound(row, "max_cost_nusd")) * literal_column("0.000000001", Numeric),
     ),
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS
+_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES
 _ALL = _SUMS | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
@@ -342,7 +354,8 @@ def _figures_of(source: Source) -> Mapping[str, ColumnElement[Any]]:
     absent = {
         name: cast(figure.of_event(row), figure.kind) for name, figure in _OF_ADJUSTMENTS.items()
     }
-    unknown = {name: cast(null(), figure.kind) for name, figure in _OF_EVENTS.items()}
+    only_of_events = _OF_CACHES | _OF_EVENTS
+    unknown = {name: cast(null(), figure.kind) for name, figure in only_of_events.items()}
     return {name: cast(row[name], figure.kind) for name, figure in _FIGURES.items()} | (
         absent | unknown
     )

@@ -213,6 +213,16 @@ def price_to_row(price: Price) -> dict[str, str]:
     }
 
 
+def price_from_row(row: Mapping[str, Any]) -> Price:
+    """Return the price of its stored row."""
+    return Price(
+        provider=row["provider"],
+        model=row["model"],
+        source=row["source"],
+        rates=tuple(rate_from_row(rate) for rate in row["rates"]),
+    )
+
+
 def _date_price(
     connection: Connection, deployment: str, price: Price, *, policy_version: int, at: datetime
 ) -> None:
