@@ -129,6 +129,8 @@ _HEADINGS = {
     "cost_per_mtok_usd": "USD / 1M tok.",
     "input_tokens": "Input tok.",
     "cached_input_tokens": "Cached",
+    "cache_write_tokens": "Cache writes",
+    "cache_saving_usd": "Saved, USD",
     "output_tokens": "Output tok.",
     "reasoning_tokens": "Reasoning",
     "unknown_share": "Share unknown",

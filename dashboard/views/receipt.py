@@ -153,10 +153,12 @@ def _show_lines(attempt: AttemptReceipt) -> None:
     st.markdown(
         f"**Attempt total {inert(exact_money(attempt.cost_usd))}**, the sum of these lines."
     )
-    if attempt.cache_saving_usd and attempt.cached_share is not None:
+    saving = attempt.cache_saving_usd
+    if saving and attempt.cached_share is not None:
         st.caption(
             f"{attempt.cached_share:.0%} of the prompt came from the provider's cache: "
-            f"{inert(exact_money(attempt.cache_saving_usd))} less than at the rate of plain input."
+            f"{inert(exact_money(abs(saving)))} {'less' if saving > 0 else 'more'} than at the "
+            "rate of plain input."
         )
 
 

@@ -1,5 +1,5 @@
 """Draws the spend page: cost by team, model or another dimension over time, self-hosted and
-external cost, tokens by kind, and the way to the events behind a row.
+external cost, tokens by kind, savings by prompt caches, and the way to the events behind a row.
 """
 
 from __future__ import annotations
@@ -46,6 +46,14 @@ FIGURES = (
     "held_usd",
     "unknown_share",
     "derived_share",
+)
+SAVINGS = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "cached_share",
+    "cache_saving_usd",
+    "cost_usd",
 )
 TOKEN_KINDS = {
     "uncached_input_tokens": "Input, not cached",
@@ -104,6 +112,7 @@ def show() -> None:
         _show_destinations(month, where)
     with right:
         _show_tokens(month, where)
+    _show_savings(by, split, month, where)
     show_notes(report)
 
 
@@ -260,6 +269,28 @@ def _show_tokens(month: str, where: Where) -> None:
         {"Tokens": count, "Share": share},
         numbers=("Tokens", "Share"),
     )
+
+
+def _show_savings(by: Dimension, split: str, month: str, where: Where) -> None:
+    """Show the savings by the providers' prompt caches, split by a dimension; nothing if nothing
+    was cached.
+    """
+    report = answer("savings", question(month=month, by=(by,), where=where))
+    total = report.total
+    if not (total["cached_input_tokens"] or total["cache_write_tokens"]):
+        return
+    st.subheader("Prompt caches")
+    unknown = total["unknown_saving_attempts"]
+    rest = f" · unknown for {counted(unknown, 'attempt')}" if unknown else ""
+    st.markdown(
+        f"**Saved {_amount(total['cache_saving_usd'])} · {share(total['cached_share'])} of the "
+        f"input was cached{rest}**"
+    )
+    st.caption(
+        f"Cached tokens at the rate of plain input, minus their cost, by {split.lower()}. Cache "
+        "writes that cost more than plain input count against the saving."
+    )
+    show_report(report, (by.value, *SAVINGS))
 
 
 def _amount(amount: object) -> str:

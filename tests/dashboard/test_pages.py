@@ -11,7 +11,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import charts, display
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Column, ColumnKind
 from tests.dashboard.conftest import TIMEOUT_S, Open
 from tests.storage.factories import event, request_id
@@ -252,3 +253,26 @@ def test_merged_groups_without_a_known_cost_stay_unknown() -> None:
     assert {
         point["cost_usd"] for point in charts.keep_largest(points, group="team", size="cost_usd")
     } == {None}
+
+
+def test_spend_shows_what_prompt_caches_saved(look: Open, write: Write) -> None:
+    """Finance asks what the caches are worth on the page of the money, not in a receipt."""
+    plain = Line(kind=TokenKind.INPUT, tokens=1, usd_per_mtok=Decimal(3), cost_nusd=3_000)
+    cached = Line(
+        kind=TokenKind.CACHED_INPUT, tokens=10**6, usd_per_mtok=Decimal("0.3"), cost_nusd=3 * 10**8
+    )
+    usage = TokenUsage(
+        input_tokens=10**6 + 1, cached_input_tokens=10**6, cache_write_tokens=0, output_tokens=0
+    )
+    write(event(1, usage=usage, lines=(plain, cached), cost_nusd=300_003_000))
+
+    app = look()
+
+    assert "Saved \\$2.70" in texts(app)
+
+
+def test_spend_without_cached_tokens_has_no_panel_of_caches(look: Open, write: Write) -> None:
+    """A table of zeros would hide that no provider reported cached tokens."""
+    write(event(1, usage=TokenUsage(input_tokens=400, output_tokens=50)))
+
+    assert "Prompt caches" not in texts(look())
