@@ -5,25 +5,39 @@ such upstreams.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 from gateway.domain.operation import CONVERSATIONS
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.request.request import RequestBody
 from gateway.errors import Untranslatable
+from gateway.providers.translations import losses_at
 from gateway.wire.callers import conversation_of, writer_for
-from gateway.wire.dialect import AnswerPart, AnswerStream, UpstreamRequest
+from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
 from gateway.wire.translation.conversation import Conversation
+from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.translated_stream import TranslatedStream
 
 
 class TranslatedDialect(ABC):
-    """An adapter whose upstream speaks no caller's dialect."""
+    """An adapter whose upstream speaks no caller's dialect.
 
+    `sent_as` names the upstream's dialect in receipts, `dialect` in messages.
+    """
+
+    sent_as: ClassVar[str]
+    dialect: ClassVar[str]
     bills_errors = False
+
+    @abstractmethod
+    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
+        """Return the upstream's request for a conversation, without the maximum of output tokens.
+
+        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
+        """
 
     @abstractmethod
     def reader(self) -> AnswerReader:
@@ -32,6 +46,15 @@ class TranslatedDialect(ABC):
     @abstractmethod
     def events(self, body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
+
+    def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
+        """Return the upstream's request for a caller's conversation. Raises the errors of `write`,
+        and `Untranslatable` for another operation.
+        """
+        losses = losses_at(deployment, self.dialect)
+        conversation = conversation_for(deployment, read)
+        body = self.write(conversation, losses, model=deployment.model)
+        return Translation(sent_as=self.sent_as, body=body, dropped_fields=tuple(losses.fields))
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:
         """Return the reader of a streamed answer, which writes it in the caller's dialect."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -14,11 +15,11 @@ import msgspec
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.facts import host_of
-from gateway.domain.request.request import Request, RequestBody
+from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamAuth, UpstreamError
 from gateway.providers.aws.keys import AwsKeys, signed
-from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
-from gateway.providers.translations import losses_at
+from gateway.providers.translated_dialect import TranslatedDialect
+from gateway.providers.translations import output_maximum
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.bedrock.answer import ConverseReader, converse_events, usage_in
@@ -28,8 +29,9 @@ from gateway.wire.dialect import Translation, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.openai.error import read_error
 from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
+from gateway.wire.translation.conversation import Conversation
+from gateway.wire.translation.losses import Losses
 
-SENT_AS = "converse"
 ERROR_TYPE = "x-amzn-errortype"
 _QUOTA = "ServiceQuotaExceededException"  # of the account, with status 400
 # Types that refuse the gateway itself, whatever the prompt, some with status 400 (Bedrock's API
@@ -55,19 +57,16 @@ _PROBE = {
 class Bedrock(TranslatedDialect):
     """Calls Converse, with a signature or with a key of Bedrock's own."""
 
+    sent_as = "converse"
+    dialect = "Converse"
+
     def __init__(self) -> None:
         """Start without the platform's identity."""
         self._keys = AwsKeys()
 
-    def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
-        """Return a Converse request that says the same as a caller's conversation.
-
-        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
-        """
-        losses = losses_at(deployment, "Converse")
-        conversation = conversation_for(deployment, read)
-        body = write_converse_request(conversation, losses, model=deployment.model)
-        return Translation(sent_as=SENT_AS, body=body, dropped_fields=tuple(losses.fields))
+    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
+        """Return the Converse request for a conversation, without the maximum of output tokens."""
+        return write_converse_request(conversation, losses, model=model)
 
     async def call(
         self,
@@ -84,7 +83,7 @@ class Bedrock(TranslatedDialect):
         """
         assert translation is not None, "no caller speaks this dialect"
         facts = request.body.facts
-        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        most = output_maximum(facts, output_cap_tokens)
         return await self._request(
             deployment,
             request.request_id,
@@ -111,7 +110,7 @@ class Bedrock(TranslatedDialect):
         translation: Translation | None = None,
     ) -> UpstreamRequest:
         """Return a POST with its credential. Raises `UpstreamAuth`."""
-        path = f"/model/{quote(deployment.model, safe='')}/{SENT_AS}{'-stream' * is_stream}"
+        path = f"/model/{quote(deployment.model, safe='')}/{self.sent_as}{'-stream' * is_stream}"
         url = deployment.base_url.rstrip("/") + path
         headers = upstream_headers(
             deployment, request_id, is_stream=is_stream, traceparent=traceparent

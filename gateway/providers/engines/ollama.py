@@ -14,7 +14,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
 from gateway.providers.translated_dialect import conversation_for
-from gateway.providers.translations import losses_at
+from gateway.providers.translations import losses_at, output_maximum
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.callers import writer_for
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
@@ -59,7 +59,7 @@ class Ollama(OpenAI):
                 deployment, request, output_cap_tokens=output_cap_tokens, translation=translation
             )
         facts = request.body.facts
-        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        most = output_maximum(facts, output_cap_tokens)
         # Without it the server cuts prompts to its own default window without a word.
         limits = {MAXIMUM: most, WINDOW: deployment.context_window}
         set_limits = {name: value for name, value in limits.items() if value is not None}

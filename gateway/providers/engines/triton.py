@@ -14,7 +14,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import Untranslatable
 from gateway.providers.openai import OpenAI
-from gateway.providers.translations import losses_at
+from gateway.providers.translations import losses_at, output_maximum
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
@@ -64,7 +64,7 @@ class Triton(OpenAI):
                 deployment, request, output_cap_tokens=output_cap_tokens, translation=translation
             )
         facts = request.body.facts
-        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        most = output_maximum(facts, output_cap_tokens)
         body = translation.body if most is None else {**translation.body, MAXIMUM: most}
         model = quote(deployment.model, safe="")
         method = "generate_stream" if facts.is_stream else "generate"

@@ -14,11 +14,11 @@ import msgspec
 
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.request.request import Request, RequestBody
+from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamAuth
 from gateway.providers.google.google_tokens import GoogleTokens
-from gateway.providers.translated_dialect import TranslatedDialect, conversation_for
-from gateway.providers.translations import losses_at
+from gateway.providers.translated_dialect import TranslatedDialect
+from gateway.providers.translations import output_maximum
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import headers_without_key, upstream_headers
 from gateway.wire.dialect import Translation, UpstreamRequest
@@ -27,8 +27,9 @@ from gateway.wire.gemini.error import read_error, retry_delay_s
 from gateway.wire.gemini.request import GENERATION, MAXIMUM, write_gemini_request
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
+from gateway.wire.translation.conversation import Conversation
+from gateway.wire.translation.losses import Losses
 
-SENT_AS = "generateContent"
 # An unknown key is a 400 at Google, and so is an account that may not use the API.
 _KEY_REASONS = frozenset({"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_EXPIRED"})
 _ACCOUNT = "FAILED_PRECONDITION"
@@ -41,17 +42,14 @@ _PROBE: Mapping[str, Any] = {
 class Gemini(TranslatedDialect):
     """Calls Gemini on AI Studio, with a key."""
 
+    sent_as = dialect = "generateContent"
     models: ClassVar[str] = "/models/"
 
-    def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
-        """Return a generateContent request that says the same as a caller's conversation.
-
-        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
+    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
+        """Return the generateContent request for a conversation, without the maximum of output
+        tokens.
         """
-        losses = losses_at(deployment, SENT_AS)
-        conversation = conversation_for(deployment, read)
-        body = write_gemini_request(conversation, losses, model=deployment.model)
-        return Translation(sent_as=SENT_AS, body=body, dropped_fields=tuple(losses.fields))
+        return write_gemini_request(conversation, losses, model=model)
 
     async def call(
         self,
@@ -68,7 +66,7 @@ class Gemini(TranslatedDialect):
         """
         assert translation is not None, "no caller speaks this dialect"
         facts = request.body.facts
-        most = facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
+        most = output_maximum(facts, output_cap_tokens)
         body = translation.body
         if most is not None:
             body = {**body, GENERATION: {**body[GENERATION], MAXIMUM: most}}
