@@ -12,24 +12,22 @@ from typing import Any
 
 import msgspec
 
+from gateway.wire.openai.bounds import MAX_DECODED_BYTES, is_quick
 from gateway.wire.surrogates import without_halves
 
-SMALL_BYTES = 16 * 1024  # fewer bytes take a few milliseconds, whatever they contain
-MAX_EVENT_BYTES = 2**20
 MAX_WHOLE_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_SHORT_CHARS = 256  # of an id or a word
-MAX_VALUES = 20_000  # objects and arrays; members of objects count separately
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 # `RecursionError`: deep nesting. `ValueError`: a number of thousands of digits.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
 
-def value_of(payload: bytes, *, most_bytes: int = MAX_EVENT_BYTES) -> Any:
+def value_of(payload: bytes, *, most_bytes: int = MAX_DECODED_BYTES) -> Any:
     """Return the value of a JSON text; None for `null`, and for one that is too large, nests too
     deep or is malformed.
     """
-    if not _is_quick(payload, most_bytes):
+    if not is_quick(payload, most_bytes=most_bytes):
         return None
     try:
         return msgspec.json.decode(without_halves(payload))
@@ -37,7 +35,7 @@ def value_of(payload: bytes, *, most_bytes: int = MAX_EVENT_BYTES) -> Any:
         return None
 
 
-def object_of(payload: bytes, *, most_bytes: int = MAX_EVENT_BYTES) -> dict[str, Any] | None:
+def object_of(payload: bytes, *, most_bytes: int = MAX_DECODED_BYTES) -> dict[str, Any] | None:
     """Return the members of a JSON object; None for any other text, as `value_of`."""
     value = value_of(payload, most_bytes=most_bytes)
     return value if isinstance(value, dict) else None
@@ -89,13 +87,3 @@ def time_in(holder: Any, name: str) -> int:
         return int(datetime.fromisoformat(text_in(holder, name)).timestamp())
     except (ValueError, OverflowError):
         return 0
-
-
-def _is_quick(payload: bytes, most_bytes: int) -> bool:
-    """Return True if a JSON text can be decoded into objects within about 20 ms for each MiB."""
-    size = len(payload)
-    return size < SMALL_BYTES or (
-        size <= most_bytes
-        and payload.count(b"{") + payload.count(b"[") <= MAX_VALUES
-        and payload.count(b'":') <= MAX_VALUES
-    )

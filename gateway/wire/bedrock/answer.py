@@ -18,6 +18,7 @@ from gateway.wire.foreign_json import (
     object_in,
     object_of,
     objects_in,
+    short_text_in,
     text_in,
 )
 from gateway.wire.inflate import inflated
@@ -33,10 +34,9 @@ from gateway.wire.translation.answer_events import (
     Started,
     TextPiece,
     ThoughtPiece,
-    Used,
+    used,
 )
 
-MAX_WORD_CHARS = 256  # of a stop reason
 MAX_MESSAGE_CHARS = 1000
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
@@ -128,7 +128,7 @@ class ConverseReader:
     def _stop(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the end of the content; the usage follows."""
         self._has_stopped = True
-        self.observed.finish_reason = _word(event, "stopReason")
+        self.observed.finish_reason = short_text_in(event, "stopReason") or None
         return [_finished(self.observed.finish_reason)]
 
     def _finish(self, event: dict[str, Any]) -> list[AnswerEvent]:
@@ -136,7 +136,7 @@ class ConverseReader:
         observed = self.observed
         _note_usage(observed, event)
         observed.is_done = True
-        return [*_used(observed), Ended()]
+        return [*used(observed), Ended()]
 
     def _fail(self, sent: StreamMessage) -> Failed:
         """Record an upstream's exception, which ends the stream."""
@@ -160,11 +160,11 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread(len(inflated(body)))
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
-    observed.finish_reason = _word(answer, "stopReason")
+    observed.finish_reason = short_text_in(answer, "stopReason") or None
     message = object_in(object_in(answer, "output"), "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
     observed.is_done = True
-    return [*events, _finished(observed.finish_reason), *_used(observed), Ended()]
+    return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
@@ -225,20 +225,7 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
     observed.service_tier = tier_of(holder) or observed.service_tier
 
 
-def _used(observed: Observed) -> list[Used]:
-    """Return the final usage, none if it was not reported."""
-    if observed.final is None:
-        return []
-    return [Used(usage=observed.final, service_tier=observed.service_tier)]
-
-
 def _index(event: dict[str, Any]) -> int:
     """Return the index of a block; 0 if it is not a number."""
     index = event.get("contentBlockIndex")
     return index if type(index) is int else 0
-
-
-def _word(holder: dict[str, Any], name: str) -> str | None:
-    """Return a short text, None if it is absent, long or of another type."""
-    word = text_in(holder, name)
-    return word if 0 < len(word) <= MAX_WORD_CHARS else None

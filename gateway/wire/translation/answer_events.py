@@ -120,6 +120,13 @@ class Used(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
 
 
+def used(observed: Observed) -> list[Used]:
+    """Return the event of the final usage, none if the upstream reported no usage."""
+    if observed.final is None:
+        return []
+    return [Used(usage=observed.final, service_tier=observed.service_tier)]
+
+
 class Failed(Struct, frozen=True, kw_only=True):
     """The upstream ended the stream with an error; nothing follows."""
 

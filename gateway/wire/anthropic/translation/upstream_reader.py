@@ -25,6 +25,7 @@ from gateway.wire.foreign_json import (
     object_in,
     object_of,
     objects_in,
+    short_text_in,
     text_in,
 )
 from gateway.wire.inflate import inflated
@@ -44,10 +45,9 @@ from gateway.wire.translation.answer_events import (
     Started,
     TextPiece,
     ThoughtPiece,
-    Used,
+    used,
 )
 
-MAX_WORD_CHARS = 256  # of an id or a stop reason
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
@@ -126,7 +126,7 @@ class MessagesReader:
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
         """Record the prompt's usage, which comes first."""
         observed = self.observed
-        observed.upstream_id = _word(message, "id") or observed.upstream_id
+        observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
         with suppress(*_UNREADABLE):
             self._first_usage = usage_members(_decode_start(without_halves(payload)).message.usage)
         prompt = None
@@ -195,8 +195,8 @@ class MessagesReader:
             last = usage_members(_decode_holder(without_halves(payload)).usage)
             if last:
                 self._note_usage(merged(self._first_usage, last))
-        stop_reason = _word(delta, "stop_reason")
-        if stop_reason is None:
+        stop_reason = short_text_in(delta, "stop_reason")
+        if not stop_reason:
             return []
         observed.finish_reason = stop_reason
         return [_finished(stop_reason, delta)]
@@ -212,7 +212,7 @@ class MessagesReader:
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""
         self.observed.is_done = True
-        return [*_used(self.observed), Ended()]
+        return [*used(self.observed), Ended()]
 
     def _fail(self, payload: bytes) -> Failed:
         """Record an upstream's error, which ends the stream."""
@@ -238,8 +238,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         if (usage := _usage_in(text)) is not None:
             observed.note_final(usage)
         raise UnreadableAnswer("no message of its dialect")
-    observed.upstream_id = _word(message, "id")
-    observed.finish_reason = _word(message, "stop_reason")
+    observed.upstream_id = short_text_in(message, "id") or None
+    observed.finish_reason = short_text_in(message, "stop_reason") or None
     observed.is_error = message.get("error") is not None
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
@@ -250,7 +250,7 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if observed.is_error:
         return events
     events.append(_finished(observed.finish_reason or "", message))
-    return [*events, *_used(observed), Ended()]
+    return [*events, *used(observed), Ended()]
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
@@ -302,13 +302,6 @@ def _finished(stop_reason: str, holder: dict[str, Any]) -> Finished:
     )
 
 
-def _used(observed: Observed) -> list[Used]:
-    """Return the final usage, none if it was not reported."""
-    if observed.final is None:
-        return []
-    return [Used(usage=observed.final, service_tier=observed.service_tier)]
-
-
 def _usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage in a body; None if it reports none or cannot be read."""
     try:
@@ -322,9 +315,3 @@ def _index(event: dict[str, Any]) -> int:
     """Return the index of a block; 0 if it is not a number."""
     index = event.get("index")
     return index if type(index) is int else 0
-
-
-def _word(holder: dict[str, Any], name: str) -> str | None:
-    """Return a short text, None if it is absent, long or of another type."""
-    word = text_in(holder, name)
-    return word if 0 < len(word) <= MAX_WORD_CHARS else None

@@ -18,7 +18,7 @@ from gateway.wire.openai.chat_translation.choice_reader import ChoiceReader, Raw
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import data_of
 from gateway.wire.surrogates import without_halves
-from gateway.wire.translation.answer_events import AnswerEvent, Ended, Failed, Started, Used
+from gateway.wire.translation.answer_events import AnswerEvent, Ended, Failed, Started, used
 
 _UNREADABLE = "The upstream's answer could not be read."
 _ERROR = "upstream_error"
@@ -96,7 +96,7 @@ class ChatReader(Struct):
         if isinstance(event, Ended):
             for choice in self._choices.values():
                 final += choice.close()
-            final += _used(self.observed)
+            final += used(self.observed)
         return [*final, event]
 
 
@@ -118,7 +118,7 @@ def chat_events(answer: AnswerPart, observed: Observed) -> Sequence[AnswerEvent]
             found += reader.close()
     except UNREADABLE:
         raise UnreadableAnswer("no chat answer") from None
-    return (*found, *_used(observed), Ended())
+    return (*found, *used(observed), Ended())
 
 
 def _reader_in(readers: dict[int, ChoiceReader], choice: RawChoice) -> ChoiceReader:
@@ -135,10 +135,3 @@ def _started(answer: _Answer) -> Started:
     if len(answer_id) > MAX_SHORT_CHARS:
         answer_id = ""  # each piece of the answer repeats it
     return Started(answer_id=answer_id, created_s=int(digits) if is_time else 0)
-
-
-def _used(observed: Observed) -> list[AnswerEvent]:
-    """Return the final usage, if the upstream reported one."""
-    if observed.final is None:
-        return []
-    return [Used(usage=observed.final, service_tier=observed.service_tier)]
