@@ -5,13 +5,11 @@ kept as it came.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from tests.integration.recording_upstream import Answer, Received, RecordingUpstream
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "anthropic"
 USAGE = {
@@ -69,60 +67,24 @@ STREAMS = {
 }
 
 
-class Received(Struct, frozen=True):
-    """One request; header names are in lower case."""
-
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-class MessagesUpstream:
+class MessagesUpstream(RecordingUpstream):
     """The server."""
 
     def __init__(self) -> None:
-        self.received: list[Received] = []
-        outer = self
+        super().__init__()
+        self.url += "/v1"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                outer.received.append(Received(self.path, headers, body))
-                status, kind, content = answer_to(self.path, json.loads(body))
-                self.send_response(status)
-                self.send_header("content-type", kind)
-                if kind != "text/event-stream":
-                    self.send_header("content-length", str(len(content)))
-                self.send_header("connection", "close")
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-
-def answer_to(path: str, asked: Mapping[str, Any]) -> tuple[int, str, bytes]:
-    """Return status, content type and body of an answer."""
-    model = asked["model"]
-    if "/count_tokens" in path:
-        return 200, "application/json", b'{"input_tokens":2095}'
-    if model.isdigit():
-        return int(model), "application/json", json.dumps(ERROR).encode()
-    if asked.get("stream"):
-        return 200, "text/event-stream", STREAMS[model]
-    return 200, "application/json", json.dumps(MESSAGE).encode()
+    def answer_to(self, request: Received) -> Answer:
+        """Return the answer of the model in the body."""
+        asked = json.loads(request.body)
+        model = asked["model"]
+        if "/count_tokens" in request.path:
+            return Answer(200, "application/json", b'{"input_tokens":2095}')
+        if model.isdigit():
+            return Answer(int(model), "application/json", json.dumps(ERROR).encode())
+        if asked.get("stream"):
+            return Answer(200, "text/event-stream", STREAMS[model])
+        return Answer(200, "application/json", json.dumps(MESSAGE).encode())
 
 
 def messages_upstream() -> Iterator[MessagesUpstream]:
