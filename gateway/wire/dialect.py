@@ -63,7 +63,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UnpricedPart(Struct, frozen=True):
-    """A part of an answer that has room for the cost of `usage`.
+    """A part of an answer with a placeholder for the cost of `usage`.
 
     The cost replaces `content[start:end]`, after `opening`; if it is unknown, `content` stays as it
     is. `change` is made to the result.
@@ -81,8 +81,8 @@ AnswerPart = bytes | UnpricedPart
 
 
 def changed(part: AnswerPart, change: Callable[[bytes], bytes]) -> AnswerPart:
-    """Return a part of an answer with a change to its bytes, made now or, if the part awaits its
-    cost, after the cost is put in.
+    """Return a part of an answer with a change to its bytes. A part that awaits its cost is changed
+    after the cost is put in.
     """
     if isinstance(part, bytes):
         return change(part)

@@ -223,7 +223,8 @@ class MessageStream:
         return with_data(event, replace(payload, [(place, _MESSAGE, new)]))
 
     def _finish(self, event: bytes, payload: bytes, decoded: MessageEvent) -> AnswerPart:
-        """Return `message_delta` with room for the cost; record the end and the final usage.
+        """Return `message_delta` with a placeholder for the cost; record the end and the final
+        usage.
 
         Its figures are cumulative. The prompt's parts stand in `message_start` alone.
         """

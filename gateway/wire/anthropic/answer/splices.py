@@ -1,4 +1,4 @@
-"""Splices the caller's model name and room for the cost into a message's bytes."""
+"""Splices the caller's model name and a placeholder for the cost into a message's bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_cost(
     *,
     around: Callable[[bytes], bytes] | None = None,
 ) -> AnswerPart:
-    """Return an object with room for the cost of `priced` in its member `usage`.
+    """Return an object with a placeholder for the cost of `priced` in its member `usage`.
 
     `around` puts the result into its event. Raises `MalformedJson` if the member occurs twice.
     """

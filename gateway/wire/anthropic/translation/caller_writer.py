@@ -81,7 +81,7 @@ class _OpenBlocks(Struct):
 
 
 class MessagesWriter(Struct):
-    """Writes the answer to one messages request, with room for its cost in the usage."""
+    """Writes the answer to one messages request, with a placeholder for its cost in the usage."""
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
@@ -195,7 +195,7 @@ class MessagesWriter(Struct):
         return _event("message_start", message=message)
 
     def _last_delta(self) -> AnswerPart:
-        """Return `message_delta` with the end, the usage and room for the cost."""
+        """Return `message_delta` with the end, the usage and a placeholder for the cost."""
         delta = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
         before = b"event: message_delta\ndata: " + _encode(
             {"type": "message_delta", "delta": delta}

@@ -1,3 +1,3 @@
 """Rewrites OpenAI answers on their way to the caller: reads their usage, puts in the caller's model
-name and leaves room for the cost.
+name and leaves a placeholder for the cost.
 """

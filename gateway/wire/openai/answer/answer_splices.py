@@ -1,5 +1,5 @@
-"""Splices the caller's model name and room for the cost into an answer's bytes, and cuts its usage
-out of stream events.
+"""Splices the caller's model name and a placeholder for the cost into an answer's bytes, and cuts
+its usage out of stream events.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def spliced(
     priced: TokenUsage | None,
     around: Callable[[bytes], bytes] | None = None,
 ) -> AnswerPart:
-    """Return an answer's `body` with the caller's model name, and room for the cost of `priced`.
+    """Return an answer's `body` with the caller's model name, and a placeholder for the cost of
+    `priced`.
 
     `around` puts the result into its event.
     """

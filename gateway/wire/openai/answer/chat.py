@@ -307,8 +307,8 @@ class ChatStream:
         )
 
     def _spliced_chunk(self, event: bytes, payload: bytes, chunk: Chunk) -> AnswerPart:
-        """Return a chunk for the caller, with the caller's model name and room for the cost; record
-        its usage, and cut one not asked for.
+        """Return a chunk with the caller's model name and a placeholder for the cost; record its
+        usage, and cut one not asked for.
         """
         usage = bytes(chunk.usage)
         has_usage = is_there(chunk.usage)

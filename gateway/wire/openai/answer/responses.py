@@ -169,7 +169,7 @@ class ResponseStream:
 
     def _spliced_response(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
         """Return an event with a response object for the caller, with the caller's model name and
-        room for the cost; record its usage.
+        a placeholder for the cost; record its usage.
         """
         body = bytes(decoded.response)
         response = response_of(body)

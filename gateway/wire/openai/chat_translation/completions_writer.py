@@ -31,7 +31,9 @@ _PREFIX = "cmpl-"
 
 
 class CompletionsWriter(Struct):
-    """Writes a completion's answer to one request, with room for its cost beside the usage."""
+    """Writes a completion's answer to one request, with a placeholder for its cost beside the
+    usage.
+    """
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody

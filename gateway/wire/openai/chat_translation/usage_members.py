@@ -48,7 +48,7 @@ def responses_usage(usage: TokenUsage) -> dict[str, Any] | None:
 def with_usage(
     before: bytes, usage: dict[str, Any], metered: TokenUsage, after: bytes
 ) -> UnpricedPart:
-    """Return an object with a usage as its last member, and room for the cost in it.
+    """Return an object with a usage as its last member, and a placeholder for the cost in it.
 
     `before` ends with the last member before it, and `after` begins with the object's end.
     """

@@ -29,7 +29,7 @@ _PREFIX = "chatcmpl-"
 
 
 class ChatWriter(Struct):
-    """Writes a chat's answer to one request, with room for its cost beside the usage."""
+    """Writes a chat's answer to one request, with a placeholder for its cost beside the usage."""
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
@@ -107,7 +107,8 @@ class ChatWriter(Struct):
 
 
 def _priced(head: dict[str, Any], used: Used, *, around: tuple[bytes, bytes]) -> UnpricedPart:
-    """Return an answer or a chunk with its usage as the last member, and room for the cost in it.
+    """Return an answer or a chunk with its usage as the last member, and a placeholder for the cost
+    in it.
 
     `around` are the bytes before and after it in the stream.
     """

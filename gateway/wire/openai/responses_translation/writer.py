@@ -42,7 +42,7 @@ _encode = msgspec.json.encode
 
 
 class ResponsesWriter(Struct):
-    """Writes the answer to one request, with room for its cost beside the usage."""
+    """Writes the answer to one request, with a placeholder for its cost beside the usage."""
 
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
@@ -120,7 +120,7 @@ class ResponsesWriter(Struct):
         return b"event: " + kind.encode() + b"\ndata: " + _encode(numbered) + b"\n\n"
 
     def _last(self, opening: bytes, response: dict[str, Any], closing: bytes) -> AnswerPart:
-        """Return the complete response object with its usage, and room for the cost."""
+        """Return the complete response object with its usage, and a placeholder for the cost."""
         usage = responses_usage(self._used.usage) if self._used is not None else None
         if self._used is None or usage is None:
             return opening + _encode(response | {"usage": None}) + closing
