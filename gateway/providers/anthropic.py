@@ -40,8 +40,8 @@ class Anthropic:
     bills_errors = False
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
-        """Return a messages request that says the same as a request in a dialect that the
-        deployment does not speak; None if it speaks the caller's.
+        """Return the request as a messages request if the deployment does not speak its dialect,
+        else None.
 
         Raises `Untranslatable` for a field that messages have no place for.
         """

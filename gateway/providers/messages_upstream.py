@@ -28,7 +28,7 @@ SENT_AS = "messages"
 
 
 def messages_translation(deployment: Deployment, read: RequestBody) -> Translation:
-    """Return a request of messages that says the same as a caller's conversation.
+    """Return a caller's conversation as a messages request.
 
     Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
     """

@@ -84,8 +84,8 @@ class OpenAI:
     )  # `store` is true there unless the body sets it to false
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
-        """Return a chat that says the same as a request in a dialect that the deployment does not
-        speak, or the request without the members that it refuses; None if it takes the caller's.
+        """Return the request as a chat if the deployment does not speak its dialect, else without
+        the members that the deployment refuses; None if nothing has to change.
 
         Raises `Untranslatable` for a field that a chat has no place for, or that it refuses.
         """

@@ -36,7 +36,7 @@ class TranslatedDialect(ABC):
     def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
         """Return the upstream's request for a conversation, without the maximum of output tokens.
 
-        Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
+        Raises `Untranslatable` for a field without a place in it.
         """
 
     @abstractmethod
@@ -48,8 +48,10 @@ class TranslatedDialect(ABC):
         """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation:
-        """Return the upstream's request for a caller's conversation. Raises the errors of `write`,
-        and `Untranslatable` for another operation.
+        """Return the upstream's request for a caller's conversation.
+
+        Raises `Untranslatable` for a field without a place in it and for another operation, and
+        `InvalidRequest`.
         """
         losses = losses_at(deployment, self.dialect)
         conversation = conversation_for(deployment, read)

@@ -30,8 +30,8 @@ class Ollama(OpenAI):
     """Calls Ollama in its own dialect for conversations, if the address has no path."""
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
-        """Return a request to `/api/chat` that says the same as a caller's conversation; for other
-        operations as OpenAI's adapter.
+        """Return a caller's conversation as a request to `/api/chat`. Other operations are
+        translated as by OpenAI's adapter.
 
         Raises `Untranslatable` for a field without a place in it, and `InvalidRequest`.
         """
@@ -60,7 +60,7 @@ class Ollama(OpenAI):
             )
         facts = request.body.facts
         most = output_maximum(facts, output_cap_tokens)
-        # Without it the server cuts prompts to its own default window without a word.
+        # Without the window the server silently cuts prompts to its own default.
         limits = {MAXIMUM: most, WINDOW: deployment.context_window}
         set_limits = {name: value for name, value in limits.items() if value is not None}
         options: Mapping[str, Any] = {**translation.body[OPTIONS], **set_limits}

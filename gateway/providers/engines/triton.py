@@ -31,7 +31,7 @@ class Triton(OpenAI):
     """Calls a model at Triton's generate extension, if the address has no path."""
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
-        """Return a generate request that says the same as a completions request.
+        """Return a completions request as a generate request.
 
         Raises `Untranslatable` for a field without a place in it and for other operations, and
         `InvalidRequest`.

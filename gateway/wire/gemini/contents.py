@@ -109,7 +109,7 @@ def _append(contents: list[dict[str, Any]], role: str, parts: list[dict[str, Any
 
 
 def _written(part: Part, conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
-    """Return the parts that say the same as one part of a turn; none for an empty text."""
+    """Return one part of a turn as parts of Gemini; none for an empty text."""
     match part:
         case TextPart():
             _lose_cache_control(part.cache_control, losses)

@@ -21,7 +21,7 @@ from gateway.wire.translation.schemas import described
 
 GENERATION = "generationConfig"
 MAXIMUM = "maxOutputTokens"  # thoughts count inside it
-# Values that no member carries. A budget for tools or words of ours would only be a guess.
+# Gemini has no member for these values.
 _NO_PLACE = ("min_p", "logit_bias", "user", "cache_key", "verbosity")
 _MODES = {
     ToolMode.AUTO: "AUTO",
@@ -36,8 +36,9 @@ _RESOLUTIONS = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
 def write_gemini_request(
     conversation: Conversation, losses: Losses, *, model: str
 ) -> dict[str, Any]:
-    """Return the members of a generateContent request that says the same as a conversation, without
-    the maximum. Raises `Untranslatable`, and `InvalidRequest` for calls that mean nothing.
+    """Return a conversation as the members of a generateContent request, without the maximum.
+
+    Raises `Untranslatable`, also for a tool's result without its call.
     """
     losses.lose_others(conversation)
     losses.lose_values(conversation, *_NO_PLACE)

@@ -42,8 +42,8 @@ _STANDARD_TIERS = ("auto", "default")
 
 
 def write_ollama_request(conversation: Conversation, losses: Losses) -> dict[str, Any]:
-    """Return the members of a request to `/api/chat` that says the same as a conversation, without
-    the model and the maximum. Raises `Untranslatable`, also for calls that mean
+    """Return a conversation as the members of a request to `/api/chat`, without the model and the
+    maximum. Raises `Untranslatable`, also for calls that mean
     nothing here.
     """
     losses.lose_others(conversation)

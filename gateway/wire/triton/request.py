@@ -35,8 +35,8 @@ _CONSUMED = ("model", "stream", "stream_options", MAXIMUM)
 
 
 def write_generate_request(read: RequestBody, losses: Losses) -> dict[str, Any]:
-    """Return the members of a generate request that says the same as a completions request, without
-    the maximum. Raises `Untranslatable`, and `InvalidRequest` for a member of a wrong type.
+    """Return a completions request as the members of a generate request, without the maximum.
+    Raises `Untranslatable`, and `InvalidRequest` for a member of a wrong type.
     """
     others: dict[str, msgspec.Raw] = {}
     body = RequestMembers(read.body, path="", others=others)

@@ -45,7 +45,7 @@ def write_chat_request(
     takes_top_k: bool = False,
     maximum_member: str = "max_completion_tokens",
 ) -> bytes:
-    """Return the body of a chat request that says the same as a conversation.
+    """Return a conversation as the body of a chat request.
 
     `takes_top_k`: the server draws tokens by `top_k` and `min_p` too, as engines do.
     `maximum_member` is the one that the server reads. Raises `Untranslatable`.
