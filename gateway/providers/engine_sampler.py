@@ -53,8 +53,8 @@ class EngineSampler:
 
     Trusts the machine's certificates, or `SSL_CERT_FILE`.
 
-    It uses httpcore2, the blocking layer of httpx2, because httpx2 itself has no deadline for a
-    whole exchange, and its asynchronous client takes five times the CPU (2 ms per page).
+    It uses httpcore2, the blocking layer of httpx2: httpx2 itself has no deadline for a whole
+    exchange. Its asynchronous client also takes five times the CPU (2 ms per page).
     """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:

@@ -51,8 +51,8 @@ def counted(answer: bytes) -> int | None:
 def add_headers(headers: dict[str, str], request: Request) -> None:
     """Add the caller's `anthropic-*` headers, and a version if it names none.
 
-    Since version 2026-10-21 Anthropic refuses sampling parameters, so it is only sent to those who
-    ask for it.
+    Since version 2026-10-21 Anthropic refuses sampling parameters, so it is only sent to callers
+    that name it.
     """
     headers[VERSION_HEADER] = VERSION
     headers.update(request.dialect_headers)

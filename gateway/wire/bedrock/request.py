@@ -96,7 +96,7 @@ def with_maximum(body: dict[str, Any], maximum: int | None) -> dict[str, Any]:
     thinking = body.get(_OF_THE_MODEL, {}).get("thinking", {})
     if thinking.get("budget_tokens", 0) < maximum:
         return {**body, "inferenceConfig": inference}
-    # Only a maximum of the gateway's own comes here: the caller's was seen by the translation.
+    # Only the gateway's own maximum can be too small: the translation has checked the caller's.
     if maximum <= LEAST_BUDGET_TOKENS:
         thinking = {"type": "disabled"}
     else:

@@ -24,7 +24,7 @@ from gateway.wire.translation.conversation import NO_JSON
 
 
 class Finish(StrEnum):
-    """The end of one choice. The values are OpenAI's words."""
+    """The reason for a choice's end. The values are OpenAI's `finish_reason`s."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -67,7 +67,7 @@ class TextPiece(Struct, frozen=True, kw_only=True):
 
 
 class RefusalPiece(Struct, frozen=True, kw_only=True):
-    """More words of a refusal."""
+    """More text of a refusal."""
 
     text: str
     choice: int = 0

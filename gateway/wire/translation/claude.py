@@ -1,4 +1,4 @@
-"""Reads from the name of a Claude model what its generation accepts, for every provider of it.
+"""Derives the members that a Claude model accepts from its name, for every provider of it.
 
 Sources: platform.claude.com/docs, "Adaptive thinking" (read in a translation), and litellm 1.110.2,
 price map (`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-11-24.
@@ -11,12 +11,12 @@ import re
 from gateway.wire.translation.conversation import Conversation, Reasoning
 from gateway.wire.translation.losses import Losses
 
-LEAST_BUDGET_TOKENS = 1024  # Anthropic's own least; the budget must be below the maximum
+LEAST_BUDGET_TOKENS = 1024  # Anthropic's minimum; the budget must be below the maximum
 _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
 # From here on temperature, top_p and top_k are refused, and so is a budget of thinking
 # (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
 _NO_SAMPLING = _NO_BUDGET = (4, 7)
-# Models that refuse to be told not to think (platform.claude.com/docs, "What's new in Claude Opus
+# Models whose thinking cannot be disabled (platform.claude.com/docs, "What's new in Claude Opus
 # 5.5", read in translations, 2026-11-24).
 _ALWAYS_THINKS = re.compile(r"claude-(?:opus-5[-.]5|fable-5[-.]1)(?!\d)")
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
 # that take a budget only (openrouter.ai/docs/use-cases/reasoning-tokens, 2026-11-24, has `low` to
 # `high`; the others are its rule as two public projects quote it).
 _SHARES = {"minimal": 0.1, "low": 0.2, "medium": 0.5, "high": 0.8, "xhigh": 0.95, "max": 0.95}
-_WORDS = {"minimal": "low"}  # Anthropic has no lower word
+_WORDS = {"minimal": "low"}  # Anthropic has no lower effort
 
 
 def takes_adaptive(model: str) -> bool:
@@ -92,7 +92,7 @@ def thinking_of(
 
 
 def _budget(reasoning: Reasoning, maximum: int) -> int | None:
-    """Return the budget of an effort under a maximum; None if there is no room for the least."""
+    """Return the budget of an effort under a maximum; None if the maximum is too small."""
     if maximum <= LEAST_BUDGET_TOKENS:
         return None
     share = _SHARES.get(reasoning.effort or "medium", _SHARES["medium"])

@@ -25,7 +25,7 @@ class Role(StrEnum):
 class TextPart(Struct, frozen=True, kw_only=True):
     """A piece of text. `cache_control` is Anthropic's mark of a prefix to be cached, as sent.
 
-    `is_refusal`: the model's own words of a refusal, in an earlier turn.
+    `is_refusal`: the model's text of a refusal, in an earlier turn.
     """
 
     text: str
@@ -93,8 +93,8 @@ Part = TextPart | Media | Thought | ToolCall | ToolResult
 class ConversationTurn(Struct, frozen=True, kw_only=True):
     """One turn. Results of tools stand in a turn of the user. `name` is the speaker's.
 
-    `is_instruction`: the words of a system or developer message after the first turn, as a turn of
-    the user. A dialect that has such messages in the middle writes one.
+    `is_instruction`: a system or developer message after the first turn, as a turn of the user. A
+    dialect with system messages between turns writes one.
     """
 
     role: Role

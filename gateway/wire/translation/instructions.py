@@ -1,4 +1,4 @@
-"""Collects the words of the system of a conversation, for dialects that have them in one place."""
+"""Collects the system messages of a conversation, for dialects that take them in one place."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gateway.wire.translation.conversation import Conversation, ConversationTurn
 
 
 def system_of(conversation: Conversation) -> tuple[TextPart, ...]:
-    """Return the words of the system, with those of later messages after the first ones.
+    """Return the text of the system messages, those after the first turn included.
 
-    Anthropic's own endpoint of OpenAI's dialect moves them in the same way
+    Anthropic's own endpoint of OpenAI's dialect moves later ones in the same way
     (platform.claude.com/docs/en/api/openai-sdk, read in a public copy, 2026-11-24).
     """
     later = [
@@ -24,5 +24,5 @@ def system_of(conversation: Conversation) -> tuple[TextPart, ...]:
 
 
 def spoken_turns(conversation: Conversation) -> Sequence[ConversationTurn]:
-    """Return the turns that are no words of the system."""
+    """Return the turns that are not system messages."""
     return [turn for turn in conversation.turns if not turn.is_instruction]

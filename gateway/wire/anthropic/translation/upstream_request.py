@@ -88,7 +88,7 @@ def with_maximum(body: dict[str, Any], maximum: int) -> dict[str, Any]:
     thinking = body.get("thinking")
     if thinking is None or thinking.get("budget_tokens", 0) < maximum:
         return {**body, "max_tokens": maximum}
-    # Only a maximum of the gateway's own comes here: the caller's was seen by the translation.
+    # Only the gateway's own maximum can be too small: the translation has checked the caller's.
     if maximum <= LEAST_BUDGET_TOKENS:
         thinking = {"type": "disabled"}
     else:
