@@ -23,8 +23,12 @@ from gateway.errors import (
 from gateway.wire.error_body import ErrorBody
 
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
+MOST_MS_DIGITS = 12
 QUOTA_USED_UP = "insufficient_quota"
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+# OpenAI names no `param` (Aider-AI/aider issue 2030), and Azure sends the code and a message alone
+# (chatboxai/chatbox issue 646).
+UNKNOWN_MODEL = frozenset({"model_not_found", "DeploymentNotFound"})
 TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  # llama.cpp's second
 
 
@@ -58,7 +62,7 @@ def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> Reques
         )
         error.may_be_this_request = status == 403
         return error
-    if status == 404 and error_body.param == "model":
+    if status == 404 and (error_body.param == "model" or error_body.code in UNKNOWN_MODEL):
         return UpstreamError(f"{name} does not know its model {deployment.model}. Ask an admin.")
     if status == 404:
         return ModelNotFound(
@@ -110,9 +114,14 @@ def _too_long(deployment: Deployment, error_body: ErrorBody) -> RequestError:
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that a `retry-after` header asks for, in seconds, never negative; None if
-    absent or unreadable.
+    """Return the wait that an answer asks for, in seconds, never negative; None if it asks for
+    none, or it is unreadable.
+
+    Azure's and OpenAI's `retry-after-ms` is the exact one; it may come alone.
     """
+    retry_after_ms = headers.get("retry-after-ms", "")
+    if retry_after_ms.isdecimal() and len(retry_after_ms) <= MOST_MS_DIGITS:
+        return int(retry_after_ms) / 1000
     retry_after = headers.get("retry-after")
     if retry_after is None:
         return None
