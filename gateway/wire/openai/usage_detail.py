@@ -110,6 +110,11 @@ def timings_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
     return {f"timings.{name}": detail for name, detail in read if detail is not None}
 
 
+def groq_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
+    """Return the known members of the usage in a chunk's `x_groq`: Groq's times. Never raises."""
+    return usage_detail(_members(raw).get("usage", msgspec.Raw(b"")))
+
+
 def _members(raw: msgspec.Raw | bytes) -> dict[str, msgspec.Raw]:
     """Return the undecoded members of an object; none if it is too long or no object."""
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:

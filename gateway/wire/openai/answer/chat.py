@@ -52,7 +52,7 @@ from gateway.wire.openai.usage import (
     usage_of_embeddings,
     usage_on_the_way,
 )
-from gateway.wire.openai.usage_detail import timings_detail, usage_detail
+from gateway.wire.openai.usage_detail import groq_detail, timings_detail, usage_detail
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -427,6 +427,7 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)
     if chunk.x_groq is not ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
         observed.note_final(usage)  # sent whether or not it was asked for
+        observed.note_detail(groq_detail(chunk.x_groq))  # and alone with its times, if it was not
 
 
 def _note_detail(observed: Observed, chunk: Chunk) -> None:
