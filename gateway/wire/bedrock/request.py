@@ -10,8 +10,11 @@ from typing import Any
 from gateway.wire.bedrock.blocks import cache_points, is_sent, write_messages, write_system
 from gateway.wire.translation.claude import (
     LEAST_BUDGET_TOKENS,
+    choice_for,
     effort_word,
     is_claude,
+    is_forced,
+    takes_forced_call,
     takes_sampling,
     thinking_of,
 )
@@ -68,7 +71,7 @@ def write_converse_request(
     if system := write_system(system_of(conversation)):
         body["system"] = system
     body["messages"] = write_messages(conversation, losses)
-    if tools := _tools(conversation, losses):
+    if tools := _tools(conversation, losses, model=model):
         body["toolConfig"] = tools
     own: dict[str, Any] = {}
     output = _output_config(conversation, losses)
@@ -105,17 +108,17 @@ def with_maximum(body: dict[str, Any], maximum: int | None) -> dict[str, Any]:
     return {**body, "inferenceConfig": inference, _OF_THE_MODEL: own}
 
 
-def _tools(conversation: Conversation, losses: Losses) -> dict[str, Any]:
+def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[str, Any]:
     """Return the member `toolConfig`, empty without tools.
 
     Converse has no choice `none`: then the tools are left out, unless an earlier turn calls one.
     """
-    choice = conversation.tool_choice
-    mode = None if choice is None else choice.mode
     if not conversation.tools:
-        if mode in (ToolMode.REQUIRED, ToolMode.NAMED):
+        if is_forced(conversation.tool_choice):
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
         return {}
+    choice = choice_for(conversation, losses, model=model)
+    mode = None if choice is None else choice.mode
     if mode is ToolMode.NONE:
         if not _has_calls(conversation):
             return {}
@@ -194,9 +197,8 @@ def _reason(
     thinking = thinking_of(conversation, losses, model=model, maximum=maximum)
     if thinking is None:
         return False
-    choice = conversation.tool_choice
-    is_forced = choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
-    if thinking["type"] != "disabled" and is_forced:
+    is_without_room = is_forced(conversation.tool_choice) and takes_forced_call(model)
+    if thinking["type"] != "disabled" and is_without_room:
         losses.lose(name, why="a forced tool call leaves no room for reasoning")
         return False
     own["thinking"] = thinking

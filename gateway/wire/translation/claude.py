@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.wire.translation.conversation import Conversation, Reasoning
+from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
 from gateway.wire.translation.losses import Losses
 
 LEAST_BUDGET_TOKENS = 1024  # Anthropic's minimum; the budget must be below the maximum
@@ -16,8 +16,8 @@ _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
 # From here on temperature, top_p and top_k are refused, and so is a budget of thinking
 # (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
 _NO_SAMPLING = _NO_BUDGET = (4, 7)
-# Models whose thinking cannot be disabled (platform.claude.com/docs, "What's new in Claude Opus
-# 5.5", read in translations, 2026-11-24).
+# Models whose thinking cannot be disabled, so that they refuse a forced tool call, too
+# (platform.claude.com/docs, "What's new in Claude Opus 5.5", read in translations, 2026-11-24).
 _ALWAYS_THINKS = re.compile(r"claude-(?:opus-5[-.]5|fable-5[-.]1)(?!\d)")
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
 # The share of the maximum that an effort spends on thinking: OpenRouter's published rule for models
@@ -46,6 +46,30 @@ def takes_budget(model: str) -> bool:
     """Return True if a model takes a budget of tokens for its thinking."""
     version = _version(model)
     return version is not None and version < _NO_BUDGET
+
+
+def takes_forced_call(model: str) -> bool:
+    """Return True if a model can be told to call a tool; one that always thinks cannot."""
+    return _ALWAYS_THINKS.search(model) is None
+
+
+def choice_for(conversation: Conversation, losses: Losses, *, model: str) -> ToolChoice | None:
+    """Return the caller's choice of tools; lose one that the model refuses, and leave it the
+    choice.
+    """
+    choice = conversation.tool_choice
+    if choice is None or not is_forced(choice) or takes_forced_call(model):
+        return choice
+    losses.lose(
+        conversation.name_of("tool_choice"),
+        why=f"{model} always thinks, which a forced tool call leaves no room for",
+    )
+    return ToolChoice(mode=ToolMode.AUTO)
+
+
+def is_forced(choice: ToolChoice | None) -> bool:
+    """Return True if the model must call a tool."""
+    return choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
 
 def is_claude(model: str) -> bool:

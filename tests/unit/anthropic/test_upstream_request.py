@@ -115,6 +115,18 @@ def test_the_choice_of_tools(chat: dict[str, Any], expected: dict[str, Any]) -> 
     assert written({"tools": [TOOL], **chat})["tool_choice"] == expected
 
 
+def test_a_forced_call_is_refused_for_a_model_that_always_thinks() -> None:
+    """Opus 5.5 answers it with 400; dropped by the policy's leave, the model chooses by itself."""
+    chat = {"tools": [TOOL], "tool_choice": "required", "reasoning_effort": "high"}
+    with pytest.raises(Untranslatable, match=r"tool_choice.*claude-opus-5-5 always thinks"):
+        written(chat, model="claude-opus-5-5")
+    sent, fields = written(chat, drops=True, model="claude-opus-5-5")
+    assert fields == ["tool_choice"]
+    assert (sent["tool_choice"], sent["thinking"]["type"]) == ({"type": "auto"}, "adaptive")
+    before = written({"tools": [TOOL], "tool_choice": "required"}, model="claude-opus-5-1")
+    assert before["tool_choice"] == {"type": "any"}
+
+
 def test_a_picture_by_its_bytes_and_by_its_address() -> None:
     """A data URL is sent as bytes, any other address as it is."""
     parts = [

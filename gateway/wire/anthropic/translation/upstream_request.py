@@ -15,8 +15,11 @@ from gateway.wire.anthropic.translation.upstream_blocks import (
 )
 from gateway.wire.translation.claude import (
     LEAST_BUDGET_TOKENS,
+    choice_for,
     effort_word,
+    is_forced,
     takes_adaptive,
+    takes_forced_call,
     takes_sampling,
     thinking_of,
 )
@@ -61,7 +64,7 @@ def write_messages_request(
     if system := write_texts(system_of(conversation)):
         body["system"] = system
     body["messages"] = write_messages(conversation, losses)
-    body |= _tools(conversation, losses)
+    body |= _tools(conversation, losses, model=model)
     output_config = _output_config(conversation, losses)
     thinking = _thinking(conversation, losses, model=model)
     if thinking is not None:
@@ -113,20 +116,20 @@ def _thinking(
     if not takes_adaptive(model) and has_unsigned_calls(conversation):
         losses.lose(name, why="the reasoning before the last tool call is not signed")
         return None
-    choice = conversation.tool_choice
-    if choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED):
+    if is_forced(conversation.tool_choice) and takes_forced_call(model):
         losses.lose(name, why="a forced tool call leaves no room for reasoning")
         return None
     return thinking
 
 
-def _tools(conversation: Conversation, losses: Losses) -> dict[str, Any]:
+def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[str, Any]:
     """Return the members `tools` and `tool_choice`."""
-    choice, members = conversation.tool_choice, dict[str, Any]()
+    members = dict[str, Any]()
     if not conversation.tools:
-        if choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED):
+        if is_forced(conversation.tool_choice):
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
         return members
+    choice = choice_for(conversation, losses, model=model)
     members["tools"] = [_tool(spec) for spec in conversation.tools]
     is_single = conversation.has_parallel_calls is False
     if choice is None and is_single:
