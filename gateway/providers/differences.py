@@ -7,12 +7,15 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.providers.table import OutputLimit, ProviderFacts, RunningUsage
 from gateway.domain.request.request import RequestBody
 from gateway.providers.translations import losses_at
 from gateway.wire.dialect import Translation
+from gateway.wire.openai.chat_translation.long_call_ids import with_short_ids
 from gateway.wire.openai.request.read import prepare, read_request, stream_options
 from gateway.wire.openai.request.size import MAXIMUM_MEMBERS
 from gateway.wire.translation.losses import Losses
@@ -57,6 +60,18 @@ def without_refused(
             lost.lose(name)
     body = read_request(operation, prepare(read, {}, dropped=refused))
     return Translation(sent_as=operation, body=body, dropped_fields=tuple(lost.fields))
+
+
+def with_short_call_ids(deployment: Deployment, read: RequestBody) -> RequestBody:
+    """Return a chat whose ids of tool calls are no longer than its provider takes."""
+    most_chars, place = deployment.provider_facts.most_call_id_chars, read.members.get("messages")
+    if most_chars is None or place is None or read.facts.operation is not Operation.CHAT:
+        return read
+    messages = read.body[place.start : place.end]
+    short = with_short_ids(messages, most_chars)
+    if short == messages:
+        return read
+    return read_request(Operation.CHAT, prepare(read, {"messages": msgspec.Raw(short)}))
 
 
 def usage_members(provider: ProviderFacts, read: RequestBody) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from gateway.providers.differences import (
     tool_members,
     unwanted_members,
     usage_members,
+    with_short_call_ids,
     without_refused,
 )
 from gateway.providers.translations import losses_at
@@ -85,12 +86,14 @@ class OpenAI:
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
         """Return the request as a chat if the deployment does not speak its dialect, else without
-        the members that the deployment refuses; None if nothing has to change.
+        the members and with the ids that the deployment takes; None if nothing has to change.
 
         Raises `Untranslatable` for a field that a chat has no place for, or that it refuses.
         """
         if read.facts.operation in deployment.native:
-            return without_refused(deployment, read)
+            body = with_short_call_ids(deployment, read)
+            own = None if body is read else Translation(sent_as=Operation.CHAT, body=body)
+            return without_refused(deployment, body) or own
         losses = losses_at(deployment, "chat completions")
         chat = write_chat_request(
             conversation_of(read),
@@ -99,7 +102,7 @@ class OpenAI:
             takes_top_k=deployment.provider_facts.is_engine,
             maximum_member=deployment.output_limit.members[-1],
         )
-        body = read_request(Operation.CHAT, chat)
+        body = with_short_call_ids(deployment, read_request(Operation.CHAT, chat))
         return without_refused(deployment, body, losses) or Translation(
             sent_as=Operation.CHAT, body=body, dropped_fields=tuple(losses.fields)
         )

@@ -50,7 +50,8 @@ class ProviderFacts:
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
-    calls no tool. These, `output_limit`, `takes_stream_options` and the statuses with a meaning
+    calls no tool. `most_call_id_chars` bounds the ids of tool
+    calls. These, `output_limit`, `takes_stream_options` and the statuses with a meaning
     of their own are differences from OpenAI's API. `native` are the operations that it speaks
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
@@ -77,6 +78,7 @@ class ProviderFacts:
     takes_stream_options: bool = True
     refuses: frozenset[str] = frozenset()
     needs_tool_choice: bool = False
+    most_call_id_chars: int | None = None
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
@@ -118,6 +120,10 @@ _OF_ITS_PLATFORM = frozenset(
         "web_search_options",
     }
 )
+# Chats with a longer id of a call were refused ("Expected a string with maximum length 40",
+# https://github.com/BerriAI/litellm/issues/17343 and 18160); one of 51 letters passed in July 2026
+# (https://github.com/vercel/ai/pull/17233). A short one passes at any rate.
+_OPENAI_ID_CHARS = 40
 _MULTI_REGION = "aiplatform.*.rep.googleapis.com"
 _OF_OPENAI_ITSELF = frozenset(
     {Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES, Operation.EMBEDDINGS}
@@ -156,6 +162,7 @@ _ENTRIES = (
         listed_as="openai",
         # Newer models refuse `max_tokens`, and all models refuse both.
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
+        most_call_id_chars=_OPENAI_ID_CHARS,
         sources=("https://github.com/openai/openai-openapi, commit f85dbe223d40, 2026-08-21",),
     ),
     ProviderFacts(
@@ -169,6 +176,7 @@ _ENTRIES = (
         takes_api_version=True,
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
+        most_call_id_chars=_OPENAI_ID_CHARS,
         sources=(
             "https://learn.microsoft.com/en-us/azure/foundry/openai/api-version-lifecycle, "
             "2026-11-24",

@@ -379,8 +379,11 @@ class RequestService:
         Raises `Untranslatable` and `InvalidRequest`.
         """
         body, translate = request.body, self.providers[deployment.provider].translate
+        facts = deployment.provider_facts
         is_read_again = (
-            deployment.translates(body.facts.operation) or deployment.provider_facts.refuses
+            deployment.translates(body.facts.operation)
+            or facts.refuses
+            or (facts.most_call_id_chars is not None and b'"tool_call_id"' in body.body)
         )
         if is_read_again and _is_slow(body.body):
             found: Translation | None = await self.run_large(
