@@ -39,6 +39,18 @@ def test_every_conversation_is_served_unless_the_policy_says_less() -> None:
     assert not less.translates(Operation.CHAT)
 
 
+def test_tritons_generate_extension_serves_no_conversation() -> None:
+    """It is what speaks at an address without a path; a chat has no template there."""
+    at_root = document(provider="triton").replace("llm.example/v1", "llm.example")
+    assert parse(at_root).policy.deployments["one"].operations == {Operation.COMPLETIONS}
+    frontend = parse(document(provider="triton")).policy.deployments["one"]
+    assert frontend.operations >= {Operation.CHAT, Operation.MESSAGES}
+    stated = document("operations: [chat]", "triton").replace("llm.example/v1", "llm.example")
+    (finding,) = findings(stated) or ()
+    assert "triton does not serve chat" in finding.message
+    assert "it serves `completions`" in finding.message
+
+
 def test_a_dropped_feature_needs_no_permission() -> None:
     """A tool that is dropped is never sent."""
     refuses = parse(document("native: [chat]")).policy.deployments["one"]

@@ -581,7 +581,7 @@ def test_the_example_reads_as_written() -> None:
             output_tok_per_s=Decimal(2500),
             target_utilisation=Decimal("0.5"),
         ),
-        operations=default_operations(OF_OPENAI),
+        operations=default_operations(OF_OPENAI, PROVIDERS["vllm"]),
         capabilities=frozenset({"tools", "json_schema", "reasoning"}),
         native=PROVIDERS["vllm"].native,
         context_window=32768,

@@ -41,11 +41,18 @@ class DataClass(IntEnum):
 DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
-def default_operations(native: frozenset[Operation]) -> frozenset[Operation]:
-    """Return the operations that a deployment serves if the policy names none: those that it speaks
-    itself and does not need to be stated, and every conversation.
+def possible_operations(native: frozenset[Operation], facts: ProviderFacts) -> frozenset[Operation]:
+    """Return the operations that a deployment can serve: those that it speaks itself, and every
+    conversation, unless its dialect has no place for one.
     """
-    return (native - ONLY_STATED) | CONVERSATIONS
+    return native | CONVERSATIONS if facts.takes_conversations else native
+
+
+def default_operations(native: frozenset[Operation], facts: ProviderFacts) -> frozenset[Operation]:
+    """Return the operations that a deployment serves if the policy names none: all possible ones,
+    except those that must be stated.
+    """
+    return possible_operations(native, facts) - ONLY_STATED
 
 
 def default_output_limit(provider: str, base_url: str) -> OutputLimit:

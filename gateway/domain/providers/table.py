@@ -57,6 +57,7 @@ class ProviderFacts:
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
     `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header.
     `takes_api_version`: an address may go with a version of the API, in the query.
+    `takes_conversations`: chats, responses and messages can be sent to it, translated at least.
     `is_own_dialect`: an address without a path is spoken to in a dialect of its own.
     `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
     and nothing else bounds it. `sources` say who states all this.
@@ -90,6 +91,7 @@ class ProviderFacts:
     key_is_exchanged: bool = False
     takes_api_version: bool = False
     is_own_dialect: bool = False
+    takes_conversations: bool = True
     default_output_tokens: int | None = None
 
     def is_surcharged(self, host: str) -> bool:
@@ -447,6 +449,7 @@ AT_ROOT: Mapping[str, ProviderFacts] = {
         bills_after_disconnect=False,
         output_limit=OutputLimit.MAX_TOKENS,
         is_own_dialect=True,
+        takes_conversations=False,  # it has no roles, and the template is the model's own
         native=frozenset({Operation.COMPLETIONS}),
         sources=(
             "triton-inference-server/server, docs/protocol/extension_generate.md, commit "

@@ -268,7 +268,7 @@ class DeploymentBlock(Block):
         operations = self.operations
         return super().value(
             native=native,
-            operations=frozenset(operations) if operations else default_operations(native),
+            operations=frozenset(operations) if operations else default_operations(native, facts),
             price=price and price.price(*named),
             stand_in_price=stand_in and stand_in.price(*named, is_stand_in=True),
             output_limit=self.output_limit or default_output_limit(self.provider, self.base_url),

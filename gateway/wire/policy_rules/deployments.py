@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.domain.operation import CONVERSATIONS, WITHOUT_OUTPUT
-from gateway.domain.policy.policy import AMBIENT
+from gateway.domain.operation import WITHOUT_OUTPUT
+from gateway.domain.policy.policy import AMBIENT, possible_operations
+from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, ProviderFacts
 from gateway.domain.words import listed, shown
 from gateway.wire.policy.deployments import DeploymentBlock
@@ -117,21 +118,24 @@ def _check_api_version(deployment: DeploymentBlock, provider: ProviderFacts) -> 
 
 
 def _check_operations(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
-    """Report operations that the provider neither speaks nor gets translated."""
-    native = provider.native
+    """Report operations that the provider neither speaks nor gets translated, as its host and the
+    form of its address show.
+    """
     for spot, operation in deployment.items_of("native"):
         if operation not in provider.native:
             spot.error(
                 f"{provider.name} does not speak {operation} by itself; 'native' names fewer of "
                 f"{listed(sorted(provider.native)) or 'none'}"
             )
-    if deployment.of("native") is not None:
-        native = native & frozenset(deployment.of("native"))
+    base_url, native = deployment.of("base_url"), deployment.of("native")
+    facts = provider if base_url is None else provider_facts_of(provider.name, base_url)
+    spoken = facts.native if native is None else provider.native & frozenset(native)
+    possible = possible_operations(spoken, facts)
     for spot, operation in deployment.items_of("operations"):
-        if operation not in native and operation not in CONVERSATIONS:
+        if operation not in possible:
             spot.error(
-                f"{provider.name} does not serve {operation}, and nothing can be translated to "
-                f"serve it; it serves {listed(sorted(native | CONVERSATIONS))}"
+                f"{facts.name} does not serve {operation}, and nothing can be translated to "
+                f"serve it; it serves {listed(sorted(possible))}"
             )
 
 
