@@ -57,7 +57,7 @@ coverage: .venv/dev.stamp ## Prove 100 % branch coverage of domain, wire and jou
 bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
 	@$(BIN)/python -m bench.overhead
 
-chaos: .venv/dev.stamp ## Break it on purpose and count: about an hour (docs/chaos.md)
+chaos: .venv/dev.stamp ## Break it on purpose and count: about 45 minutes (docs/chaos.md)
 	@for scenario in kill cuts drain cancel pgfaults outage "outage --budgets" budgets limits twins; do $(BIN)/python -m tests.chaos $$scenario || exit 1; done
 
 residency: .venv/dev.stamp ## 20,000 policies against an oracle, then each rule's operator flipped

@@ -51,10 +51,13 @@ def _scenario(chosen: argparse.Namespace, result: Result) -> Coroutine[None, Non
             most_unknown=chosen.most_unknown,
         )
     if chosen.scenario == "outage" and chosen.budgets:
-        return outage_budgets.run(result, away_s=chosen.seconds, per_s=chosen.rate)
+        return outage_budgets.run(result, away_s=chosen.seconds or 240, per_s=chosen.rate)
     if chosen.scenario == "outage":
         return outage.run(
-            result, away_s=chosen.seconds, per_s=chosen.rate, most_growth_mib=chosen.most_growth
+            result,
+            away_s=chosen.seconds or 600,
+            per_s=chosen.rate,
+            most_growth_mib=chosen.most_growth,
         )
     if chosen.scenario == "pgfaults":
         return pgfaults.run(result, fault_s=chosen.seconds, per_s=chosen.rate, only=chosen.only)
@@ -96,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "--most-unknown", type=float, default=0.005, help="share of events that may be unknown"
     )
     one = scenario("outage", "Postgres away while requests go on")
-    one.add_argument("--seconds", type=float, default=600)
+    one.add_argument("--seconds", type=float, help="how long: 600 by default, 240 with --budgets")
     one.add_argument("--rate", type=float, default=100)
     one.add_argument(
         "--most-growth", type=float, default=24, help="MiB that the gateway may grow meanwhile"
@@ -112,12 +115,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--streams", type=int, default=200)
     one.add_argument("--drain", type=float, default=25)
     one = scenario("cancel", "requests whose callers mean to leave, most of them in time")
-    one.add_argument("--requests", type=int, default=80_000)
+    one.add_argument("--requests", type=int, default=30_000)
     one.add_argument("--callers", type=int, default=64)
     one = scenario(
         "budgets", "the last dollars of a budget, wanted by 4 x 100 callers while processes die"
     )
-    one.add_argument("--rounds", type=int, default=100)
+    one.add_argument("--rounds", type=int, default=40)
     one.add_argument("--processes", type=int, default=4)
     one.add_argument("--callers", type=int, default=100, help="in flight at each process")
     one = scenario(

@@ -34,7 +34,7 @@ REPLICAS = 2
 LEASE_SHARE = 1.5  # of the outage
 WARM_UP_S, LEARN_S = 20.0, 10.0
 COST_USD = (
-    0.00011  # of one request on average; only how long a slice of `search` lasts depends on it
+    0.00015  # of one request on average; only how long a slice of `search` lasts depends on it
 )
 SLICE_LASTS = 1 / 3  # of the outage
 SLICES = 100  # of a limit
