@@ -17,6 +17,7 @@ from gateway.errors import (
     RateLimited,
     RequestError,
     ResidencyDenied,
+    Untranslatable,
     UpstreamAuth,
     UpstreamError,
     UpstreamTimeout,
@@ -108,7 +109,11 @@ class Failover(Struct, kw_only=True):
         """
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
-        self.failure = self.failure or error
+        # Another deployment carries the field and is full now: a 400 would keep the caller from
+        # coming back.
+        was_uncarried = isinstance(self.failure, Untranslatable)
+        if self.failure is None or (was_uncarried and not isinstance(error, Untranslatable)):
+            self.failure = error
 
     def note_started(self, choice: Choice) -> None:
         """Record that an attempt at this candidate begins."""
