@@ -170,10 +170,10 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
     for key in arrived.keys() | booked.keys():
         attempts, events = arrived[key], booked[key]
         surplus = len(events) - len(attempts)
-        if (
-            surplus > 0
-        ):  # unread bytes count for no team, even if the next attempt there was answered
-            events.sort(key=_may_be_unread)
+        if surplus > 0:
+            # Unread bytes, and a connection that never was, count for no team, even if the next
+            # attempt there was answered.
+            events.sort(key=lambda event: (_is_unconnected(event), _may_be_unread(event)))
         pairs += list(zip(attempts, events, strict=False))
         for attempt in attempts[len(events) :]:
             verdict.find(
@@ -188,7 +188,7 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
 
 def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdict) -> None:
     """An event that no attempt of the upstream's explains."""
-    if event["usage_source"] == "none" and not has_twin:
+    if event["usage_source"] == "none" and (not has_twin or _is_unconnected(event)):
         verdict.counts["never sent"] += 1  # there was no listener, or the permit was refused
     elif (
         event["outcome"] == "interrupted"
@@ -207,6 +207,11 @@ def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdic
             f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at "
             f"{event['model']}",
         )
+
+
+def _is_unconnected(event: Event) -> bool:
+    """Return True if the gateway had no connection to the upstream, so nothing arrived there."""
+    return bool(event["outcome"] == "upstream_unreachable" and event["usage_source"] == "none")
 
 
 def _may_be_unread(event: Event) -> bool:
