@@ -201,7 +201,8 @@ def test_tools_and_schemas_add_to_the_prompt() -> None:
         TOOL_PREFACE_TOKENS + KNOWN_TOOL_TOKENS + 3 * size
     )
     schema = {"format": {"type": "json_schema", "schema": {"a": [1, 2, 3]}}}
-    assert facts(output_config=schema).expansion_tokens == 3 * len(json.dumps(schema))
+    for member in ("output_config", "output_format", "chat_template_kwargs"):
+        assert facts(**{member: schema}).expansion_tokens == 3 * len(json.dumps(schema))
     assert facts(tools=[{"type": "new_20270101", "name": "x"}]).expansion_tokens is None
     assert facts(tools=[]).expansion_tokens == 3 * len("[]")
     assert facts(chat_template="x").expansion_tokens is None
@@ -212,6 +213,12 @@ def test_sealed_and_repeated_parts_add_to_the_prompt() -> None:
     signature = "x" * 100
     block = {"type": "thinking", "thinking": "", "signature": signature}
     assert facts(**in_turn(block)).expansion_tokens == 3 * 102
+    redacted = {"type": "redacted_thinking", "data": "x" * 100}
+    assert facts(**in_turn(redacted)).expansion_tokens == 3 * 102
+    sealed = {"type": "compaction", "encrypted_content": "x" * 100}
+    assert facts(**in_turn(sealed)).expansion_tokens == 3 * 102
+    spelled = json.dumps(PLAIN | in_turn(block)).replace('"signature"', r'"sign\u0061ture"')
+    assert read_request(spelled.encode()).facts.expansion_tokens == 3 * 102
     call = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
     assert facts(**in_turn(call)).expansion_tokens == len('{"a": 1}')
     found = {"type": "web_search_tool_result", "content": [{"encrypted_content": "x" * 50}]}

@@ -156,6 +156,7 @@ def test_an_error_message_of_the_framing_ends_a_stream() -> None:
         ("model_context_window_exceeded", Finish.LENGTH),
         ("guardrail_intervened", Finish.CONTENT_FILTER),
         ("content_filtered", Finish.CONTENT_FILTER),
+        ("refusal", Finish.CONTENT_FILTER),
     ],
 )
 def test_the_end_in_openais_word(word: str, finish: Finish) -> None:

@@ -47,6 +47,8 @@ def bound(
         ({}, {}, {"context_window": 4096}, 4096, None, True),
         ({"output_bound_tokens": 9000}, {}, {"context_window": 4096}, 4096, None, True),
         ({}, {}, {}, UNBOUNDED_OUTPUT_TOKENS, None, False),
+        ({}, {}, {"provider": "anthropic"}, 32_000, 32_000, True),
+        ({}, {}, {"provider": "anthropic", "max_output_tokens": 8}, 8, 8, True),
         ({"operation": Operation.EMBEDDINGS}, {"max_output_tokens": 9}, {}, 0, None, True),
     ],
 )
@@ -58,8 +60,8 @@ def test_the_answer_is_bounded_by_the_first_that_says(
     cap_tokens: int | None,
     is_certain: bool,
 ) -> None:
-    """The caller, else the lower cap of route and deployment, which is sent, else the context
-    window, else nothing.
+    """The caller, else the lower cap of route and deployment, which is sent, else the maximum of a
+    dialect that requires one, else the context window, else nothing.
     """
     found = bound(route=route, deployment=deployment, **asked)
     assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (
@@ -84,9 +86,12 @@ def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(fea
     assert (known.input_tokens, known.is_certain) == (32_768, True)
 
 
-def test_a_request_that_may_be_answered_by_another_model_has_no_bound() -> None:
-    """`models` and `provider` of some upstreams name a dearer one; no price here covers it."""
-    asked = {"features": frozenset({"rerouting"}), "output_bound_tokens": 10}
+@pytest.mark.parametrize("feature", ["rerouting", "other_maximum"])
+def test_a_request_that_another_model_or_maximum_may_answer_has_no_bound(feature: str) -> None:
+    """`models` and `provider` of some upstreams name a dearer one, and no price here covers it;
+    `n_predict` may overrule the maximum that is sent.
+    """
+    asked = {"features": frozenset({feature}), "output_bound_tokens": 10}
     assert not bound(deployment={"context_window": 4096}, **asked).is_certain
 
 
@@ -166,6 +171,7 @@ def test_hosted_tools_are_held_for_by_the_call() -> None:
     route = Route(name="assistant", deployments=("one",))
     held = bound_of(facts, route=route, deployment=factories.deployment(), price=priced)
     assert held.nusd >= MOST_TOOL_CALLS * 10_000_000
+    assert MOST_TOOL_CALLS > 10, "a request seldom makes ten"
 
 
 def test_prompt_and_answer_count_together() -> None:
