@@ -191,6 +191,9 @@ SAID_TWICE: dict[tuple[str, Path], str] = {
         "prompt_cache_hit_tokens says the same"
     ),
 }
+# Members that an excuse of all covers and that decide for these: xAI counts reasoning beside the
+# answer, and its total alone shows that.
+DECIDING: tuple[tuple[str, Path], ...] = (("xai", ("usage", "total_tokens")),)
 SPELLING = "no provider's type has it (2026-11-24); it follows the names that some have"
 # Members that a reader knows and no transcript has, and why.
 UNSEEN: dict[tuple[str, str], str] = {
@@ -293,6 +296,13 @@ def test_each_excuse_is_needed() -> None:
         )
     }
     assert needless == set()
+
+
+@pytest.mark.parametrize(("provider", "path"), DECIDING)
+def test_an_excuse_covers_no_member_that_decides(provider: str, path: Path) -> None:
+    """Without the total, all of a provider's reasoning went uncounted."""
+    cases = MEMBERS[provider, path]
+    assert any(outcome(case, Walk(path)) != outcome(case, Walk()) for case in cases)
 
 
 def test_a_transcript_has_each_member_that_a_struct_reads() -> None:
