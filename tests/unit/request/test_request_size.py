@@ -188,6 +188,10 @@ def size(value: object) -> int:
         ({"tools": [TOOL]}, TOOL_PREFACE_TOKENS + 3 * size([TOOL])),
         ({"functions": [{}]}, TOOL_PREFACE_TOKENS + 12),
         ({"tools": None, "response_format": {"type": "text"}}, 3 * size({"type": "text"})),
+        (
+            {"text": {"format": {"type": "json_schema"}}},
+            3 * size({"format": {"type": "json_schema"}}),
+        ),
         ({"documents": ["abc"], "chat_template_kwargs": {"a": 1}}, 3 * (7 + 8)),
         ({"chat_template": "{{ x }}"}, None),
         ({"chat_template": None}, 0),
@@ -195,6 +199,7 @@ def size(value: object) -> int:
         ({"messages": [{"content": "about tool_calls"}, {"content": "\u00e4"}]}, 0),
         ({"messages": [{"content": [{"type": "file", "file": {"file_data": "AA"}}]}]}, None),
         ({"messages": [{"content": [{"image_embeds": "AA"}]}]}, None),
+        ({"messages": [{"content": [{"audio_embeds": "AA"}]}]}, None),
         ({"messages": [{"content": [{"text": "a \u00e4"}]}]}, 0),
         ({"messages": ["\u00e4"]}, None),
         ({"messages": [{"content": [1, "\u00e4"]}]}, None),
