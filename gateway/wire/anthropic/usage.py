@@ -83,6 +83,13 @@ _OF_OTHER_MODELS = frozenset({"advisor_message", "fallback_message"})
 _NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
 _NO_WORDS = _Words()
 _EMPTY_USAGE = TokenUsage()
+_OF_PROMPT = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cache_creation",
+)
+_OF_OUTPUT = ("output_tokens", "output_tokens_details")
 _NESTED = frozenset({"cache_creation", "server_tool_use", "output_tokens_details"})
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_words = msgspec.json.Decoder(_Words).decode
@@ -141,6 +148,38 @@ def merged(first: Mapping[str, msgspec.Raw], last: Mapping[str, msgspec.Raw]) ->
             continue
         joined[name] = value
     return msgspec.Raw(msgspec.json.encode(joined))
+
+
+def of_prompt(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """Return the members of a usage that count its prompt."""
+    return {name: value for name, value in members.items() if name in _OF_PROMPT}
+
+
+def highest(
+    before: Mapping[str, msgspec.Raw], now: Mapping[str, msgspec.Raw]
+) -> dict[str, msgspec.Raw]:
+    """Return the members of a usage, with those of the one before for a side that has fallen.
+
+    All figures of a stream are cumulative, so one that falls is no truth. An earlier one that is
+    no truth either (negative, or beyond every count) is not kept.
+    """
+    found = dict(now)
+    earlier, later = _read_members(before), _read_members(now)
+    if earlier is None or not earlier.is_plausible:
+        return found
+    for names, count in ((_OF_PROMPT, "input_tokens"), (_OF_OUTPUT, "output_tokens")):
+        known = getattr(earlier, count)
+        if known is None or known <= (getattr(later, count, None) or 0):
+            continue
+        for name in names:
+            found.pop(name, None)
+        found |= {name: before[name] for name in names if name in before}
+    return found
+
+
+def _read_members(members: Mapping[str, msgspec.Raw]) -> TokenUsage | None:
+    """Return the token counts of the members of a usage."""
+    return usage_from_wire(msgspec.json.encode(dict(members))) if members else None
 
 
 def usage_members(raw: msgspec.Raw | bytes) -> Mapping[str, msgspec.Raw]:

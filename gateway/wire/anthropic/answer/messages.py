@@ -27,8 +27,10 @@ from gateway.wire.anthropic.answer.shapes import (
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
 from gateway.wire.anthropic.error import code_of, error_event
 from gateway.wire.anthropic.usage import (
+    highest,
     merged,
     note_words,
+    of_prompt,
     prompt_from_wire,
     usage_from_wire,
     usage_members,
@@ -141,6 +143,8 @@ class MessageStream:
     observed: Observed
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     _first_usage: Mapping[str, msgspec.Raw] = field(default_factory=dict)  # of `message_start`
+    # The highest figures so far. The output of `message_start` is its first token alone.
+    _most_usage: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -196,16 +200,12 @@ class MessageStream:
         observed = self.observed
         if not observed.has_content and self._first_usage:
             # From now on the output of `message_start` is too small; its prompt stays true.
-            observed.note_running(self._usage_so_far(), prompt_from_wire)
+            observed.note_running(merged(self._most_usage, {}), prompt_from_wire)
         observed.final = None  # content after it: the figure did not cover the whole answer
         observed.has_content = True
         observed.pieces += 1
         if observed.collects_text:
             observed.note_text(generated_text(block))
-
-    def _usage_so_far(self) -> msgspec.Raw:
-        """Return the usage of `message_start` as one object."""
-        return merged(self._first_usage, {})
 
     def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""
@@ -214,7 +214,8 @@ class MessageStream:
         observed.upstream_id = word_in(message.id) or observed.upstream_id
         self._first_usage = usage_members(message.usage) if is_there(message.usage) else {}
         if self._first_usage:
-            observed.note_running(self._usage_so_far(), usage_from_wire)
+            self._most_usage = highest(self._most_usage, of_prompt(self._first_usage))
+            observed.note_running(merged(self._first_usage, self._most_usage), usage_from_wire)
             note_words(observed, message.usage)
         new = renamed(body, message.model, self.model)
         if new is body:
@@ -239,7 +240,8 @@ class MessageStream:
         if usage is None:
             return event
         observed.note_final(usage)
-        observed.note_running(whole, usage_from_wire)
+        self._most_usage = highest(self._most_usage, usage_members(whole))
+        observed.note_running(merged(self._most_usage, {}), usage_from_wire)
         note_words(observed, whole)
         return with_cost(
             payload, decoded.usage, observed.final, around=lambda new: with_data(event, new)

@@ -13,8 +13,10 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
+    highest,
     merged,
     note_words,
+    of_prompt,
     prompt_from_wire,
     usage_from_wire,
     usage_members,
@@ -83,6 +85,8 @@ class MessagesReader:
         self.observed = Observed(collects_text=True, tells_prompt_first=True)
         self._splitter = EventSplitter()
         self._first_usage: Mapping[str, msgspec.Raw] = {}  # of `message_start`
+        # The highest figures so far. The output of `message_start` is its first token alone.
+        self._most_usage: Mapping[str, msgspec.Raw] = {}
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
@@ -131,7 +135,8 @@ class MessagesReader:
             self._first_usage = usage_members(_decode_start(without_halves(payload)).message.usage)
         prompt = None
         if self._first_usage:
-            first = merged(self._first_usage, {})
+            self._most_usage = highest(self._most_usage, of_prompt(self._first_usage))
+            first = merged(self._first_usage, self._most_usage)
             observed.note_running(first, usage_from_wire)
             note_words(self.observed, first)
             prompt = prompt_from_wire(first)
@@ -182,7 +187,7 @@ class MessagesReader:
         observed = self.observed
         if not observed.has_content and self._first_usage:
             # From now on the output of `message_start` is too small; its prompt stays true.
-            observed.note_running(merged(self._first_usage, {}), prompt_from_wire)
+            observed.note_running(merged(self._most_usage, {}), prompt_from_wire)
         observed.final = None  # content after it: the figure did not cover the whole answer
         observed.has_content = True
         observed.pieces += 1
@@ -206,7 +211,8 @@ class MessagesReader:
         usage = usage_from_wire(whole)
         if usage is not None:
             self.observed.note_final(usage)
-            self.observed.note_running(whole, usage_from_wire)
+            self._most_usage = highest(self._most_usage, usage_members(whole))
+            self.observed.note_running(merged(self._most_usage, {}), usage_from_wire)
             note_words(self.observed, whole)
 
     def _stop(self) -> list[AnswerEvent]:
