@@ -10,9 +10,14 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.bedrock.event_stream import MessageSplitter, StreamMessage
+from gateway.wire.bedrock.event_stream import (
+    HIGHEST_FIRST_BYTE,
+    MAX_MESSAGE_BYTES,
+    MessageSplitter,
+    StreamMessage,
+)
 from gateway.wire.bedrock.usage import tier_of, usage_from_wire
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     object_in,
@@ -58,18 +63,33 @@ class ConverseReader:
         """Start before the first message. The text is kept: usage comes in the last one alone."""
         self.observed = Observed(collects_text=True)
         self._splitter = MessageSplitter()
+        self._unframed = b""  # a body that is no event stream
+        self._has_read = False
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
         self._has_stopped = False
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
+        if self._unframed or (not self._has_read and data[:1] > HIGHEST_FIRST_BYTE):
+            self._unframed += data
+            if len(self._unframed) > MAX_MESSAGE_BYTES:
+                raise EventTooLarge(f"a body of more than {MAX_MESSAGE_BYTES} bytes")
+            return []
+        self._has_read = True
         return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
 
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended: without its usage, a stopped
-        answer is complete all the same.
+        answer is complete all the same. A body that is no event stream was generated, and is
+        charged, but cannot be read.
         """
         observed = self.observed
+        if self._unframed:
+            body = inflated(self._unframed)
+            observed.note_unread(len(body))
+            _note_usage(observed, object_of(body) or {})
+            observed.is_whole = True
+            return []
         if not self._has_stopped or observed.is_done or observed.is_error:
             return []
         observed.is_done = True

@@ -17,6 +17,7 @@ from gateway.wire.dialect import EventTooLarge
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 MAX_MESSAGE_BYTES = 2**20  # an upstream that never ends its message must not fill our memory
+HIGHEST_FIRST_BYTE = b"\x08"  # a text, and gzip, begin with a higher one, a message with 0
 MAX_PARTS = 4096  # then they are joined: a bytes object has 33 bytes of overhead
 MAX_HEADERS = 64  # AWS sends three
 _PRELUDE = Layout("!III")
@@ -40,12 +41,13 @@ class StreamMessage(Struct, frozen=True):
 class MessageSplitter:
     """A splitter that cuts a byte stream into complete messages."""
 
-    __slots__ = ("_parts", "_size", "_wanted")
+    __slots__ = ("_broken", "_parts", "_size", "_wanted")
 
     def __init__(self) -> None:
         """Start without an unfinished message."""
         self._parts: list[bytes] = []
         self._size, self._wanted = 0, _PRELUDE.size
+        self._broken: EventTooLarge | None = None  # what the next `feed` raises
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +58,10 @@ class MessageSplitter:
         """Return the messages that `data` completes. Raises `EventTooLarge`.
 
         Pieces are joined once a message can be complete, so that drops cost their length alone.
+        Messages before a broken one count, whatever pieces they come in: the usage may be there.
         """
+        if self._broken is not None:
+            raise self._broken
         self._parts.append(data)
         self._size += len(data)
         if self._size < self._wanted:
@@ -64,9 +69,15 @@ class MessageSplitter:
                 self._parts = [b"".join(self._parts)]
             return []
         buffer, at, messages = b"".join(self._parts), 0, []
-        while (whole := _length_at(buffer, at)) <= len(buffer) - at:
-            messages.append(_message(buffer[at : at + whole]))
-            at += whole
+        whole = _PRELUDE.size
+        try:
+            while (whole := _length_at(buffer, at)) <= len(buffer) - at:
+                messages.append(_message(buffer[at : at + whole]))
+                at += whole
+        except EventTooLarge as broken:
+            if not messages:
+                raise
+            self._broken = broken
         rest = buffer[at:]
         self._parts, self._size, self._wanted = [rest] if rest else [], len(rest), whole
         return messages
