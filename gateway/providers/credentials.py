@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
 
 MOST_BYTES = 64 * 1024
+LEAST_SECRET_CHARS = 8  # a shorter one could be a word of any message
+REMOVED = "(a credential of the gateway)"
 
 
 class SigningKey(NamedTuple):
@@ -53,6 +56,16 @@ def signing_key(deployment: Deployment) -> SigningKey | None:
         _header_value(deployment, parts.secret_access_key),
         None if token is None else _header_value(deployment, token),
     )
+
+
+def without_secrets(deployment: Deployment, text: str) -> str:
+    """Return a text of an upstream without the deployment's secrets, which it was sent."""
+    for reference in deployment.secret_references:
+        with suppress(SecretUnusable):
+            secret = read_secret(reference)
+            if len(secret) >= LEAST_SECRET_CHARS:
+                text = text.replace(secret, REMOVED)
+    return text
 
 
 def unusable_reference(deployment: Deployment) -> str | None:

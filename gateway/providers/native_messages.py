@@ -45,7 +45,7 @@ def count_call(deployment: Deployment, base: str, request: Request) -> UpstreamR
 def counted(answer: bytes) -> int | None:
     """Return the tokens that an answer to that call states, None if it states none."""
     usage = usage_from_wire(answer)
-    return None if usage is None else usage.input_tokens
+    return usage.input_tokens if usage is not None and usage.is_plausible else None
 
 
 def add_headers(headers: dict[str, str], request: Request) -> None:
