@@ -20,7 +20,7 @@ from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.providers.known_hosts import known_place
-from gateway.domain.providers.table import OPENAI_COMPATIBLE, provider_at
+from gateway.domain.providers.table import OPENAI_COMPATIBLE, ProviderFacts, provider_at
 from gateway.domain.residency.rules import denials, rules_for
 from gateway.domain.words import few, shown
 
@@ -114,18 +114,40 @@ def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:
     named = provider_at(deployment.facts.host)
     if named is not None and deployment.provider == OPENAI_COMPATIBLE:
         yield "provider", f"this host is {named.title}'s; write 'provider: {named.name}'"
+    elif named is not None and deployment.provider != named.name:
+        yield (
+            "provider",
+            f"this host is {named.title}'s, which 'provider: {named.name}' is for; is "
+            f"'{deployment.provider}' meant?",
+        )
     # If the deployment names its own source, its author has checked the provider's caveat.
     known = known_place(deployment.facts.host)
     has_own = deployment.residency is not None and deployment.residency.source
     if known is not None and known.caveat and not has_own and deployment.region not in UNPLACED:
         yield "region", known.caveat
+    address = _address_note(deployment, named)
+    if address is not None:
+        yield "base_url", address
+
+
+def _address_note(deployment: Deployment, named: ProviderFacts | None) -> str | None:
+    """Return a note on a base address that its provider's requests would hardly answer, or None.
+
+    `named` is the provider whose usual host it is.
+    """
+    path = urlsplit(deployment.base_url).path.rstrip("/")
+    if named is not None and named.name == deployment.provider:
+        if named.is_address_path(path):
+            return None
+        return f"{named.title}'s address is written '{named.addresses[0]}'; is this one meant?"
     # Engines and OpenAI serve under a version, others may serve at their root.
-    is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
+    facts = deployment.provider_facts
+    is_complete = not path and (facts.base_path or facts.is_own_dialect)
     wants_version = deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
-    wants_version = wants_version and not deployment.provider_facts.base_path
-    if not is_versioned and wants_version:
-        address = f"{deployment.base_url.rstrip('/')}/chat/completions"
-        yield "base_url", f"does not end in /v1, so chat goes to {address}; is that meant?"
+    if is_complete or not wants_version or _VERSIONED.search(path):
+        return None
+    address = f"{deployment.base_url.rstrip('/')}/chat/completions"
+    return f"does not end in /v1, so chat goes to {address}; is that meant?"
 
 
 def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.domain.operation import OF_OPENAI, ONLY_STATED, Operation
 from gateway.domain.policy.policy import AMBIENT, Credentials, FieldLoss
+from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
 from tests import factories
@@ -125,3 +126,94 @@ def test_a_company_can_be_denied_by_its_own_name() -> None:
     (rule,) = policy.classes.values()
     facts = policy.deployments["one"].facts
     assert rule.deny_providers & facts.providers == {"amazon"}
+
+
+def notes_on(provider: str, address: str, fields: str = "api_key: env:KEY") -> dict[str, str]:
+    """Return the notes on a deployment's provider and address, by field."""
+    text = document(fields, provider).replace("https://llm.example/v1", address)
+    text = text.replace("region: eu,", "region: unknown,")
+    prefix = "deployments[0]."
+    return {
+        note.field.removeprefix(prefix): note.message
+        for note in parse(text).notes
+        if note.field in (f"{prefix}base_url", f"{prefix}provider")
+    }
+
+
+@pytest.mark.parametrize(
+    ("provider", "address"),
+    [
+        ("anthropic", "https://api.anthropic.com"),
+        ("gemini", "https://generativelanguage.googleapis.com"),
+        ("vertex", "https://europe-west4-aiplatform.googleapis.com/v1"),
+        ("azure_openai", "https://acme.openai.azure.com"),
+        ("groq", "https://api.groq.com/v1"),
+        ("openai", "https://eu.api.openai.com"),
+        ("bedrock", "https://bedrock-runtime.eu-central-1.amazonaws.com/v1"),
+    ],
+)
+def test_an_address_that_nothing_answers_is_noted(provider: str, address: str) -> None:
+    """Each provider's own SDK writes its address in another way, and the first request is the
+    first to notice.
+    """
+    note = notes_on(provider, address)
+    assert note.keys() == {"base_url"}
+    assert note["base_url"].endswith(
+        f"written '{PROVIDERS[provider].addresses[0]}'; is this one meant?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("provider", "address"),
+    [
+        *(
+            (one.name, address.replace("LOCATION", "europe-west4").replace("HOST:PORT", "llm"))
+            for one in PROVIDERS.values()
+            for address in one.addresses
+        ),
+        ("vertex", "https://aiplatform.googleapis.com/v1/projects/p-1/locations/global"),
+        ("mistral", "https://api.eu.mistral.ai/v1/"),
+    ],
+)
+def test_the_addresses_of_the_reference_are_not_noted(provider: str, address: str) -> None:
+    """What the page of providers says must not be doubted by the command."""
+    address = address.replace("NAME", "acme").replace("REGION", "eu-west-1").replace("HOST", "llm")
+    key = "api_key: env:KEY" if PROVIDERS[provider].needs_key else ""
+    assert notes_on(provider, address, key) == {}
+
+
+def test_an_engines_address_without_its_version_is_noted() -> None:
+    assert "does not end in /v1" in notes_on("vllm", "http://gpu-1:8000", "")["base_url"]
+    assert "llm:11434/api/chat" in notes_on("ollama", "http://llm:11434/api", "")["base_url"]
+
+
+def test_another_providers_host_is_noted() -> None:
+    """Only a host of `openai_compatible` was doubted: OpenAI's requests went to Anthropic."""
+    note = notes_on("openai", "https://api.anthropic.com/v1")
+    assert note == {
+        "provider": "this host is Anthropic's, which 'provider: anthropic' is for; is 'openai' "
+        "meant?"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("google", "'gemini' or 'vertex'"),
+        ("amazon", "'bedrock'"),
+        ("AWS", "'bedrock'"),
+        ("azure", "'azure_openai'"),
+    ],
+)
+def test_a_companys_name_leads_to_its_providers(name: str, meant: str) -> None:
+    (finding,) = findings(document(provider=name)) or ()
+    assert (finding.field, finding.message) == (
+        "deployments[0].provider",
+        f"'{name}' is not known; did you mean {meant}?",
+    )
+
+
+def test_a_missing_key_names_the_identity_of_the_platform() -> None:
+    """An admin on AWS has no key to write."""
+    (finding,) = findings(document(provider="bedrock")) or ()
+    assert finding.message.endswith("'api_key: env:BEDROCK_API_KEY' or 'credentials: ambient'")

@@ -99,7 +99,7 @@ WRONG_VALUES = [
     ),
     ("region: eu-de", "region: eu-dee", 13, "deployments[0].region", "did you mean 'eu-de'?"),
     ("region: eu-de", "region: any", 13, "deployments[0].region", "'any' is for classes"),
-    ("provider: vllm", "provider: azure", 10, "deployments[0].provider", "there is: "),
+    ("provider: vllm", "provider: nonesuch", 10, "deployments[0].provider", "there is: "),
     (
         "name: qwen-eu",
         "name: gpt-eu",

@@ -33,6 +33,10 @@ price list and the transcripts in `tests/golden/`. A provider that is missing he
 `openai_compatible`, or an entry by [this guide](../guides/add-a-provider.md). Sources of each
 fact: [provider facts](../provider-facts.md).
 """
+ADDRESSES = """
+Words in capitals stand for your own names. `ollama` and `triton` also speak an API of their own,
+at an address without a path: `http://HOST:11434` and `http://HOST:8000`.
+"""
 PROVEN = """
 No key of a provider was available. An external API is proven by transcripts of its documented
 or published shapes, which an upstream of the tests speaks over real sockets. `recorded` counts
@@ -47,7 +51,11 @@ def page() -> str:
     parts = (
         HEAD,
         "\n## Addresses and operations\n",
-        table(("provider", "usual hosts", "key", "speaks", "translated to it"), map(place, rows)),
+        ADDRESSES,
+        table(
+            ("provider", "base_url", "usual hosts", "key", "speaks", "translated to it"),
+            map(place, rows),
+        ),
         "\n## Usage, prices, and a caller who leaves\n",
         table(
             (
@@ -93,6 +101,7 @@ def place(one: ProviderFacts) -> tuple[str, ...]:
         key += f", or `credentials` ({', '.join(one.takes_credentials)})"
     return (
         f"`{one.name}`",
+        listed(one.addresses[:1]),
         listed(one.hosts, none="your own"),
         key,
         listed(in_order(one.native)),

@@ -6,11 +6,13 @@ dialect that exists is one entry here and one folder of golden transcripts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
 from gateway.domain.operation import OF_OPENAI, Operation
 
@@ -42,10 +44,11 @@ class RunningUsage(StrEnum):
 class ProviderFacts:
     """One provider.
 
-    `hosts` are patterns of its usual hosts. `is_engine`: deployments of it are self-hosted unless
-    the policy says otherwise. `needs_key`: it refuses requests without a credential, which goes in
-    `key_header`. `listed_as` is its name in the price list, None to find it by the address; at
-    `surcharged_hosts` tokens cost `surcharge` times as much as the list says.
+    `hosts` are patterns of its usual hosts. `addresses` are forms of its `base_url`, the usual one
+    first; words in capitals stand for names of one's own. `is_engine`: deployments of it are
+    self-hosted unless the policy says otherwise. `needs_key`: it refuses requests without a
+    credential, which goes in `key_header`. `listed_as` is its name in the price list, None to find
+    it by the address; at `surcharged_hosts` tokens cost `surcharge` times as much as the list says.
     `bills_after_disconnect`: whether a stream that its caller closed is billed to its end; None
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
@@ -66,6 +69,7 @@ class ProviderFacts:
     name: str
     title: str
     hosts: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ("http://HOST:PORT/v1",)
     is_engine: bool = False
     needs_key: bool = False
     key_header: str = "authorization"
@@ -93,6 +97,11 @@ class ProviderFacts:
     is_own_dialect: bool = False
     takes_conversations: bool = True
     default_output_tokens: int | None = None
+
+    def is_address_path(self, path: str) -> bool:
+        """Return True if an address at one of its hosts may have this path."""
+        written = (urlsplit(one).path for one in self.addresses)
+        return any(re.fullmatch(re.sub("[A-Z]+", "[^/]+", one), path) for one in written)
 
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
@@ -142,6 +151,7 @@ _ENTRIES = (
     ProviderFacts(
         name="anthropic",
         title="Anthropic",
+        addresses=("https://api.anthropic.com/v1",),
         hosts=("api.anthropic.com",),
         needs_key=True,
         key_header="x-api-key",
@@ -158,6 +168,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openai",
         title="OpenAI",
+        addresses=("https://api.openai.com/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("api.openai.com", "*.api.openai.com"),
         needs_key=True,
@@ -170,6 +181,7 @@ _ENTRIES = (
     ProviderFacts(
         name="azure_openai",
         title="Azure OpenAI",
+        addresses=("https://NAME.openai.azure.com/openai/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
         needs_key=True,
@@ -188,6 +200,7 @@ _ENTRIES = (
     ProviderFacts(
         name="groq",
         title="Groq",
+        addresses=("https://api.groq.com/openai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.groq.com",),
         needs_key=True,
@@ -205,6 +218,10 @@ _ENTRIES = (
     ProviderFacts(
         name="gemini",
         title="Gemini on AI Studio",
+        addresses=(
+            "https://generativelanguage.googleapis.com/v1beta",
+            "https://generativelanguage.googleapis.com/v1",
+        ),
         hosts=("generativelanguage.googleapis.com",),
         company="google",
         needs_key=True,
@@ -217,6 +234,10 @@ _ENTRIES = (
     ProviderFacts(
         name="vertex",
         title="Gemini on Vertex AI",
+        addresses=tuple(
+            f"https://LOCATION-aiplatform.googleapis.com/{version}/projects/PROJECT/locations/LOCATION"
+            for version in ("v1", "v1beta1")
+        ),
         hosts=("*-aiplatform.googleapis.com", "aiplatform.googleapis.com", _MULTI_REGION),
         company="google",
         needs_key=True,  # a service account's, which is exchanged for an access token
@@ -235,6 +256,7 @@ _ENTRIES = (
     ProviderFacts(
         name="mistral",
         title="Mistral",
+        addresses=("https://api.mistral.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
         needs_key=True,
@@ -256,6 +278,10 @@ _ENTRIES = (
     ProviderFacts(
         name="deepseek",
         title="DeepSeek",
+        addresses=(
+            "https://api.deepseek.com/v1",
+            "https://api.deepseek.com",
+        ),
         native=frozenset({Operation.CHAT}),
         hosts=("api.deepseek.com",),
         needs_key=True,
@@ -266,6 +292,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openrouter",
         title="OpenRouter",
+        addresses=("https://openrouter.ai/api/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("openrouter.ai", "*.openrouter.ai"),
         needs_key=True,
@@ -276,6 +303,7 @@ _ENTRIES = (
     ProviderFacts(
         name="together",
         title="Together",
+        addresses=("https://api.together.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS}),
         hosts=("api.together.ai", "api.together.xyz"),
         needs_key=True,
@@ -290,6 +318,7 @@ _ENTRIES = (
     ProviderFacts(
         name="fireworks",
         title="Fireworks",
+        addresses=("https://api.fireworks.ai/inference/v1",),
         native=frozenset({Operation.CHAT, Operation.COMPLETIONS}),
         hosts=("api.fireworks.ai",),
         needs_key=True,
@@ -306,6 +335,7 @@ _ENTRIES = (
     ProviderFacts(
         name="xai",
         title="xAI",
+        addresses=("https://api.x.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES}),
         hosts=("api.x.ai", "*.api.x.ai"),
         needs_key=True,
@@ -322,6 +352,7 @@ _ENTRIES = (
     ProviderFacts(
         name="cerebras",
         title="Cerebras",
+        addresses=("https://api.cerebras.ai/v1",),
         hosts=("api.cerebras.ai",),
         needs_key=True,
         listed_as="cerebras",
@@ -336,6 +367,7 @@ _ENTRIES = (
     ProviderFacts(
         name="bedrock",
         title="AWS Bedrock",
+        addresses=("https://bedrock-runtime.REGION.amazonaws.com",),
         company="amazon",
         hosts=("bedrock-runtime.*.amazonaws.com",),
         needs_key=True,
@@ -402,6 +434,10 @@ _ENTRIES = (
     ProviderFacts(
         name="ollama",
         title="Ollama",
+        addresses=(
+            "http://HOST:11434/v1",
+            "http://HOST:11434",
+        ),
         native=_OF_OPENAI_ITSELF,
         is_engine=True,
         bills_after_disconnect=False,
@@ -416,6 +452,10 @@ _ENTRIES = (
     ProviderFacts(
         name="triton",
         title="Triton's OpenAI frontend",
+        addresses=(
+            "http://HOST:9000/v1",
+            "http://HOST:8000",
+        ),
         is_engine=True,
         bills_after_disconnect=False,
         refuses=_OF_ITS_PLATFORM | {"parallel_tool_calls", "reasoning_effort"},

@@ -20,7 +20,7 @@ from gateway.domain.policy.policy import (
 from gateway.domain.policy.request_fields import FEATURES
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
-from gateway.domain.words import listed
+from gateway.domain.words import listed, shown
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
 from gateway.wire.policy.residency import FactsBlock
@@ -34,13 +34,15 @@ from gateway.wire.policy.scalars import (
     Tokens,
     UpstreamModel,
 )
-from gateway.wire.yaml_blocks.blocks import Block, Items, OrWord, optional, required
-from gateway.wire.yaml_blocks.scalars import Boolean, integer, member_of, one_of
+from gateway.wire.yaml_blocks.blocks import Block, Items, OrWord, Scalar, optional, required
+from gateway.wire.yaml_blocks.findings import Spot, Wrong
+from gateway.wire.yaml_blocks.scalars import Boolean, integer, member_of, one_of, plain_text
 
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()]
 Capabilities = Annotated[list[Annotated[str, one_of(CAPABILITIES)]], Items()]
 Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
+_PROVIDER = one_of(PROVIDERS)
 _TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
 _ENGINES = [name for name, provider in PROVIDERS.items() if provider.is_engine]
 _NEED_KEYS = [name for name, provider in PROVIDERS.items() if provider.needs_key]
@@ -60,6 +62,22 @@ _VERIFY_NAMES = (
     "skip_verify",
     "insecure_skip_verify",
 )
+
+
+def _read_provider(spot: Spot) -> str:
+    """Return a provider's name. Raises `Wrong` with those of the company, or of the product, that
+    was named.
+    """
+    name = plain_text(spot)
+    word = name.lower()
+    meant = [
+        f"'{one.name}'"
+        for one in PROVIDERS.values()
+        if word == one.company or word in one.title.lower().split()
+    ]
+    if meant and name not in PROVIDERS:
+        raise Wrong(f"'{shown(name)}' is not known; did you mean {' or '.join(meant)}?")
+    return str(_PROVIDER.read(spot))
 
 
 class TimeoutsBlock(Block):
@@ -123,13 +141,14 @@ class DeploymentBlock(Block):
     sets = ("operations", "native", "capabilities", "allows")
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
-    provider: Annotated[str, one_of(PROVIDERS)] = required(
+    provider: Annotated[str, Scalar(_read_provider, _PROVIDER.schema)] = required(
         f"The company or the kind of engine: {listed(PROVIDERS)}. `openai_compatible` is any other "
         "server of OpenAI's dialect.",
         "openai",
     )
     base_url: BaseAddress = required(
-        "Address up to and including `/v1`. `http://` only on this machine or a private network.",
+        "Address as in [Providers](providers.md), usually up to and including `/v1`. `http://` "
+        "only on this machine or a private network.",
         "https://eu.api.openai.com/v1",
     )
     api_version: ApiVersion | None = optional(

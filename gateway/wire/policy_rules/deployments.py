@@ -145,10 +145,11 @@ def _check_company(deployment: DeploymentBlock, provider: ProviderFacts) -> None
         return
     name = provider.name
     if not (deployment.has("api_key") or deployment.has("credentials")):
+        or_ambient = " or 'credentials: ambient'" if "ambient" in provider.takes_credentials else ""
         deployment.error(
             "api_key",
             f"is missing; {name} asks for one: write for example 'api_key: env:{name.upper()}"
-            "_API_KEY'",
+            f"_API_KEY'{or_ambient}",
         )
     if deployment.of("self_hosted") is True:
         deployment.error(
