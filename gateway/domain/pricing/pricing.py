@@ -283,14 +283,12 @@ def cost_nusd(receipt: tuple[Line, ...]) -> int:
 
 def cache_saving_nusd(receipt: Iterable[Line], *, input_usd_per_mtok: Decimal) -> int:
     """Return how many nano-dollars less an attempt's cached tokens cost than at the rate of plain
-    input, each line rounded once; negative if the surcharge of cache writes is larger.
+    input, rounded once; negative if the surcharge of cache writes is larger.
     """
+    cached = [line for line in receipt if line.kind in CACHE_KINDS]
     plain = ChargedRate(input_usd_per_mtok, *_whole_nusd(input_usd_per_mtok))
-    return sum(
-        plain.cost_nusd(line.tokens) - line.cost_nusd
-        for line in receipt
-        if line.kind in CACHE_KINDS
-    )
+    uncached_nusd = plain.cost_nusd(sum(line.tokens for line in cached))
+    return uncached_nusd - sum(line.cost_nusd for line in cached)
 
 
 def hold_nusd(

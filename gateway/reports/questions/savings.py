@@ -25,16 +25,16 @@ CACHED_SHARE = Measure(
     unit="share of the input whose cached part is known",
     kind=ColumnKind.SHARE,
     value=func.round(func.sum(fact("cached_input_tokens")) / _SPLIT_INPUT, 6),
-    needs_events=True,
+    needs_savings=True,
     is_ratio=True,
 )
-CACHE_SAVING = money("cache_saving_usd", of="cache_saving_usd", needs_events=True)
+CACHE_SAVING = money("cache_saving_usd", of="cache_saving_usd", needs_savings=True)
 _UNKNOWN = Measure(
     name="unknown_saving_attempts",
     unit="attempts",
     kind=ColumnKind.COUNT,
     value=total_or_zero("unknown_saving_attempts"),
-    needs_events=True,
+    needs_savings=True,
 )
 REPORT = summary(
     name="savings",

@@ -28,7 +28,14 @@ from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import Source, events, fact, facts, source_for
+from gateway.reports.sources.facts import (
+    Source,
+    events,
+    events_with_savings,
+    fact,
+    facts,
+    source_for,
+)
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
 MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
@@ -38,8 +45,9 @@ MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export,
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `needs_events`: no roll-up has its figures. `adds_up` is False for a figure that cannot be
-    subtracted, such as a percentile. `is_ratio`: it is one sum by another.
+    `needs_events`: no roll-up has its figures. `needs_savings`: only events with their savings have
+    them. `adds_up` is False for a figure that cannot be subtracted, such as a percentile.
+    `is_ratio`: it is one sum by another.
     """
 
     name: str
@@ -47,6 +55,7 @@ class Measure:
     kind: ColumnKind
     value: ColumnElement[Any]
     needs_events: bool = False
+    needs_savings: bool = False
     adds_up: bool = True
     is_ratio: bool = False
 
@@ -76,7 +85,7 @@ def money(
     condition: ColumnElement[bool] | None = None,
     *,
     of: str = "cost_usd",
-    needs_events: bool = False,
+    needs_savings: bool = False,
 ) -> Measure:
     """Return the measure of a known amount, in all or under a condition. NULL if events exist but
     none has a known amount: unknown is never 0.
@@ -86,7 +95,7 @@ def money(
     known = func.sum(fact(of)).filter(*counted)
     value = case((has_events, known), else_=0)
     return Measure(
-        name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs_events=needs_events
+        name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs_savings=needs_savings
     )
 
 
@@ -192,6 +201,8 @@ def source_of(
     """Return the source of a report's figures: a roll-up if it has the needed columns, else the
     events.
     """
+    if any(measure.needs_savings for measure in measures):
+        return events_with_savings(question.dataset)
     if any(measure.needs_events for measure in measures):
         return events(question.dataset)
     return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))

@@ -10,18 +10,21 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnClause,
     ColumnElement,
+    FromClause,
     Numeric,
-    Select,
+    ScalarSelect,
+    Subquery,
     TableValuedAlias,
     Text,
     case,
-    cast,
     column,
     func,
     literal_column,
     null,
     select,
+    true,
 )
 
 from gateway.domain.pricing.pricing import STANDARD_TIERS
@@ -31,50 +34,82 @@ from gateway.storage.postgres.schema.other_views import prices
 
 _NUSD_PER_USD_OF_MTOK = literal_column("1000", Numeric)  # a rate of 1 USD costs 1,000 nUSD a token
 _USD_PER_NUSD = literal_column("0.000000001", Numeric)
+_KIND, _RATE = column("kind", Text), column("usd_per_mtok", Numeric)
 _ZERO = literal_column("0", Numeric)
 
 
-def cache_saving_usd(row: Columns) -> ColumnElement[Any]:
-    """Return the SQL of how much less a row's cached tokens cost than at the rate of plain input;
-    negative if the surcharge of cache writes is larger.
+def with_cache_savings(events: FromClause) -> Subquery:
+    """Return the rows of a view of events with one more column, `cache_saving_usd`: how much less
+    the cached tokens cost than at the rate of plain input. It is negative if the surcharge of
+    cache writes is larger.
 
     NULL if the cost, the cached tokens or the rate of plain input is unknown.
     """
+    row = events.c
     is_known = row.cost_usd.is_not(None) & row.cached_input_tokens.is_not(None)
-    has_cached = (row.cached_input_tokens > 0) | (row.cache_write_tokens > 0)
-    return case(
-        (is_known & has_cached, _saving_nusd(row).scalar_subquery() * _USD_PER_NUSD),
-        (is_known, _ZERO),
-        else_=null(),
-    )
-
-
-def _saving_nusd(row: Columns) -> Select[Any]:
-    """Return the SELECT of an event's saving in nano-dollars: each line rounded once, half-even."""
-    line = _members(row.lines, "line")
-    plain = cast(line.c.tokens, Numeric) * _input_usd_per_mtok(row) * _NUSD_PER_USD_OF_MTOK
-    saved = func.sum(_half_even(plain) - line.c.cost_nusd)
+    cached = _cached_lines(row, is_known=is_known)
+    uncached = _uncached_nusd(row, cached)
     # A price without a rate for cached tokens charges them as plain input: nothing is saved.
+    saving_nusd = case(
+        (cached.c.tokens.is_(None), _ZERO),
+        else_=_half_even(uncached.c.nusd) - cached.c.cost_nusd,
+    )
+    saving_usd = case((is_known, saving_nusd * _USD_PER_NUSD), else_=null())
     return (
-        select(case((func.count() == 0, _ZERO), else_=saved))
-        .select_from(line)
-        .where(line.c.kind.in_(sorted(CACHE_KINDS)))
-        .correlate(row.lines.table)
+        select(*row, saving_usd.label("cache_saving_usd"))
+        .select_from(events.join(cached, true()).join(uncached, true()))
+        .subquery("event")
     )
 
 
-def _input_usd_per_mtok(row: Columns) -> ColumnElement[Any]:
-    """Return the SQL of an event's rate of plain input: that of its own line, or of its stored
-    price if the whole prompt was cached.
+def _cached_lines(row: Columns, *, is_known: ColumnElement[bool]) -> FromClause:
+    """Return the relation of an event's cached tokens and their cost, NULL without any, and of its
+    rate of plain input.
     """
-    line = _members(row.lines, "plain_line")
-    charged = select(line.c.usd_per_mtok).where(line.c.kind == TokenKind.INPUT)
-    rate = _members(prices.c.rates, "rate")
+    has_cached = (row.cached_input_tokens > 0) | (row.cache_write_tokens > 0)
+    # Reading the lines is the report's largest cost; most events of some teams cache nothing.
+    lines = case((is_known & has_cached, row.lines))
+    line = _members(lines, _KIND, _RATE, column("tokens", Numeric), column("cost_nusd", Numeric))
+    is_cached = line.c.kind.in_(sorted(CACHE_KINDS))
+    return (
+        select(
+            func.sum(line.c.tokens).filter(is_cached).label("tokens"),
+            func.sum(line.c.cost_nusd).filter(is_cached).label("cost_nusd"),
+            func.max(line.c.usd_per_mtok)
+            .filter(line.c.kind == TokenKind.INPUT)
+            .label("input_usd_per_mtok"),
+        )
+        .select_from(line)
+        .lateral("cached")
+    )
+
+
+def _uncached_nusd(row: Columns, cached: FromClause) -> FromClause:
+    """Return the relation of the exact price of an event's cached tokens at the rate of plain
+    input.
+    """
+    rate = func.coalesce(cached.c.input_usd_per_mtok, _listed_input_usd_per_mtok(row))
+    nusd = case((cached.c.tokens > 0, cached.c.tokens * rate * _NUSD_PER_USD_OF_MTOK))
+    # OFFSET: else Postgres would compute the amount again wherever its rounding names it.
+    return (
+        select(nusd.label("nusd"))
+        .correlate(cached, row.price_id.table)
+        .offset(literal_column("0"))
+        .lateral("uncached")
+    )
+
+
+def _listed_input_usd_per_mtok(row: Columns) -> ScalarSelect[Any]:
+    """Return the SQL of the rate of plain input in an event's stored price: a prompt that was
+    cached as a whole has no line of its own.
+    """
+    tier_and_step = column("service_tier", Text), column("from_input_tokens", BigInteger)
+    rate = _members(prices.c.rates, _KIND, _RATE, *tier_and_step)
     tier = func.lower(func.nullif(row.service_tier, ""))
     own_tier = case((tier.in_(sorted(STANDARD_TIERS)), null()), else_=tier)
-    listed = (
+    return (
         select(rate.c.usd_per_mtok)
-        .select_from(prices.join(rate, literal_column("true")))
+        .select_from(prices.join(rate, true()))
         .where(
             prices.c.price_id == row.price_id,
             rate.c.kind == TokenKind.INPUT,
@@ -82,26 +117,15 @@ def _input_usd_per_mtok(row: Columns) -> ColumnElement[Any]:
             rate.c.from_input_tokens <= row.input_tokens,
         )
         .order_by(rate.c.from_input_tokens.desc())
-        .limit(1)
-    )
-    event = row.lines.table
-    return func.coalesce(
-        charged.select_from(line).correlate(event).scalar_subquery(),
-        listed.correlate(event).scalar_subquery(),
+        .limit(literal_column("1"))
+        .correlate(row.price_id.table)
+        .scalar_subquery()
     )
 
 
-def _members(documents: ColumnElement[object], name: str) -> TableValuedAlias:
-    """Return the SQL relation of a JSON list of priced lines or of rates."""
-    members = (
-        column("kind", Text),
-        column("tokens", Numeric),
-        column("usd_per_mtok", Numeric),
-        column("cost_nusd", Numeric),
-        column("service_tier", Text),
-        column("from_input_tokens", BigInteger),
-    )
-    relation = func.jsonb_to_recordset(documents).table_valued(*members, name=name)
+def _members(documents: ColumnElement[Any], *members: ColumnClause[Any]) -> TableValuedAlias:
+    """Return the SQL relation of a JSON list of priced lines or of rates, with these members."""
+    relation = func.jsonb_to_recordset(documents).table_valued(*members)
     return relation.render_derived(with_types=True)
 
 

@@ -9,7 +9,7 @@ source.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, Dimension, tag_rows
 from gateway.reports.report import Dataset
-from gateway.reports.sources.cache_savings import cache_saving_usd
+from gateway.reports.sources.cache_savings import with_cache_savings
 from gateway.storage.postgres.schema import other_views, usage_views
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
@@ -132,6 +132,10 @@ def _rows_at(table: Table, moment: ColumnElement[Any]) -> Subquery:
 
 
 _EVENTS = {dataset: _events(dataset) for dataset in Dataset}
+_EVENTS_WITH_SAVINGS = {
+    dataset: replace(source, rows=with_cache_savings(source.rows))
+    for dataset, source in _EVENTS.items()
+}
 # Each equals its events: it reads hours without a sum from them. The first source with the needed
 # dimensions is read.
 _SUMMED = {
@@ -148,6 +152,11 @@ _ADJUSTMENTS = other_views.adjustments.alias("event")
 def events(dataset: Dataset) -> Source:
     """Return the source of single events: they have every dimension, and are many."""
     return _EVENTS[dataset]
+
+
+def events_with_savings(dataset: Dataset) -> Source:
+    """Return the source of single events with their savings: it reads the lines of each event."""
+    return _EVENTS_WITH_SAVINGS[dataset]
 
 
 def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
@@ -198,6 +207,11 @@ def _bound(row: Columns, name: str) -> ColumnElement[Any]:
     return case((func.jsonb_typeof(place) == "number", place.astext))
 
 
+def _saving(row: Columns) -> ColumnElement[Any]:
+    """Return the SQL of a row's saving; NULL in the sources without it."""
+    return row["cache_saving_usd"] if "cache_saving_usd" in row else null()
+
+
 _COUNT, _AMOUNT = BigInteger(), Numeric()
 _SECONDS: Double[float] = Double()
 # The figures that a roll-up has too.
@@ -236,10 +250,8 @@ _OF_ADJUSTMENTS = {
 }
 # Sums that no roll-up has yet.
 _OF_CACHES = {
-    "cache_saving_usd": _Figure(_AMOUNT, cache_saving_usd),
-    "unknown_saving_attempts": _Figure(
-        _COUNT, _count_if(lambda row: cache_saving_usd(row).is_(None))
-    ),
+    "cache_saving_usd": _Figure(_AMOUNT, _saving),
+    "unknown_saving_attempts": _Figure(_COUNT, _count_if(lambda row: _saving(row).is_(None))),
     # The prompts whose cached part is known: a share of all input would count unknown as 0.
     "split_input_tokens": _Figure(
         _AMOUNT, lambda row: case((row.cached_input_tokens.is_not(None), row.input_tokens))
