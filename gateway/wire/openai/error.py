@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.wire.error_body import ErrorBody
-from gateway.wire.openai.bounds import is_quick
+from gateway.wire.foreign_json import is_quick
 
 MAX_MESSAGE_CHARS = 1000
 _NO_REASON = "The upstream gave no reason."

@@ -22,8 +22,9 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.errors import UpstreamError
+from gateway.wire.foreign_json import is_quick
 from gateway.wire.observed import Observed
-from gateway.wire.openai.bounds import MAX_CHOICES, is_quick
+from gateway.wire.openai.bounds import MAX_CHOICES
 from gateway.wire.openai.error import read_error
 from gateway.wire.openai.usage import usage_from_wire
 from gateway.wire.sse import EventSplitter, data_of

@@ -17,6 +17,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.foreign_json import is_quick
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -42,7 +43,6 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
-from gateway.wire.openai.bounds import is_quick
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,

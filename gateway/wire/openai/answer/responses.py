@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
@@ -28,7 +29,6 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
-from gateway.wire.openai.bounds import MAX_DECODED_BYTES, is_quick
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import stated_geo, usage_from_wire, with_tool_calls
 from gateway.wire.openai.usage_detail import usage_detail

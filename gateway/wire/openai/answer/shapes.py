@@ -15,9 +15,10 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
+from gateway.wire.foreign_json import SMALL_BYTES
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
-from gateway.wire.openai.bounds import SMALL_BYTES, decode_few
+from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage import usage_from_wire
 from gateway.wire.surrogates import hidden
 
