@@ -192,11 +192,11 @@ def test_nothing_else_has_a_client_beside_the_transport() -> None:
     """
     assert importers_below("http.client") == ["engine/preflight.py"]
     assert importers_below("httpcore2") == [
+        "gateway/providers/access_tokens/token_host.py",
         "gateway/providers/engine_sampler.py",
-        "gateway/providers/google/google_tokens.py",
         "gateway/providers/timed_stream.py",
     ]
     assert importers_below("gateway.providers.timed_stream") == [
+        "gateway/providers/access_tokens/token_host.py",
         "gateway/providers/engine_sampler.py",
-        "gateway/providers/google/google_tokens.py",
     ]
