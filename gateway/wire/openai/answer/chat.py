@@ -27,7 +27,12 @@ from gateway.wire.openai.answer.answer_splices import (
     without_usage,
 )
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.legal_words import with_legal_finish, with_object
+from gateway.wire.openai.answer.legal_words import (
+    lacks_delta,
+    with_deltas,
+    with_legal_finish,
+    with_object,
+)
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -318,7 +323,9 @@ class ChatStream:
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         legal = with_legal_finish(payload, chunk.choices or ())
-        if not chunk.choices and not has_usage:
+        if chunk.choices and any(lacks_delta(choice) for choice in chunk.choices):
+            legal = with_object(with_deltas(legal))
+        elif not chunk.choices and not has_usage:
             legal = with_object(legal)
         if legal is not payload:
             event, payload = with_data(event, legal), legal

@@ -1,4 +1,5 @@
-"""Replaces words that OpenAI's description does not have, in answers of other servers.
+"""Replaces words that OpenAI's description does not have, in answers of other servers, and adds the
+members that it requires.
 
 Strict clients refuse a whole answer for one of them. The ledger keeps the upstream's own word.
 """
@@ -8,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gateway.wire.openai.answer.shapes import AnswerChoice
+import msgspec
+
+from gateway.wire.members import MalformedJson, locate
+from gateway.wire.openai.answer.shapes import ABSENT, AnswerChoice
 
 LEGAL = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 # Together ends with `eos`, Mistral with `model_length` or `error`; any other word means an ordinary
@@ -23,6 +27,8 @@ _LEGAL = frozenset(word.encode() for word in LEGAL)
 # A quote inside a text has a backslash before it, so this matches members alone. Possessive: an
 # upstream's word of 4 MB cost 640 MiB of positions to come back to.
 _FINISH = re.compile(rb'("finish_reason"\s*+:\s*+)"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
+_decode_choices = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_choice = msgspec.json.Decoder(AnswerChoice).decode
 _NO_OBJECT = re.compile(rb'("object"\s*:\s*)""')
 
 
@@ -37,6 +43,34 @@ def with_legal_finish(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
 def with_object(payload: bytes) -> bytes:
     """Return a chunk of a stream whose `object` is not empty, as in Azure's first one."""
     return _NO_OBJECT.sub(rb'\1"chat.completion.chunk"', payload)
+
+
+def with_deltas(payload: bytes) -> bytes:
+    """Return a chunk of a stream in which each choice has a `delta`.
+
+    Azure's asynchronous content filter sends its results in choices without one, on which clients
+    break (openai/openai-python issues 1677 and 2313; openai-kotlin pull request 340).
+    """
+    try:
+        place = locate(payload)["choices"]
+        choices = _decode_choices(payload[place.start : place.end])
+        made = [_with_delta(bytes(one)) for one in choices]
+    except (MalformedJson, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return payload
+    return payload[: place.start] + b"[" + b",".join(made) + b"]" + payload[place.end :]
+
+
+def _with_delta(choice: bytes) -> bytes:
+    """Return a choice with an empty `delta`, unless it has content."""
+    if lacks_delta(_decode_choice(choice)):
+        rest = choice[1:].lstrip()
+        return b'{"delta":{}' + (b"" if rest.startswith(b"}") else b",") + rest
+    return choice
+
+
+def lacks_delta(choice: AnswerChoice) -> bool:
+    """Return True if a choice has no member for content."""
+    return choice.delta is ABSENT and choice.text is ABSENT and choice.message is ABSENT
 
 
 def _legal_member(found: re.Match[bytes]) -> bytes:
