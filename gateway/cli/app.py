@@ -168,8 +168,11 @@ class Root(TyperGroup):
                 typer.echo(err=True)
                 raise typer.Exit(INTERRUPTED) from None
             raise
-        except (typer.TyperException, typer.Exit, EOFError):
-            raise  # Typer's own: usage errors and exits
+        except typer.TyperException as wrong:
+            wrong.message = wrong.message.removeprefix("Value error, ")  # pydantic's word
+            raise
+        except (typer.Exit, EOFError):
+            raise  # Typer's own
         except BrokenPipeError:
             _drop_output()  # the reader (head, less) has closed the pipe
             raise typer.Exit(SUCCESS) from None

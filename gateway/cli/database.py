@@ -106,13 +106,20 @@ def upgrade(
     epilog="\b\nExample:\n  tollgate db check || tollgate db upgrade",
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres
-    cannot be asked.
+    """Exit 0 if the tables are those of this version, 1 if migrations are pending or a newer
+    Tollgate upgraded them, 3 if Postgres cannot be asked.
     """
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
-        pending = stores.database.pending()
+        try:
+            pending = stores.database.pending()
+        except BadUsage as newer:  # a finding of this check, not a wrong use of it
+            show_record(
+                {"database": stores.database.name, "is_current": False, "pending": []}, format
+            )
+            note(newer.message)
+            raise typer.Exit(1) from None
     show_record(
         {"database": stores.database.name, "is_current": not pending, "pending": pending}, format
     )

@@ -267,6 +267,16 @@ def _report_text(report: Report) -> str:
     )
 
 
+def _age_text(seconds: float) -> str:
+    """Return an age for people: its two largest units."""
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
 def _total_text(report: Report) -> str:
     """Return a report's total as lines of name and figure, for a report without rows."""
     cells = {
@@ -293,7 +303,8 @@ def _cell_text(cell: Cell, column: Column) -> str:
         case "share":
             return _share_text(Decimal(str(cell)))
         case "seconds":
-            return f"{float(str(cell)):.3f}"
+            seconds = float(str(cell))
+            return _age_text(seconds) if column.name == "age_s" else f"{seconds:.3f}"
         case "hours":
             return f"{Decimal(str(cell)):,.2f}"
         case "count":

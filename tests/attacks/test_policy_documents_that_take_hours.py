@@ -6,6 +6,7 @@ Each replica reads a new version while it serves, so its author would stop them 
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
@@ -60,7 +61,19 @@ def patterns() -> str:
     return f"{HEAD}{ENGINE}routes: [{route}]\nteams: []\n"
 
 
+def regions() -> str:
+    """Return 19 levels of 84 regions, each region under all those above it."""
+    levels = [[f"r{level}-{place}" for place in range(84)] for level in range(19)]
+    lines = "".join(
+        f"  {parent}: [{', '.join(below)}]\n"
+        for above, below in pairwise(levels)
+        for parent in above
+    )
+    return f"{HEAD}regions:\n{lines}{EMPTY}"
+
+
 DOCUMENTS = {
+    "regions": regions(),
     "notes": notes(),
     "tabs": HEAD + EMPTY + "\t\n" * 490_000,
     "chain": chain(),

@@ -40,7 +40,8 @@ async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str)
     tls, trusting = authority.server(kind), authority.trusting()
     async with serving(answering(OK), tls=tls) as server, calling(tls=trusting) as client:
         with pytest.raises(
-            UpstreamUnreachable, match=r"up could not be reached: SSLCertVerificationError\."
+            UpstreamUnreachable,
+            match=r"up could not be reached: its certificate is refused \(.+\)\.",
         ):
             await client.send(server.port, url=f"https://localhost:{server.port}/v1/x")
         assert client.counts == (0, 0)
@@ -60,7 +61,7 @@ async def test_the_transport_that_serves_verifies(
         if is_trusted:
             assert await client.fetch(server.port, url=url) == (200, b"ok")
         else:
-            with pytest.raises(UpstreamUnreachable, match="SSLCertVerificationError"):
+            with pytest.raises(UpstreamUnreachable, match="its certificate is refused"):
                 await client.send(server.port, url=url)
         await client.transport.close()
 

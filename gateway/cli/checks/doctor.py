@@ -105,7 +105,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     version, policy_check = _policy(stores)
     yield policy_check
     if version is not None:
-        yield from _deployments(version, toolbox.machine)
+        yield from _deployments(version, toolbox.machine, is_demo=_is_demo(stores))
         yield from _prices(version, toolbox, stores)
 
 
@@ -222,7 +222,13 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
 
 
-def _deployments(version: PolicyVersion, machine: Machine) -> Iterator[Check]:
+def _is_demo(stores: Stores) -> bool:
+    """Return True if the policy in force is that of the demo."""
+    stored = stores.policies.current()
+    return stored is not None and stored.is_demo
+
+
+def _deployments(version: PolicyVersion, machine: Machine, *, is_demo: bool) -> Iterator[Check]:
     """Yield the checks of each deployment's secret and connection."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -231,7 +237,8 @@ def _deployments(version: PolicyVersion, machine: Machine) -> Iterator[Check]:
         if deployment.secret_references:
             yield _secret(deployment, machine.unusable_reference)
     with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from pool.map(partial(_reach_check, secret_of=machine.secret_of), deployments)
+        reach = partial(_reach_check, secret_of=machine.secret_of, is_demo=is_demo)
+        yield from pool.map(reach, deployments)
 
 
 def _secret(deployment: Deployment, unusable: UnusableReference) -> Check:
@@ -248,7 +255,7 @@ def _secret(deployment: Deployment, unusable: UnusableReference) -> Check:
     return Check(name, Status.OK, f"{', '.join(deployment.secret_references)} {verb} set here")
 
 
-def _reach_check(deployment: Deployment, *, secret_of: SecretOf) -> Check:
+def _reach_check(deployment: Deployment, *, secret_of: SecretOf, is_demo: bool) -> Check:
     """Check that a deployment can be reached: an engine by its health endpoint, a provider only by
     a connection, with its certificate.
     """
@@ -256,6 +263,8 @@ def _reach_check(deployment: Deployment, *, secret_of: SecretOf) -> Check:
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     name = f"reach {deployment.name}"
     remedy = f"start it, or fix base_url; from here: nc -zv {host} {port}"
+    if is_demo and deployment.is_self_hosted:
+        remedy = "tollgate up, which starts the demo's engine too"
     if host.endswith(NEVER_RESOLVES):
         return Check(name, Status.WARN, f"{host} is a name for examples: nothing is there")
     try:

@@ -238,7 +238,7 @@ class Pool:
         except TimeoutError:
             raise (PoolFull if self.is_full else ConnectTimeout) from None
         except (OSError, UnicodeError) as broken:  # UnicodeError: an invalid host name
-            raise ConnectFailed(type(broken).__name__) from None
+            raise ConnectFailed(_reason(broken)) from None
 
     async def _connect(self, origin: Origin) -> UpstreamConnection:
         """Open a new connection to an origin, and add it to the pool."""
@@ -284,3 +284,14 @@ class Pool:
             origin.drop_idle(now_s)
         has_idle = any(origin.idle for origin in self._origins.values())
         self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if has_idle else None
+
+
+def _reason(broken: OSError | UnicodeError) -> str:
+    """Return the reason why a connection failed, in words for the caller."""
+    if isinstance(broken, ssl.SSLCertVerificationError):
+        return f"its certificate is refused ({broken.verify_message})"
+    if isinstance(broken, ConnectionRefusedError):
+        return "it refused the connection"
+    if isinstance(broken, socket.gaierror):
+        return "its name has no address"
+    return getattr(broken, "strerror", None) or type(broken).__name__

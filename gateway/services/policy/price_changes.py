@@ -122,7 +122,7 @@ class Repricing:
 
     def differences(self) -> tuple[list[Difference], Mapping[str, int]]:
         """Return the cost changes by team and model, and the number of unchanged events by
-        reason.
+        reason. Raises `NothingFound` if no event has the named route and deployment.
         """
         found: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
@@ -147,6 +147,13 @@ class Repricing:
             )
             for (team, model, name), (n, was, becomes) in sorted(found.items())
         ]
+        if not (differences or kept) and (self.route or self.deployment):
+            filters = {"route": self.route, "deployment": self.deployment}
+            named = " and ".join(f"{kind} '{name}'" for kind, name in filters.items() if name)
+            raise NothingFound(
+                f"No event of {self.month:%Y-%m} has {named}. See: tollgate report spend "
+                f"--month {self.month:%Y-%m} --by route,deployment"
+            )
         return differences, kept
 
     def adjustments(self) -> Iterator[Adjustment]:

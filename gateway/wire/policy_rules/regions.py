@@ -4,7 +4,7 @@ deployments name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
@@ -54,8 +54,10 @@ def check_regions(document: PolicyDocument) -> Regions:
     for parent, (place, children) in declared.items():
         if children is None:
             continue
-        tree[parent] = [child for _, child in placed(place, children)]
+        inside: list[str] = []
+        tree[parent] = inside
         for spot, child in placed(place, children):
+            inside.append(child)
             if child == ANY or child in UNPLACED:
                 spot.error(
                     f"'{child}' is reserved and cannot be declared; choose another name",
@@ -66,11 +68,22 @@ def check_regions(document: PolicyDocument) -> Regions:
                 parents.setdefault(child, []).append(parent)
                 first.setdefault(child, spot)
     regions = Regions(frozenset({*declared, *parents}), RegionTree(tree))
-    for parent in tree:
-        _check_order(parent, declared[parent][0], parents)
+    if not _is_in_order(tree, parents):
+        for parent in tree:
+            _check_order(parent, declared[parent][0], parents)
     for child, spot in first.items():
         _check_built_in(child, spot, regions.tree)
     return regions
+
+
+def _is_in_order(tree: Collection[str], parents: Mapping[str, Collection[str]]) -> bool:
+    """Return True if no region lies in itself or is nested too deeply, without a path to it: the
+    paths of a wide document take seconds.
+    """
+    level = set(tree)
+    for _ in range(MAX_REGION_DEPTH):
+        level = {above for one in level for above in parents.get(one, ())}
+    return not level
 
 
 def _check_order(parent: str, spot: Spot, parents: Mapping[str, Sequence[str]]) -> None:
