@@ -249,6 +249,7 @@ class EngineLoads:
             engine = self._engines.get(name)
             if engine is None or not _is_same(engine.deployment, deployment):
                 engine = self._engines[name] = _Engine(deployment)
+            engine.deployment = deployment  # its key may have changed
             if engine.is_due(now_s):
                 engine.is_asked, engine.asked_s = True, now_s
                 look = asyncio.create_task(self._sample(engine, engine.sent))
@@ -289,4 +290,9 @@ def _is_same(known: Deployment, now: Deployment) -> bool:
     """Return True if both deployments name the same engine. Another engine behind the name starts
     without history.
     """
-    return known is now or (known.base_url, known.model) == (now.base_url, now.model)
+    return known is now or _place(known) == _place(now)
+
+
+def _place(deployment: Deployment) -> tuple[str, str, str]:
+    """Return the members that name an engine; its provider tells where its pages are."""
+    return deployment.base_url, deployment.model, deployment.provider

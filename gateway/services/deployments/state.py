@@ -150,11 +150,12 @@ class DeploymentHealth:
     def of(self, deployment: Deployment) -> DeploymentState:
         """Return a deployment's state; a deployment at a new address gets a fresh one."""
         standing = self._standings.get(deployment.name)
-        if standing is None or (
-            standing.deployment is not deployment
-            and standing.deployment.base_url != deployment.base_url
-        ):
+        if standing is not None and standing.deployment is deployment:
+            return standing
+        if standing is None or standing.deployment.base_url != deployment.base_url:
             standing = self._standings[deployment.name] = DeploymentState(deployment)
+        # A policy may make an engine of a provider, and the other way: that decides who probes it.
+        standing.deployment = deployment
         return standing
 
     def is_open(self, standing: DeploymentState, now_s: float) -> bool:

@@ -406,3 +406,27 @@ async def test_looking_goes_on_until_it_is_cancelled() -> None:
     job.cancel()
     with pytest.raises(asyncio.CancelledError):
         await job
+
+
+async def test_a_changed_provider_and_key_are_used_for_the_next_look() -> None:
+    """The engine of the former provider has other pages, and the former key is refused: an engine
+    that answers 401 looked silent until the gateway was started again.
+    """
+    seen: list[tuple[str, str | None, str]] = []
+    world = World(policy=policy_of("qwen", provider="vllm", api_key="env:OLD"))
+
+    def note(deployment: Deployment, path: str) -> str:
+        seen.append((deployment.provider, deployment.api_key, path))
+        return page()
+
+    world.loads = EngineLoads(policy=lambda: world.policy, page=note, clock=world.clock)
+    await world.look()
+    world.policy = policy_of("qwen", provider="vllm", api_key="env:NEW")
+    await world.look(after_s=IDLE_EVERY_S)
+    world.policy = policy_of("qwen", provider="llamacpp", api_key="env:NEW")
+    await world.look(after_s=IDLE_EVERY_S)
+    assert [(provider, key) for provider, key, _ in seen[:3]] == [
+        ("vllm", "env:OLD"),
+        ("vllm", "env:NEW"),
+        ("llamacpp", "env:NEW"),
+    ]
