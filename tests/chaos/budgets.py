@@ -255,9 +255,9 @@ class Run:
             one.last_admitted_s = time.monotonic()
             one.refused_since.clear()
         self.result.demand(
-            call.status not in (401, 403, 404, 429, 500),
+            call.status not in (400, 401, 403, 404, 429, 500),
             "caller",
-            f"{call.index}: {call.status} {call.code}",
+            f"{call.index}: {call.status} {call.code} {call.message}",
         )
 
     def _check_refusal(self, one: Round, call: Call) -> None:

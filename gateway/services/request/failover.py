@@ -109,11 +109,18 @@ class Failover(Struct, kw_only=True):
         """
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
-        # Another deployment carries the field and is full now: a 400 would keep the caller from
-        # coming back.
-        was_uncarried = isinstance(self.failure, Untranslatable)
-        if self.failure is None or (was_uncarried and not isinstance(error, Untranslatable)):
-            self.failure = error
+        self.failure = self.first_reason(error)
+
+    def first_reason(self, error: RequestError) -> RequestError:
+        """Return the first of the request's errors: of two reasons, it is the one to fix.
+
+        A field without a place is no reason if another deployment carries it: a 400 would hide that
+        deployment's 402, 429 or 503, and keep the caller from coming back.
+        """
+        first = self.failure
+        if first is None or isinstance(first, Untranslatable):
+            return first if isinstance(error, Untranslatable) and first is not None else error
+        return first
 
     def note_started(self, choice: Choice) -> None:
         """Record that an attempt at this candidate begins."""

@@ -177,9 +177,7 @@ class RequestService:
                 failover.note_full(choice, error)
                 continue
             except RequestError as error:
-                raise (
-                    failover.failure or error
-                ) from None  # of two reasons, the first is the one to fix
+                raise failover.first_reason(error) from None
             try:
                 return await self._attempt(attempt, admitted.deadline_s)
             except JournalFull:

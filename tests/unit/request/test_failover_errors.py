@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.routing.decide import Choice, decide
-from gateway.errors import RateLimited, RequestError, Untranslatable
+from gateway.errors import BudgetExhausted, RateLimited, RequestError, Untranslatable
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth
 from gateway.services.request.failover import Failover
@@ -58,3 +58,13 @@ def test_a_deployment_that_is_only_full_now_decides_the_answer(
     for choice, error in zip(way.choices, (first, second), strict=True):
         way.note_full(choice, error)
     assert way.error() is expected
+
+
+def test_a_field_without_a_place_hides_no_used_up_budget() -> None:
+    """The second deployment carries it, and only money is missing there."""
+    way = failover()
+    way.note_full(way.choices[0], UNCARRIED)
+    broke = BudgetExhausted("The budget is used up.")
+    assert way.first_reason(broke) is broke
+    way.failure = FULL
+    assert way.first_reason(broke) is FULL
