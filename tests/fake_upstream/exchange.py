@@ -115,8 +115,8 @@ class Exchange:
                 self._generate()
             usage = self._usage()
             self._note_usage(is_final=True)
-        wait_s = behaviour.retry_after_s
-        extra = "" if wait_s is None else f"retry-after: {wait_s}\r\n"
+        wait_s, has_header = behaviour.retry_after_s, self.wording.has_wait_header
+        extra = f"retry-after: {wait_s}\r\n" if has_header and wait_s is not None else ""
         status = self.wording.failing_status
         extra += self.wording.error_headers()
         return await self._send_whole(status, self.wording.error_body(usage), extra)

@@ -38,6 +38,7 @@ class OpenAIWording:
 
     stream_type: ClassVar[str] = "text/event-stream; charset=utf-8"
     has_plain_error: ClassVar[bool] = True
+    has_wait_header: ClassVar[bool] = True
     number: int
     model: str
     behaviour: Behaviour

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.fake_upstream.dialects.wording import TOOL, Usage, Wording, event
 
 _STATES = {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 400: "INVALID_ARGUMENT"}
+SIGNATURE = "S+/="
+_RETRY = "type.googleapis.com/google.rpc.RetryInfo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeminiWording(Wording):
     """The words of one attempt."""
+
+    has_wait_header: ClassVar[bool] = False
 
     @property
     def has_running_usage(self) -> bool:
@@ -67,7 +71,7 @@ class GeminiWording(Wording):
             return json.dumps(self._pieces([[{"text": text}] for text in texts], usage)).encode()
         call = self.call(made)
         parts: list[dict[str, Any]] = [
-            {"text": self.answer(made)} if call is None else {"functionCall": _called(call)}
+            {"text": self.answer(made)} if call is None else _called(call)
         ]
         if thoughts := self.thoughts(made):
             parts.insert(0, {"text": thoughts, "thought": True})
@@ -83,7 +87,7 @@ class GeminiWording(Wording):
         part: dict[str, Any] = {"text": self.piece(number)}
         if self.is_call(number):  # it comes as a whole, once the model has written it
             is_whole = number == work.output_tokens - 1
-            call = {"functionCall": _called(self.call(work.output_tokens) or {})}
+            call = _called(self.call(work.output_tokens) or {})
             part = call if is_whole else {"text": ""}
         if self.is_thought(number):
             part["thought"] = True
@@ -102,6 +106,8 @@ class GeminiWording(Wording):
     def error_body(self, usage: Usage) -> bytes:
         """Return the body of an error answer."""
         body = self._error(self.failing_status, self.complaint)
+        if (wait_s := self.behaviour.retry_after_s) is not None:
+            body["error"]["details"] = [{"@type": _RETRY, "retryDelay": f"{wait_s}s"}]
         return json.dumps(body if usage is None else {**body, "usageMetadata": usage}).encode()
 
     def _error(self, status: int, message: str) -> dict[str, Any]:
@@ -130,4 +136,5 @@ class GeminiWording(Wording):
 
 
 def _called(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"name": TOOL, "args": arguments}
+    called = {"functionCall": {"name": TOOL, "args": arguments}}
+    return {**called, "thoughtSignature": SIGNATURE}

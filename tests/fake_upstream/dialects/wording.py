@@ -25,6 +25,8 @@ class Wording(ABC):
     untold: ClassVar[frozenset[str]] = frozenset()
     # An error may stand in a plain answer of status 200.
     has_plain_error: ClassVar[bool] = True
+    # An error's wait stands in the header `retry-after`.
+    has_wait_header: ClassVar[bool] = True
     number: int
     model: str
     behaviour: Behaviour
