@@ -172,6 +172,7 @@ WITHOUT_MONEY: dict[Path, str] = {
     ("usage", "prompt_tokens_details", "text_tokens"): "the rest of the prompt",
     ("usage", "prompt_tokens_details", "video_tokens"): "no price differs by it",
     ("usage", "reasoning_tokens"): "SGLang says it in completion_tokens_details, too",
+    ("usage", "iterations", "model"): "the cost of another model's part is unknown, whatever model",
     ("timings", "predicted_per_second"): RATE,
     ("timings", "predicted_per_token_ms"): RATE,
     ("timings", "prompt_per_second"): RATE,
