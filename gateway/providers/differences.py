@@ -4,6 +4,7 @@ members for the maximum, usage and tools, and those that a provider refuses.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ from gateway.wire.translation.losses import Losses
 
 API_VERSION = "api-version"
 STREAM_OPTIONS, STORE, TOOLS, TOOL_CHOICE = "stream_options", "store", "tools", "tool_choice"
+# A quote inside a string is escaped, so this never matches within a text of the caller.
+_DEVELOPER = re.compile(rb'("role"\s*:\s*)"developer"')
 _REFUSABLE = frozenset({Operation.CHAT, Operation.COMPLETIONS})
 
 
@@ -62,16 +65,23 @@ def without_refused(
     return Translation(sent_as=operation, body=body, dropped_fields=tuple(lost.fields))
 
 
-def with_short_call_ids(deployment: Deployment, read: RequestBody) -> RequestBody:
-    """Return a chat whose ids of tool calls are no longer than its provider takes."""
-    most_chars, place = deployment.provider_facts.most_call_id_chars, read.members.get("messages")
-    if most_chars is None or place is None or read.facts.operation is not Operation.CHAT:
+def with_known_messages(deployment: Deployment, read: RequestBody) -> RequestBody:
+    """Return a chat with ids of tool calls no longer than its provider takes, and with the roles
+    that it knows; the same object if it has them.
+    """
+    facts, place = deployment.provider_facts, read.members.get("messages")
+    most_chars = facts.most_call_id_chars
+    is_open = most_chars is None and facts.takes_developer
+    if is_open or place is None or read.facts.operation is not Operation.CHAT:
         return read
-    messages = read.body[place.start : place.end]
-    short = with_short_ids(messages, most_chars)
-    if short == messages:
+    messages = known = read.body[place.start : place.end]
+    if most_chars is not None:
+        known = with_short_ids(known, most_chars)
+    if not facts.takes_developer:
+        known = _DEVELOPER.sub(rb'\1"system"', known)
+    if known == messages:
         return read
-    return read_request(Operation.CHAT, prepare(read, {"messages": msgspec.Raw(short)}))
+    return read_request(Operation.CHAT, prepare(read, {"messages": msgspec.Raw(known)}))
 
 
 def usage_members(provider: ProviderFacts, read: RequestBody) -> dict[str, Any]:

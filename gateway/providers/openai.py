@@ -28,7 +28,7 @@ from gateway.providers.differences import (
     tool_members,
     unwanted_members,
     usage_members,
-    with_short_call_ids,
+    with_known_messages,
     without_refused,
 )
 from gateway.providers.translations import losses_at
@@ -91,7 +91,7 @@ class OpenAI:
         Raises `Untranslatable` for a field that a chat has no place for, or that it refuses.
         """
         if read.facts.operation in deployment.native:
-            body = with_short_call_ids(deployment, read)
+            body = with_known_messages(deployment, read)
             own = None if body is read else Translation(sent_as=Operation.CHAT, body=body)
             return without_refused(deployment, body) or own
         losses = losses_at(deployment, "chat completions")
@@ -102,7 +102,7 @@ class OpenAI:
             takes_top_k=deployment.provider_facts.is_engine,
             maximum_member=deployment.output_limit.members[-1],
         )
-        body = with_short_call_ids(deployment, read_request(Operation.CHAT, chat))
+        body = with_known_messages(deployment, read_request(Operation.CHAT, chat))
         return without_refused(deployment, body, losses) or Translation(
             sent_as=Operation.CHAT, body=body, dropped_fields=tuple(losses.fields)
         )

@@ -335,6 +335,20 @@ def test_tools_are_chosen_automatically_where_none_is_the_default(
     assert "tool_choice" not in sent_by("vllm", members) or choice == "none"
 
 
+@pytest.mark.parametrize("provider", ["mistral", "triton", "fireworks", "openai", "sglang"])
+def test_a_developer_message_goes_as_system_where_the_role_is_unknown(provider: str) -> None:
+    """Mistral and Triton answer 422; the words of the message stay as they are."""
+    quoted = 'say "role": "developer"'
+    chat = {"model": "a", "messages": [{"role": "developer", "content": quoted}]}
+    one = deployment(provider=provider, base_url="https://llm.example/v1")
+    made = OpenAI().translate(one, read(json.dumps(chat).encode()))
+    if provider in ("openai", "sglang"):
+        assert made is None
+    else:
+        assert made is not None
+        assert json.loads(made.body.body)["messages"] == [{"role": "system", "content": quoted}]
+
+
 @pytest.mark.parametrize("provider", ["trtllm", "triton", "mistral"])
 def test_a_refused_member_is_named_before_anything_is_sent(provider: str) -> None:
     """These servers refuse members that they do not know, TensorRT-LLM with the text of an

@@ -53,8 +53,9 @@ class ProviderFacts:
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
-    calls no tool. `most_call_id_chars` bounds the ids of tool
-    calls. These, `output_limit`, `takes_stream_options` and the statuses with a meaning
+    calls no tool. `most_call_id_chars` bounds the ids of tool calls. `takes_developer`: a message
+    may have that role; else it goes as `system`, which that role replaced. These, `output_limit`,
+    `takes_stream_options` and the statuses with a meaning
     of their own are differences from OpenAI's API. `native` are the operations that it speaks
     itself. `company` is set if it differs from the name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
@@ -84,6 +85,7 @@ class ProviderFacts:
     refuses: frozenset[str] = frozenset()
     needs_tool_choice: bool = False
     most_call_id_chars: int | None = None
+    takes_developer: bool = True
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
@@ -269,6 +271,7 @@ _ENTRIES = (
         output_limit=OutputLimit.MAX_TOKENS,
         takes_stream_options=False,
         refuses=frozenset({"logit_bias", "seed", "store", "user"}),
+        takes_developer=False,  # mistralai 3.7.0: system, user, assistant, tool
         sources=(
             "https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
             "mistralai 3.7.0, models/chatcompletionstreamrequest.py",
@@ -324,6 +327,7 @@ _ENTRIES = (
         needs_key=True,
         listed_as="fireworks",
         output_limit=OutputLimit.MAX_TOKENS,  # both together are refused
+        takes_developer=False,  # "system, user, or assistant" in its SDK's types
         account_statuses=frozenset({412}),  # suspended, or out of credit
         sources=(
             "https://docs.fireworks.ai/tools-sdks/openai-compatibility.md, 2026-11-24",
@@ -459,6 +463,7 @@ _ENTRIES = (
         is_engine=True,
         bills_after_disconnect=False,
         refuses=_OF_ITS_PLATFORM | {"parallel_tool_calls", "reasoning_effort"},
+        takes_developer=False,  # its schema has no such role, and forbids others
         native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS}),
         sources=(
             "triton-inference-server/server, python/openai/openai_frontend/schemas/openai.py, "
