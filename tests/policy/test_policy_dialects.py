@@ -52,6 +52,26 @@ def test_tritons_generate_extension_serves_no_conversation() -> None:
     assert "it serves `completions`" in finding.message
 
 
+@pytest.mark.parametrize("operation", ["rerank", "score"])
+@pytest.mark.parametrize(
+    ("provider", "host", "named"),
+    [
+        ("together", "api.together.ai", "together"),
+        ("openai_compatible", "api.together.xyz", "together"),
+        ("fireworks", "api.fireworks.ai", "fireworks"),
+        ("openai_compatible", "api.fireworks.ai", "fireworks"),
+    ],
+)
+def test_rerank_and_score_are_refused_where_no_usage_is_known(
+    operation: str, provider: str, host: str, named: str
+) -> None:
+    """Together has a rerank endpoint, and no source has a whole answer of it; score is vLLM's."""
+    fields = f'operations: [{operation}], api_key: "env:K"'
+    found = findings(document(fields, provider).replace("llm.example", host)) or ()
+    (finding,) = [one for one in found if one.field == "deployments[0].operations[0]"]
+    assert f"{named} does not serve {operation}" in finding.message
+
+
 def test_a_dropped_feature_needs_no_permission() -> None:
     """A tool that is dropped is never sent."""
     refuses = parse(document("native: [chat]")).policy.deployments["one"]
