@@ -109,10 +109,15 @@ class _Item(msgspec.Struct):
     type: msgspec.Raw = msgspec.Raw()
 
 
+class _Tier(msgspec.Struct):
+    service_tier: Any = None
+
+
 class _Place(msgspec.Struct):
     inference_geo: Any = None
 
 
+MAX_WORD_CHARS = 64  # of a service tier
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
 _NO_CALLS = _XaiCalls()
@@ -120,6 +125,7 @@ _EMPTY_USAGE = TokenUsage()
 _PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
+_decode_tier = msgspec.json.Decoder(_Tier).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
@@ -274,6 +280,19 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
     except _UNREADABLE:
         return None
     return geo if isinstance(geo, str) else None
+
+
+def stated_tier(raw: msgspec.Raw | bytes) -> str | None:
+    """Return the `service_tier` of a usage: Mistral states it there (mistralai 3.7.0,
+    models/usageinfo.py: `standard` or `priority`).
+    """
+    if b"service_tier" not in bytes(raw):
+        return None
+    try:
+        tier = _decode_tier(raw).service_tier
+    except _UNREADABLE:
+        return None
+    return tier if isinstance(tier, str) and 0 < len(tier) <= MAX_WORD_CHARS else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:

@@ -13,6 +13,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,
+    stated_tier,
     usage_from_groq,
     usage_from_wire,
     with_tool_calls,
@@ -395,6 +396,22 @@ def test_xai_bills_the_calls_that_its_usage_counts() -> None:
     assert usage == expected
     output = [{"type": "web_search_call"}, {"type": "web_search_call"}]
     assert with_tool_calls(expected, json.dumps(output).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "tier"),
+    [
+        (b'{"prompt_tokens":1,"service_tier":"priority"}', "priority"),
+        (b'{"service_tier":7}', None),
+        (b'{"service_tier":""}', None),
+        (b'{"service_tier":"%b"}' % (b"x" * 65), None),
+        (b'{"prompt_tokens":1}', None),
+        (b'"service_tier', None),
+    ],
+)
+def test_the_tier_that_a_usage_states(raw: bytes, tier: str | None) -> None:
+    """Mistral has it there alone, and a priority answer costs more."""
+    assert stated_tier(raw) == tier
 
 
 def test_broken_output_counts_no_calls() -> None:

@@ -52,6 +52,7 @@ from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,
+    stated_tier,
     usage_from_groq,
     usage_of_choices,
     usage_of_embeddings,
@@ -438,7 +439,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
 
 
 def _note_detail(observed: Observed, chunk: Chunk) -> None:
-    """Record the figures beside tokens in a final usage, and llama.cpp's times."""
+    """Record the tier and the figures beside tokens in a final usage, and llama.cpp's times."""
+    observed.service_tier = stated_tier(chunk.usage) or observed.service_tier
     if detail := usage_detail(chunk.usage):
         observed.note_detail(detail)
     if chunk.timings is not ABSENT:
