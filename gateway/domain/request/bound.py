@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT
+from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.request.request import RequestFacts
@@ -64,7 +64,7 @@ def bound_of(
     No tokenizer makes more tokens than bytes, except for a chat template's additions. The context
     window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
     limit depends on the bound: it is then sent even if the caller gave a maximum, because an
-    upstream ignores unknown members.
+    upstream of OpenAI's dialect ignores unknown members.
     """
     window, asked_tokens, prompts = (
         deployment.context_window,
@@ -82,7 +82,9 @@ def bound_of(
             most_tokens = window or UNBOUNDED_OUTPUT_TOKENS
         elif window is not None and most_tokens > window:
             most_tokens = window
-        if is_capped and (is_relied_on or asked_tokens is None):
+        if is_capped and (
+            is_relied_on or asked_tokens is None or _is_honoured(facts.operation, deployment)
+        ):
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
         answer_tokens = (most_tokens + facts.predicted_bytes) * facts.answers
@@ -105,6 +107,15 @@ def bound_of(
         and (window is not None or (sees_prompt and is_capped))
         and UNBOUNDED.isdisjoint(features),
     )
+
+
+def _is_honoured(operation: Operation, deployment: Deployment) -> bool:
+    """Return True if the upstream's dialect has one member for the maximum, so that the caller's
+    own bounds the answer: Anthropic's messages, and the dialects that no caller speaks.
+    """
+    if operation in deployment.native:
+        return operation is Operation.MESSAGES
+    return Operation.CHAT not in deployment.native
 
 
 def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
