@@ -34,6 +34,7 @@ SAME: dict[str, str] = {
     """why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}\"""": (  # noqa: E501
         "the words of an error"
     ),
+    'return frozenset(names - {""})': "no rule can name an empty provider",
     "return False": "of `overlaps` without a denied region: no rule has none",
     "new = set(ways.get(todo.pop(), ())) - found": "walks a part again; a circle is rejected",
     "sub_processor=_first(statements, lambda one: one.sub_processor) or "

@@ -213,7 +213,9 @@ def test_the_maximum_stays_above_the_budget() -> None:
     assert with_maximum({}, 5) == {"inferenceConfig": {"maxTokens": 5}}
     assert with_maximum(body, 9000)[own] == body[own]
     assert with_maximum(body, 2000)[own]["thinking"]["budget_tokens"] == 1999
-    assert with_maximum(body, 1000)[own]["thinking"] == {"type": "disabled"}
+    assert with_maximum(body, 8000)[own]["thinking"]["budget_tokens"] == 7999
+    assert with_maximum(body, 1025)[own]["thinking"]["budget_tokens"] == 1024
+    assert with_maximum(body, 1024)[own]["thinking"] == {"type": "disabled"}
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,17 @@ def test_the_dialect_follows_the_address() -> None:
         sent[call.url] = msgspec.json.decode(call.body)
     assert sent["http://h:11434/api/chat"]["options"] == {"num_predict": 3, "num_ctx": 4096}
     assert sent["http://h:11434/v1/chat/completions"]["max_tokens"] == 3
+    asked = factories.read(b'{"model":"assistant","messages":[],"max_tokens":7}', Operation.CHAT)
+    own = factories.deployment(
+        provider="ollama",
+        base_url="http://h:11434",
+        native=provider_facts_of("ollama", "http://h:11434").native,
+    )
+    call = at_once(
+        Ollama().call(own, factories.request(asked), translation=Ollama().translate(own, asked))
+    )
+    options = msgspec.json.decode(call.body)["options"]
+    assert options == {"num_predict": 7}, "the caller's own maximum stays"
     completion = factories.read(b'{"model":"assistant","prompt":"a"}', Operation.COMPLETIONS)
     root = factories.deployment(
         provider="ollama",

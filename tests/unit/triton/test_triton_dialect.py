@@ -116,6 +116,8 @@ def test_the_dialect_follows_the_address() -> None:
     call = at_once(adapter.call(triton(), request, output_cap_tokens=4, translation=translation))
     assert call.url == f"{ROOT}/v2/models/m%2F1/generate_stream"
     assert msgspec.json.decode(call.body)["max_tokens"] == 4
+    own = at_once(adapter.call(triton(), request, translation=translation))
+    assert msgspec.json.decode(own.body)["max_tokens"] == 9, "the caller's own stays"
     assert call.asks_running_usage
     frontend = triton(f"{ROOT}/v1")
     assert adapter.translate(frontend, read) is None
