@@ -11,8 +11,17 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest, Untranslatable
+from gateway.wire.anthropic.translation.upstream_blocks import write_messages
 from gateway.wire.anthropic.translation.upstream_request import with_maximum, write_messages_request
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
+from gateway.wire.translation.conversation import (
+    Conversation,
+    ConversationTurn,
+    Media,
+    Role,
+    TextPart,
+    Thought,
+)
 from gateway.wire.translation.losses import Losses
 from tests import factories
 
@@ -227,3 +236,67 @@ def test_arguments_that_are_no_object_are_refused() -> None:
     broken = json.loads(json.dumps(CALLED).replace('{\\"a\\":1}', "[1"))
     with pytest.raises(InvalidRequest, match="arguments"):
         written({"messages": [broken, ANSWERED], "tools": [TOOL]})
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        (
+            Media(kind="document", media_type="application/pdf", data="JVBERi0="),
+            {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+        ),
+        (
+            Media(kind="document", data="JVBERi0="),
+            {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+        ),
+        (
+            Media(kind="document", media_type="text/plain", data="aGk="),
+            {"type": "text", "media_type": "text/plain", "data": "hi"},
+        ),
+        (
+            Media(kind="document", url="https://a.example/b"),
+            {"type": "url", "url": "https://a.example/b"},
+        ),
+        (Media(kind="document", media_type="text/plain", data="/w=="), None),
+        (Media(kind="document", media_type="text/csv", data="aGk="), None),
+        (Media(kind="image", media_type="image/tiff", data="AA=="), None),
+        (Media(kind="image"), None),
+        (Media(kind="audio", media_type="audio/wav", data="AA=="), None),
+    ],
+)
+def test_a_document_or_a_picture_is_carried_or_lost(
+    part: Media, source: dict[str, Any] | None
+) -> None:
+    """A part that the dialect does not take is named, never sent as something else."""
+    losses = Losses("one", drops=True)
+    turn = ConversationTurn(role=Role.USER, parts=(part,))
+    sent = write_messages(Conversation(turns=(turn,), is_stream=False), losses)
+    if source is None:
+        assert (sent, losses.fields) == ([], [part.kind])
+    else:
+        assert sent == [{"role": "user", "content": [{"type": part.kind, "source": source}]}]
+        assert losses.fields == []
+
+
+def test_thoughts_names_and_details_of_earlier_turns() -> None:
+    """Reasoning goes back with its seal or its signature, and is left out without either."""
+    losses = Losses("one", drops=True)
+    thoughts = (
+        Thought(sealed="sealed"),
+        Thought(text="so", signature="signed"),
+        Thought(text="unsigned"),
+        TextPart(text=""),
+    )
+    titled = Media(kind="document", data="JVBERi0=", name="a.pdf", detail="high")
+    turns = (
+        ConversationTurn(role=Role.ASSISTANT, parts=thoughts),
+        ConversationTurn(role=Role.USER, parts=(titled,), name="ada"),
+        ConversationTurn(role=Role.USER, parts=()),
+    )
+    model, user = write_messages(Conversation(turns=turns, is_stream=False), losses)
+    assert model["content"] == [
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "thinking", "thinking": "so", "signature": "signed"},
+    ]
+    assert user["content"][0]["title"] == "a.pdf"
+    assert losses.fields == ["name", "detail"]
