@@ -174,7 +174,10 @@ class Endpoint:
                 return _bytes("200 OK", {**answer, "usage": usage}, headers)
             case "wanders":
                 self.stated = WANDERED_TO
-                return _bytes("200 OK", answer, WANDERED)
+                if "usage" not in answer or path.endswith("/converse"):
+                    return _bytes("200 OK", answer, WANDERED)
+                usage = {**answer["usage"], "inference_geo": WANDERED_TO.upper()}
+                return _bytes("200 OK", {**answer, "usage": usage})
             case _:
                 return _bytes("200 OK", answer)
 

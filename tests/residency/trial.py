@@ -103,7 +103,10 @@ def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
     """
     moved, hosts = [], tuple(HOSTS)
     for place, one in enumerate(document["deployments"]):
-        host = hosts[(number * 7 + place * 5) % len(hosts)]
+        # Every other one at a host that promises its region, if there is one.
+        fitting = [at for at in hosts if HOSTS[at].get("processing") == one["region"]]
+        choice = fitting if fitting and number % 2 else hosts
+        host = choice[(number * 7 + place * 5) % len(choice)]
         promised = HOSTS[host].get("processing")
         is_accepted = (
             promised is None
