@@ -1,8 +1,8 @@
 """What the providers say about their hosts, written down from their pages once more.
 
 Shares no code with the gateway's table. `company` is a name by which a rule may deny the host,
-`provider` the dialect's own name. A host of Azure's or a model of Bedrock's does not say where it
-runs: the kind of deployment (global, data zone, regional) or the profile (`eu.`, `us.`, `global.`)
+`provider` the dialect's own name. A host of Azure's or a model of Bedrock's does not name its
+place: the kind of deployment (global, data zone, regional) or the profile (`eu.`, `us.`, `global.`)
 does, so the document alone can.
 """
 

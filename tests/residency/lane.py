@@ -72,7 +72,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "responses": {"input": "where am I?", "max_output_tokens": 8},
     "messages": {"messages": [QUESTION], "max_tokens": 8},
 }
-# Where a provider's address goes on after its origin.
+# The path of a provider's address.
 PATHS_OF_PROVIDERS = {
     "ollama": "",
     "anthropic": "/v1",
