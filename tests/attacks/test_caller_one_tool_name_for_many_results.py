@@ -65,7 +65,9 @@ CALLERS = [
 
 
 @pytest.mark.parametrize("provider", ["gemini", "ollama"])
-@pytest.mark.parametrize(("operation", "written"), CALLERS, ids=lambda one: str(one))
+@pytest.mark.parametrize(
+    ("operation", "written"), CALLERS, ids=lambda one: getattr(one, "__name__", str(one))
+)
 def test_the_names_beside_the_results_are_in_the_hold(
     provider: str, operation: Operation, written: Any
 ) -> None:
@@ -82,7 +84,9 @@ def test_the_names_beside_the_results_are_in_the_hold(
 
 
 @pytest.mark.parametrize("provider", ["gemini", "ollama"])
-@pytest.mark.parametrize(("operation", "written"), CALLERS, ids=lambda one: str(one))
+@pytest.mark.parametrize(
+    ("operation", "written"), CALLERS, ids=lambda one: getattr(one, "__name__", str(one))
+)
 def test_a_long_name_is_refused(provider: str, operation: Operation, written: Any) -> None:
     asked = read(written("n" * (MOST_TOOL_NAME_CHARS + 1)), operation)
     with pytest.raises(InvalidRequest, match="shorter name"):

@@ -12,7 +12,7 @@ import pytest
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 from tests.integration.policy import PRICE
 
-SCRIPTS = {"plain": "out:3", "tools": "out:2+call", "busy": "429+ra:7"}
+SCRIPTS = {"plain": "out:3", "tools": "out:2+call", "busy": "429+ra:2"}
 
 
 def policy(url: str) -> str:
@@ -96,7 +96,7 @@ def test_a_call_keeps_its_signature_through_a_chat(
 def test_an_error_hands_on_its_wait(served: Gateway) -> None:
     """And costs nothing."""
     answer, row = asked(served, "gemini-busy", attempts=3)
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
     assert (row["outcome"], row["cost_usd"]) == ("upstream_error", 0)
 
 
