@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.domain.providers.table import PROVIDERS as TABLE
 from tests.chaos import dialects
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import TEAMS, Fleet
@@ -19,7 +20,6 @@ from tests.chaos.recorded import CASES, Recorded, read
 from tests.chaos.report import Result
 
 PROVIDERS = {name: name for name in ("openai", "vllm", *dialects.PROVIDER_BASES)}
-KEYED = frozenset({"openai", "anthropic", "gemini", "bedrock"})
 PRICE = (
     "{input_usd_per_mtok: 1, cached_input_usd_per_mtok: 0.1, cache_write_usd_per_mtok: 1, "
     "cache_write_1h_usd_per_mtok: 1, output_usd_per_mtok: 2}"
@@ -219,7 +219,7 @@ def _policy(recorded: list[Recorded]) -> str:
             names.append(name)
             provider = PROVIDERS.get(one.folder, "openai_compatible")
             base = dialects.PROVIDER_BASES.get(provider, "/v1")
-            key = ' api_key: "env:FAKE_KEY",' if provider in KEYED else ""
+            key = ' api_key: "env:FAKE_KEY",' if TABLE[provider].needs_key else ""
             deployments += (
                 f'  - {{name: {name}, model: "golden-{one.case}:{how}", provider: '
                 f"{provider},{key} region: unknown,\n"

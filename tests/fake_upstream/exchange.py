@@ -236,7 +236,7 @@ class Exchange:
 
     def _usage(self) -> dict[str, Any]:
         made, prompt = self.entry.generated, self.work.input_tokens
-        if self.behaviour.fault is Fault.WILD and self.work.kind is Kind.EMBEDDINGS:
+        if self.behaviour.fault is Fault.WILD and self.work.kind in (Kind.EMBEDDINGS, Kind.RERANK):
             prompt = (-prompt, 10**12)[self.entry.index % 2]
         elif self.behaviour.fault is Fault.WILD:
             made = (-made, 10**12)[self.entry.index % 2]
