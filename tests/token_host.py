@@ -11,8 +11,8 @@ from typing import Any
 
 
 class TokenHost:
-    """A token host that gives each of a test's answers once, then `otherwise`, and keeps what it
-    was sent.
+    """A token host that gives each answer of a test once, then `otherwise`, and keeps the requests
+    that it got.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ DENIED = (
     b'<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error><Type>Sender</Type>'
     b"<Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 )
-HANGS_S = 60.0  # what botocore waits for by itself
+HANGS_S = 60.0  # botocore's own wait
 
 
 def policy(upstream: str) -> str:

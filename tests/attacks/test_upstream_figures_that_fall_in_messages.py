@@ -1,5 +1,5 @@
 """An upstream of Anthropic's dialect whose figures fall: a second `message_start`, a prompt that
-shrinks in `message_delta`, or a second `message_delta`, replaced what was stated before, unflagged.
+shrinks in `message_delta`, or a second `message_delta`, replaced the earlier counts, unflagged.
 """
 
 from __future__ import annotations

@@ -506,7 +506,7 @@ def true_nusd(
     rates: Mapping[str, Sequence[str]],
     more_rates: Mapping[str, Mapping[str, str]],
 ) -> int:
-    """Return what an attempt really cost; its pictures at the rate of text."""
+    """Return the true cost of an attempt; its pictures at the rate of text."""
     plain, cached_rate, output_rate = (Fraction(rate) for rate in rates[attempt["model"]])
     more = more_rates.get(attempt["model"], {})
     counts = [(attempt["cached_tokens"], cached_rate), (attempt["generated"], output_rate)]

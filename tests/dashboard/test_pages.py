@@ -256,7 +256,7 @@ def test_merged_groups_without_a_known_cost_stay_unknown() -> None:
 
 
 def test_spend_shows_what_prompt_caches_saved(look: Open, write: Write) -> None:
-    """Finance asks what the caches are worth on the page of the money, not in a receipt."""
+    """Finance looks for the caches' worth on the page of the money, not in a receipt."""
     plain = Line(kind=TokenKind.INPUT, tokens=1, usd_per_mtok=Decimal(3), cost_nusd=3_000)
     cached = Line(
         kind=TokenKind.CACHED_INPUT, tokens=10**6, usd_per_mtok=Decimal("0.3"), cost_nusd=3 * 10**8

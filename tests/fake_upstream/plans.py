@@ -355,7 +355,7 @@ def _written(index: int, work: Work) -> int:
 
 
 def _parts(index: int, model: str, work: Work, *, written: int, asked: dict[str, Any]) -> Parts:
-    """Return the rarer counts: half of what is written now and then is for a longer time."""
+    """Return the rarer counts: half of the occasional cache writes are for a longer time."""
     parts: dict[str, int] = {}
     if written and index % 2 == 0:
         parts[WRITES[model]] = written // 2

@@ -12,7 +12,7 @@ The model name, a body member `fake`, or a header `x-fake` has it; later ones wi
     searches            searches of the web that the upstream ran and charges for
     out, think          answer tokens, and how many of the first of them are reasoning
     n                   answers to the prompt, which take turns; `out` are the tokens of all of them
-    call                what follows the reasoning is a call of the tool `look`
+    call                the answer after the reasoning is a call of the tool `look`
     ttft, tps           milliseconds to the first token; tokens per second after it (0: at once)
     style               openai (default), vllm, engine, llamacpp, deepseek, groq, mistral, openrouter, xai, vertex: how
                         usage is spelled and when it is sent

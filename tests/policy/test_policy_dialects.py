@@ -41,7 +41,7 @@ def test_every_conversation_is_served_unless_the_policy_says_less() -> None:
 
 
 def test_tritons_generate_extension_serves_no_conversation() -> None:
-    """It is what speaks at an address without a path; a chat has no template there."""
+    """It speaks at an address without a path; a chat has no template there."""
     at_root = document(provider="triton").replace("llm.example/v1", "llm.example")
     assert parse(at_root).policy.deployments["one"].operations == {Operation.COMPLETIONS}
     frontend = parse(document(provider="triton")).policy.deployments["one"]
@@ -196,7 +196,7 @@ def test_an_address_that_nothing_answers_is_noted(provider: str, address: str) -
     ],
 )
 def test_the_addresses_of_the_reference_are_not_noted(provider: str, address: str) -> None:
-    """What the page of providers says must not be doubted by the command."""
+    """The command must not doubt the page of providers."""
     address = address.replace("NAME", "acme").replace("REGION", "eu-west-1").replace("HOST", "llm")
     key = "api_key: env:KEY" if PROVIDERS[provider].needs_key else ""
     assert notes_on(provider, address, key) == {}

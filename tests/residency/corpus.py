@@ -333,7 +333,7 @@ TRANSLATED: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
 )
 # The only needs of which a translation keeps nothing, so that it may leave them out.
 DROPPABLE = ("hosted_tools", "unknown_fields")
-# What no upstream may see of a field that needs a leave. No ordinary body has these words.
+# Words of fields that need a leave, which no upstream may see. No ordinary body has them.
 TRACES = (
     "elsewhere",
     "some value",
@@ -375,7 +375,7 @@ async def findings(lane: Lane) -> list[str]:
 
 
 async def _reply(lane: Lane, sent: Sent) -> Reply:
-    """Send one body, and count what it touches."""
+    """Send one body, and count the deployments that it touches."""
     lane.endpoints[0].touched, lane.endpoints[0].sent = 0, b""
     asked = Ask(data_class=None, data_tags=(), gateway_region="de", day=TODAY)
     return await lane.ask(asked, path=PATHS[sent.operation], body=sent.body)

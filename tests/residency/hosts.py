@@ -1,4 +1,4 @@
-"""What the providers say about their hosts, written down from their pages once more.
+"""The providers' statements about their hosts, written down from their pages once more.
 
 Shares no code with the gateway's table. `company` is a name by which a rule may deny the host,
 `provider` the dialect's own name. A host of Azure's or a model of Bedrock's does not name its
@@ -72,5 +72,5 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
     "api.cerebras.ai": _placeless("cerebras", "unknown"),
     "llm.partner.example": {},
 }
-# What a document may say of a host without a source of its own: the same place, or a larger one.
+# A document's statements of a host without a source of its own: the same place, or a larger one.
 WIDER = {"eu": ("eu", "eea", "europe")}

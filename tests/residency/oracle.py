@@ -239,6 +239,6 @@ def contradicts(
     world = World(document.get("regions", {}))
     if promised not in PLACELESS and not world.touches(stated, promised):
         return True
-    # What is known of today cannot be too old.
+    # A fact of today cannot be too old.
     today = {name: value for name, value in document.items() if name != "facts_valid_days"}
     return not judge(today, {**deployment, "region": stated}, request, shipped).is_allowed

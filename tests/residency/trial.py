@@ -93,7 +93,7 @@ def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
 
 
 def shipped(deployment: dict[str, Any]) -> Mapping[str, Any]:
-    """Return what its provider says about the host of a deployment's address."""
+    """Return its provider's statement about the host of a deployment's address."""
     return HOSTS.get(str(deployment["base_url"]).split("/")[2].split(":")[0], {})
 
 

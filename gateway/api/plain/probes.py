@@ -1,4 +1,4 @@
-"""Answers what needs no key: name and version at `/`, health and readiness."""
+"""Answers without a key: name and version at `/`, health and readiness."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DOCS_URL = "https://tollgate.example/docs"  # as in pyproject.toml
 
 
 async def show_name(request: Request) -> Response:
-    """Return what answers here, without any state: clients and probes ask before they have a
-    key.
+    """Return name, version and documentation of this server, without any state: clients and probes
+    ask before they have a key.
     """
     return JSONResponse({"name": "tollgate", "version": __version__, "docs": DOCS_URL})
 

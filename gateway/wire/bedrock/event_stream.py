@@ -47,7 +47,7 @@ class MessageSplitter:
         """Start without an unfinished message."""
         self._parts: list[bytes] = []
         self._size, self._wanted = 0, _PRELUDE.size
-        self._broken: EventTooLarge | None = None  # what the next `feed` raises
+        self._broken: EventTooLarge | None = None  # raised by the next `feed`
 
     @property
     def is_empty(self) -> bool:

@@ -206,7 +206,7 @@ def test_an_address_without_its_version_is_hinted_at(
 def test_anthropics_clients_are_told_that_they_add_the_version(
     http: httpx2.Client, before: str, path: str
 ) -> None:
-    """Their users copy OpenAI's address, with /v1: "ends in /v1 twice" was not what they wrote,
+    """Their users copy OpenAI's address, with /v1: "ends in /v1 twice" was not their own text,
     and an error in OpenAI's shape is one that their client cannot read.
     """
     answer = http.post(before + path)

@@ -1,4 +1,4 @@
-"""Chats at Gemini: what a translation must keep besides the counts of `test_dialect_endings`."""
+"""Chats at Gemini: a translation must keep more than the counts of `test_dialect_endings`."""
 
 from __future__ import annotations
 
