@@ -100,8 +100,12 @@ def shipped(deployment: dict[str, Any]) -> Mapping[str, Any]:
 def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
     """The document with some deployments at hosts of which something ships: decided about, never
     sent to.
+
+    In every fourth document, facts expire, the classes allow regions that hosts promise, and a
+    deployment at such a host has no block of its own: the date of the host's promise decides.
     """
     moved, hosts = [], tuple(HOSTS)
+    expires = number % 4 == 1
     for place, one in enumerate(document["deployments"]):
         # Every other one at a host that promises its region, if there is one.
         fitting = [at for at in hosts if HOSTS[at].get("processing") == one["region"]]
@@ -117,11 +121,18 @@ def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
             moved.append(one)
             continue
         one = {**one, "base_url": f"https://{host}/v1"}
+        if expires and promised == one["region"]:
+            one.pop("residency", None)
         if (number + place) % 3 == 0:  # as a server of OpenAI's dialect
             one = {name: one[name] for name in one if name not in ("credentials", "native")}
             one |= {"provider": "openai_compatible", "api_key": REFERENCE}
         moved.append(one)
-    return {**document, "deployments": moved}
+    if not expires:
+        return {**document, "deployments": moved}
+    classes = {
+        label: {**one, "regions": ["eea", "us"]} for label, one in document["classes"].items()
+    }
+    return {"facts_valid_days": 90, **document, "classes": classes, "deployments": moved}
 
 
 def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
