@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -329,3 +330,44 @@ def test_the_usage_of_any_body() -> None:
     assert usage_in(json.dumps({"type": "error", "usage": USAGE}).encode()) is not None
     assert usage_in(b"<html>") is None
     assert usage_in(b"{}") is None
+
+
+def test_the_usage_of_a_compressed_answer_is_charged() -> None:
+    """An answer that came compressed unasked is refused, and what it reports was generated."""
+    observed = Observed()
+    body = gzip.compress(json.dumps({**MESSAGE, "usage": {**USAGE, "output_tokens": 15}}).encode())
+    with pytest.raises(UnreadableAnswer):
+        rewrite_message(body, observed, model="assistant")
+    assert observed.final == FINAL
+
+
+def test_the_usage_of_an_event_of_an_odd_shape_is_charged() -> None:
+    """The event passes as it came."""
+    stream = message_stream(model="assistant")
+    odd = named({"type": "message_delta", "delta": 7, "usage": {"output_tokens": 15}})
+    assert fed(stream, odd) == odd
+    assert stream.observed.final == TokenUsage(output_tokens=15)
+
+
+def test_a_delta_without_a_reason_has_its_usage() -> None:
+    """vLLM's last event may have nothing else."""
+    stream = message_stream(model="assistant")
+    fed(stream, named(START, TEXT, {"type": "message_delta", "usage": {"output_tokens": 15}}))
+    assert (stream.observed.finish_reason, stream.observed.final) == (None, FINAL)
+
+
+def test_text_that_is_no_utf_8_is_counted() -> None:
+    """It passes to the caller, so a stream of it would be free if its usage never came."""
+    stream = message_stream(model="assistant")
+    sent = named(TEXT).replace(b"Hi you", b"Hi \xff you")
+    assert fed(stream, sent) == sent
+    assert (stream.observed.has_content, stream.observed.pieces) == (True, 1)
+    assert stream.observed.texts == ("Hi \ufffd you",)
+
+
+def test_a_call_that_comes_whole_is_counted_with_its_input() -> None:
+    """Some servers send a tool call in one event."""
+    stream = message_stream(model="assistant")
+    block = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
+    fed(stream, named(START, {"type": "content_block_start", "content_block": block}))
+    assert stream.observed.texts == ('look{"a": 1}',)

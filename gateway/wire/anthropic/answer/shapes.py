@@ -4,8 +4,6 @@ malformed answer raises an error of `UNREADABLE`.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
@@ -57,12 +55,17 @@ _EMPTY_INPUTS = frozenset({b"{}", b"null", b""})
 
 
 def text_in(raw: msgspec.Raw) -> str:
-    """Return the text of a member, empty if it is absent or of another type."""
-    if not bytes(raw).startswith(b'"'):
+    """Return the text of a member, empty if it is absent or of another type.
+
+    Bytes that are no UTF-8 pass to the caller as they came, so they count as letters.
+    """
+    encoded = bytes(raw)
+    if not encoded.startswith(b'"'):
         return ""
-    with suppress(*UNREADABLE):
-        return _decode_str(raw)
-    return ""
+    try:
+        return _decode_str(encoded)
+    except UNREADABLE:
+        return encoded[1:-1].decode(errors="replace")
 
 
 def word_in(raw: msgspec.Raw) -> str | None:
