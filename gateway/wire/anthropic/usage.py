@@ -278,13 +278,12 @@ def _counts(raw: msgspec.Raw | bytes) -> dict[str, Any]:
 
 
 def _iterations(value: bytes) -> list[dict[str, Any]]:
-    """Return the readable counts of each sampling that has a type."""
-    try:
-        items = msgspec.json.decode(value, type=list[msgspec.Raw])
-    except _UNREADABLE:
-        return []
+    """Return the readable counts of each sampling that has a type.
+
+    `value` is a list of a usage whose members were read, so it is valid JSON.
+    """
     found = []
-    for item in items[:MAX_ITERATIONS]:
+    for item in msgspec.json.decode(value, type=list[msgspec.Raw])[:MAX_ITERATIONS]:
         kind = (
             bytes(usage_members(item).get("type", msgspec.Raw(b""))).strip(b'"').decode("latin-1")
         )

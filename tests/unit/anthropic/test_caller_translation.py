@@ -416,3 +416,17 @@ def test_other_choices_and_empty_pieces_are_left_out() -> None:
     )
     assert whole(*pieces)["content"] == []
     assert assembled(streamed(*pieces))["content"] == []
+
+
+def test_a_call_without_arguments_has_an_empty_input() -> None:
+    """The dialect requires an object there."""
+    called = (Started(), CallStarted(call=0, call_id="t", name="now"), Ended())
+    assert whole(*called)["content"][0]["input"] == {}
+
+
+def test_a_part_of_the_system_that_is_no_text_is_named() -> None:
+    """The dialect of the upstream decides if it may be left out."""
+    picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/b"}}
+    read = conversation(system=[{"type": "text", "text": "Be brief."}, picture])
+    assert read.system == (TextPart(text="Be brief."),)
+    assert list(read.others) == ["system[1]"]

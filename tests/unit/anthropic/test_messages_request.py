@@ -223,6 +223,13 @@ def test_sealed_and_repeated_parts_add_to_the_prompt() -> None:
     assert facts(**in_turn(call)).expansion_tokens == len('{"a": 1}')
     found = {"type": "web_search_tool_result", "content": [{"encrypted_content": "x" * 50}]}
     assert facts(**in_turn(found)).expansion_tokens == 3 * len(json.dumps(found["content"]))
+    spelled = json.dumps(PLAIN | in_turn(found)).replace('"encrypted_', r'"\u0065ncrypted_')
+    assert read_request(spelled.encode()).facts.expansion_tokens == 3 * (
+        len(json.dumps(found["content"])) + len(r"\u0065") - 1
+    )
+    words = {"role": "user", "content": 'The "input" is text.'}
+    both = {"messages": [words, *in_turn(call)["messages"]]}
+    assert facts(**both).expansion_tokens == len('{"a": 1}')
     odd = {"messages": [{"role": "user", "content": [7, {"type": "tool_use", "input": {}}]}]}
     assert facts(**odd).expansion_tokens is None
 
@@ -261,3 +268,9 @@ def test_a_request_has_a_bound_number_of_tools() -> None:
     """Each is inspected."""
     body = json.dumps(PLAIN | {"tools": [{"name": "x"}] * (MAX_TOOLS + 1)}).encode()
     assert refused(body).param == "tools"
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_a_member_that_asks_for_nothing_needs_no_leave(value: object) -> None:
+    """Official clients send `null` for a member that is not set."""
+    assert facts(mcp_servers=value, container=value).features == frozenset()

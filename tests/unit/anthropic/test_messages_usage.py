@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.domain.pricing.pricing import lines
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.usage import (
+    highest,
     merged,
     note_words,
     prompt_from_wire,
@@ -239,3 +240,39 @@ def test_words_that_came_first_stay() -> None:
     note_words(observed, b'{"output_tokens":15}')
     assert (observed.service_tier, observed.stated_geo) == ("fast", "us")
     assert observed.usage_detail == {"speed": "fast", "inference_geo": "us"}
+
+
+def encoded(**members: int) -> dict[str, msgspec.Raw]:
+    """Return the members of a usage, each encoded."""
+    return {name: msgspec.Raw(str(count).encode()) for name, count in members.items()}
+
+
+def test_a_side_that_falls_keeps_its_highest_figures() -> None:
+    """All figures of a stream are cumulative, and each side is judged by itself."""
+    before = encoded(input_tokens=100, cache_read_input_tokens=5, output_tokens=50)
+    now = encoded(input_tokens=7, output_tokens=60)
+    assert highest(before, now) == encoded(
+        input_tokens=100, cache_read_input_tokens=5, output_tokens=60
+    )
+    assert highest(before, encoded(input_tokens=200, output_tokens=1)) == encoded(
+        input_tokens=200, output_tokens=50
+    )
+    assert highest(before, {}) == before
+    assert highest({}, now) == now
+    assert highest(encoded(output_tokens=-1), now) == now
+
+
+def test_a_negative_lifetime_does_not_hide_in_a_sum() -> None:
+    """A usage that cannot be true must stay so, and is not charged as it is."""
+    writes = {"ephemeral_5m_input_tokens": 50, "ephemeral_1h_input_tokens": -20}
+    usage = read({"input_tokens": 10, "cache_creation": writes, "output_tokens": 1})
+    assert usage is not None
+    assert (usage.cache_write_tokens, usage.is_plausible) == (-20, False)
+
+
+@pytest.mark.parametrize("name", ["cache_creation", "server_tool_use", "iterations"])
+def test_a_group_of_another_type_is_left_out(name: str) -> None:
+    """The figures beside it are still read, member by member."""
+    assert read({"input_tokens": "10", "output_tokens": 5, name: 7}) == TokenUsage(
+        input_tokens=10, output_tokens=5
+    )

@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.anthropic.translation.upstream_reader import MessagesReader, messages_events
+from gateway.wire.anthropic.translation.upstream_reader import (
+    MAX_CALLS,
+    MessagesReader,
+    messages_events,
+)
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
@@ -253,3 +257,61 @@ def test_members_of_any_type_break_nothing(value: Any, kind: str) -> None:
     event = {"type": kind, "index": value, "message": value, "delta": value, "usage": value}
     _, seen = fed(sse({**event, "content_block": value, "error": value or 1}))
     assert seen.final is None or seen.final != TokenUsage()
+
+
+def test_a_call_may_come_with_its_input() -> None:
+    """Some servers send a whole call in its first event; its arguments are billed like any."""
+    block = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Bonn"}}
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    events, seen = fed(sse(EVENTS[0], start))
+    assert events[1:] == [
+        CallStarted(call=0, call_id="toolu_1", name="weather"),
+        CallArguments(call=0, text='{"city":"Bonn"}'),
+    ]
+    assert seen.texts == ('weather{"city":"Bonn"}',)
+
+
+def test_an_answer_has_a_bounded_number_of_calls() -> None:
+    """Each call is kept until the end, so an upstream cannot fill the memory with them."""
+    start = {
+        "type": "content_block_start",
+        "content_block": {"type": "tool_use", "id": "t", "name": "f"},
+    }
+    events, _ = fed(sse(*({**start, "index": at} for at in range(MAX_CALLS + 1))))
+    assert sum(isinstance(event, CallStarted) for event in events) == MAX_CALLS
+
+
+def test_an_empty_piece_of_arguments_is_left_out() -> None:
+    """Anthropic begins each call with one; it is no content."""
+    empty = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "input_json_delta", "partial_json": ""},
+    }
+    events, seen = fed(sse(EVENTS[0], empty))
+    assert (events, seen.has_content) == (EXPECTED[:1], False)
+
+
+def test_the_usage_of_an_event_that_is_too_large_to_read_counts() -> None:
+    """Its text is not translated, and its figures are still the meter's."""
+    event = {"type": "message_delta", "usage": FIRST | LAST, "delta": [[]] * 30_000}
+    events, seen = fed(sse(EVENTS[0], event))
+    assert (events, seen.final) == (EXPECTED[:1], USAGE)
+    assert seen.output_bytes > 30_000
+
+
+def test_the_usage_of_an_answer_that_is_too_large_to_read_counts() -> None:
+    """The answer is refused, and what it reports is charged."""
+    body = {"content": [[]] * 30_000, "usage": FIRST | LAST}
+    seen = Observed()
+    with pytest.raises(UnreadableAnswer):
+        messages_events(json.dumps(body).encode(), seen)
+    assert seen.final == USAGE
+
+
+def test_an_error_in_place_of_an_answer_is_no_end() -> None:
+    """A server may send it with status 200."""
+    body = {"error": {"type": "overloaded_error", "message": "Later."}, "usage": FIRST | LAST}
+    events = messages_events(json.dumps(body).encode(), seen := Observed())
+    assert list(events) == [Started()]
+    assert (seen.is_error, seen.is_done, seen.final) == (True, False, USAGE)

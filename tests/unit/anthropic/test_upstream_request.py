@@ -18,9 +18,14 @@ from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
     Media,
+    Part,
+    Reasoning,
     Role,
     TextPart,
     Thought,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
 )
 from gateway.wire.translation.losses import Losses
 from tests import factories
@@ -300,3 +305,113 @@ def test_thoughts_names_and_details_of_earlier_turns() -> None:
     ]
     assert user["content"][0]["title"] == "a.pdf"
     assert losses.fields == ["name", "detail"]
+
+
+def test_marks_and_failures_of_tool_results_are_carried() -> None:
+    """A mark that is lost makes the caller pay the whole prompt again."""
+    mark = msgspec.Raw(b'{"type":"ephemeral"}')
+    turns = (
+        ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi", cache_control=mark),)),
+        ConversationTurn(role=Role.ASSISTANT, parts=(TextPart(text="Ok"),)),
+        ConversationTurn(role=Role.USER, parts=(ToolResult(call_id="a", parts=(), is_error=True),)),
+    )
+    sent = write_messages(Conversation(turns=turns, is_stream=False), Losses("one", drops=False))
+    assert json.loads(msgspec.json.encode([sent[0], sent[2]])) == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True}],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tier", "sent"),
+    [("auto", None), ("default", "standard_only"), ("standard_only", "standard_only")],
+)
+def test_the_tier_without_a_commitment_has_another_name(tier: str, sent: str | None) -> None:
+    """OpenAI's `default` forbids the dearer tier; without the member Anthropic may use it."""
+    assert written({"service_tier": tier}).get("service_tier") == sent
+
+
+def test_sampling_of_an_older_model() -> None:
+    """Each value arrives by its own name."""
+    body = written({"top_p": 0.5, "top_k": 5}, model=OLD)
+    assert (body["top_p"], body["top_k"]) == (0.5, 5)
+
+
+def test_a_tool_without_a_description_or_a_schema_gets_an_empty_schema() -> None:
+    """The dialect requires a schema, and refuses none at all."""
+    bare = {"type": "function", "function": {"name": "now"}}
+    assert written({"tools": [bare]})["tools"] == [
+        {"name": "now", "input_schema": {"type": "object", "properties": {}}}
+    ]
+
+
+def test_a_description_of_the_answer_goes_into_its_schema() -> None:
+    """The dialect has no place for it beside the schema; one that is there already stays."""
+
+    def schema_for(schema: dict[str, Any]) -> Any:
+        form = {"name": "n", "description": "A place.", "schema": schema}
+        body = written({"response_format": {"type": "json_schema", "json_schema": form}})
+        return body["output_config"]["format"]["schema"]
+
+    assert schema_for({"type": "object"}) == {"description": "A place.", "type": "object"}
+    own = {"type": "object", "description": "A city."}
+    assert schema_for(own) == own
+
+
+SIGNED_CALL = (
+    Thought(text="Hm", signature="sig"),
+    ToolCall(call_id="a", name="weather", arguments="{}"),
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "thinks"),
+    [
+        (SIGNED_CALL, True),
+        ((Thought(sealed="sealed"), SIGNED_CALL[1]), True),
+        (SIGNED_CALL[1:], False),
+        ((Thought(text="unsigned"), SIGNED_CALL[1]), False),
+        ((TextPart(text="Ok"),), True),
+        ((), True),
+    ],
+    ids=["signed", "sealed", "no thought", "unsigned", "no call", "no turn of the model"],
+)
+def test_a_model_with_a_budget_thinks_on_only_after_signed_reasoning(
+    parts: tuple[Part, ...], thinks: bool
+) -> None:
+    """Anthropic refuses `thinking` if the last turn calls a tool without signed reasoning."""
+    answered = ToolResult(call_id="a", parts=(TextPart(text="sun"),))
+    turns = [ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),))]
+    if parts:
+        turns.append(ConversationTurn(role=Role.ASSISTANT, parts=parts))
+        turns.append(ConversationTurn(role=Role.USER, parts=(answered,)))
+    conversation = Conversation(
+        turns=tuple(turns),
+        is_stream=False,
+        tools=(ToolSpec(name="weather"),),
+        reasoning=Reasoning(effort="high"),
+    )
+    losses = Losses("one", drops=True)
+    body = write_messages_request(conversation, losses, model=OLD)
+    assert ("thinking" in body, losses.fields) == (thinks, [] if thinks else ["reasoning"])
+
+
+def test_a_forced_call_ends_the_reasoning() -> None:
+    """Anthropic refuses both together; the call is the harder wish."""
+    chat = {
+        "reasoning_effort": "high",
+        "max_tokens": 10_000,
+        "tools": [TOOL],
+        "tool_choice": "required",
+    }
+    with pytest.raises(Untranslatable, match="no room for reasoning"):
+        written(chat)
+    body, dropped = written(chat, drops=True)
+    assert ("thinking" in body, dropped) == (False, ["reasoning_effort"])
+    assert body["tool_choice"] == {"type": "any"}

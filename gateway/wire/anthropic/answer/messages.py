@@ -204,8 +204,7 @@ class MessageStream:
         observed.final = None  # content after it: the figure did not cover the whole answer
         observed.has_content = True
         observed.pieces += 1
-        if observed.collects_text:
-            observed.note_text(generated_text(block))
+        observed.note_text(generated_text(block))
 
     def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""

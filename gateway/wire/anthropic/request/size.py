@@ -85,7 +85,7 @@ def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | 
     """
     if _size(members.get("chat_template")):
         return None  # the caller's own template may repeat anything
-    tokens = _turns_expansion(members.get("messages"))
+    tokens = _turns_expansion(members["messages"])
     if tokens is None:
         return None
     if tools is not None and tools.count:
@@ -94,10 +94,8 @@ def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | 
     return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
 
 
-def _turns_expansion(raw: msgspec.Raw | None) -> int | None:
+def _turns_expansion(raw: msgspec.Raw) -> int | None:
     """Return the most tokens that the messages have beyond their bytes, None if unknown."""
-    if raw is None:
-        return 0
     encoded = bytes(raw)
     if not any(word in encoded for word in _RESHAPED):
         return 0
