@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.domain.operation import PAIRING, Operation
 from gateway.errors import InvalidRequest
+from gateway.wire.openai.chat_translation.tool_call_ids import MARK
 from gateway.wire.openai.request.prompt_lists import NULL, size_of_value, strings_in
 from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
 
@@ -56,6 +57,8 @@ _ABSENT = msgspec.Raw()
 _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_call')
 # Another provider's sealed thoughts, which a translation hands on: its model reads the text inside.
 _SEALED = (b'"thinking_blocks', b'"tollgate.')
+# Gemini's sealed thoughts of tool calls: inside the calls' ids, or in Google's own member.
+_SIGNED = (b"\\u", MARK.encode(), b'"extra_content')
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):
@@ -76,16 +79,20 @@ class _Function(msgspec.Struct):
 class _Call(msgspec.Struct):
     """A call of a tool in an earlier answer."""
 
+    id: msgspec.Raw = _ABSENT
     function: _Function | None = None
+    extra_content: msgspec.Raw = _ABSENT
 
 
 class _Turn(msgspec.Struct):
     """The parts of a message, or of an item of a response, that a template writes differently.
 
-    `name` is the tool's in a call of a response. `tool_call_id`, or an `output`, shows a result.
+    `name` is the tool's in a call of a response, and `call_id` the call's. `tool_call_id`, or an
+    `output`, shows a result.
     """
 
     name: msgspec.Raw = _ABSENT
+    call_id: msgspec.Raw = _ABSENT
     tool_call_id: msgspec.Raw = _ABSENT
     content: msgspec.Raw = _ABSENT
     output: msgspec.Raw = _ABSENT
@@ -271,10 +278,13 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
         turns = _decode_turns(encoded)
         if any(_has_unsized(turn.content) or _has_unsized(turn.output) for turn in turns):
             return None
-        named_tokens = _names_again(turns)
+        more_tokens = _names_again(turns)
+        if any(word in encoded for word in _SIGNED):
+            signed = sum(map(_signature_bytes, turns))
+            more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
     except msgspec.DecodeError:
         return None  # an unknown shape
-    return named_tokens + sum(
+    return more_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
         + size_of_value(turn.arguments)
@@ -296,6 +306,17 @@ def _names_again(turns: list[_Turn]) -> int:
             calls = _decode_calls(turn.tool_calls)
             names += [size_of_value(call.function.name) for call in calls if call.function]
     return results * max(names)
+
+
+def _signature_bytes(turn: _Turn) -> int:
+    """Return the bytes of a turn's calls that may hold Gemini's thoughts, which its translation
+    takes out of them. Raises `msgspec.DecodeError`.
+    """
+    signed = [turn.call_id] if size_of_value(turn.arguments) else []
+    if size_of_value(turn.tool_calls):
+        for call in _decode_calls(turn.tool_calls):
+            signed += [call.id, call.extra_content]
+    return sum(map(size_of_value, signed))
 
 
 def _sealed_bytes(turn: _Turn) -> int:
