@@ -150,7 +150,7 @@ FEATURES: dict[str, Feature] = {
         ),
         Feature(
             "other_maximum",
-            fields=("context_management",),
+            fields=("context_management", "input"),
             members=(
                 "compaction",
                 "n_predict",

@@ -109,6 +109,8 @@ _WORDY_ENDS = (
 )
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
 _SEALED = frozenset({"reasoning", "compaction"})  # their content is read back by the provider
+# Writes a summary of the conversation, beside the answer's maximum.
+_COMPACTION_TRIGGER = "compaction_trigger"
 _MESSAGE_MEMBERS = ("role", "content")
 _PARTS = frozenset(
     {"content", "input", "messages", "output", "parts", "prompt"}
@@ -211,6 +213,8 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
     if key in _PARTS and kind and not _is_wordy(kind):
         # An unknown type, or another dialect's; pictures and sounds also need permission.
         needs.is_sized = False
+    if kind == _COMPACTION_TRIGGER:
+        needs.leave("other_maximum", f"{top}: {kind}")
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
     source = item.get("source")
