@@ -51,6 +51,7 @@ class Observed(msgspec.Struct, kw_only=True):
         False  # the upstream continues working, and its further usage stays unknown
     )
     has_content: bool = False
+    has_unread: bool = False  # a part of the answer could not be read
     pieces: int = 0  # content chunks, the first included
     engine_queue_s: float | None = None  # the queue time that the engine reports
     tells_prompt_first: bool = False  # the answer's usage comes at its end, the prompt's before
@@ -167,7 +168,7 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def note_unread(self, size_bytes: int) -> None:
         """Record an unreadable answer: something was generated, at most this many bytes of it."""
-        self.has_content, self.collects_text = True, True
+        self.has_content = self.has_unread = self.collects_text = True
         self.output_bytes += size_bytes
         self._kept_chars = MAX_TEXT_CHARS + 1  # its text is unknown
 

@@ -466,9 +466,9 @@ class RequestService:
                 return
             error = _as_error(problem, exchange)
             if not has_begun:
-                error.is_final = (
-                    error.is_final or is_whole
-                )  # the usage was lost behind an event that is too large
+                # A usage may be lost behind an event that is too large. A success that cannot be
+                # read was generated: another attempt would buy it again.
+                error.is_final = error.is_final or is_whole or attempt.observed.has_unread
                 raise error from None
             self._note_failure(attempt, error)
             self.abandoned.done(exchange, _outcome(error, exchange))
@@ -506,9 +506,13 @@ def _as_error(
 ) -> RequestError:
     """Return the caller's error for a failed attempt, without a traceback.
 
-    It has no traceback: its frames would keep the request and form a reference cycle.
+    It has no traceback: its frames would keep the request and form a reference cycle. Events that
+    are too large or broken come after a success, so the answer is bought once, as any other that
+    cannot be read.
     """
     if isinstance(problem, RequestError):
         return problem.with_traceback(None)
     assert exchange is not None, "only an answer has events"
-    return UpstreamError(exchange.cut_message)
+    error = UpstreamError(exchange.cut_message)
+    error.is_final = True
+    return error

@@ -291,7 +291,7 @@ class Assembler:
         try:
             chunk = _decode_chunk(without_halves(payload))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise UpstreamError(_UNREADABLE) from None
+            raise _final_error(_UNREADABLE) from None
         if bytes(chunk.error) != b"null":
             self.observed.is_error, self._error = True, payload
             return
