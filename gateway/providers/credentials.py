@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
+from gateway.wire.sent_credentials import LEAST_SECRET_CHARS, REMOVED
 
 MOST_BYTES = 64 * 1024
-LEAST_SECRET_CHARS = 8  # a shorter one could be a word of any message
-REMOVED = "(a credential of the gateway)"
 
 
 class SigningKey(NamedTuple):

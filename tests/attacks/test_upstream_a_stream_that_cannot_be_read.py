@@ -37,7 +37,11 @@ async def asked(on: Stage, provider: str, tmp_path: Path, *, is_stream: bool = T
     key.write_text("sk-0123456789")
     both = [
         factories.deployment(
-            name, provider=provider, native=PROVIDERS[provider].native, api_key=f"file:{key}"
+            name,
+            provider=provider,
+            native=PROVIDERS[provider].native,
+            api_key=f"file:{key}",
+            capabilities=frozenset(),
         )
         for name in ("one", "two")
     ]
@@ -70,4 +74,5 @@ async def test_a_stream_for_a_plain_answer_is_bought_once(tmp_path: Path) -> Non
     on = stage(*(FakeUpstreamAnswer([b"data: [1]\n\n", DONE]) for _ in range(3)))
     with pytest.raises(UpstreamError, match="not asked again"):
         await asked(on, "vllm", tmp_path, is_stream=False)
+    assert on.transport.sent[0][1].is_assembled
     assert len(on.transport.sent) == 1

@@ -27,6 +27,7 @@ from gateway.wire.dialect import (
 from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
+from gateway.wire.sent_credentials import without_credentials
 from gateway.wire.vllm_load import LOAD_HEADER
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
@@ -197,7 +198,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             part = self.provider.rewrite(self.request.body, self.call, body, observed)
         except UnreadableAnswer as problem:
             raise self._unreadable(str(problem)) from None
-        return written(part, self.attempt.cost_text)
+        whole = written(part, self.attempt.cost_text)
+        return self._without_credentials(whole) if observed.is_error else whole
 
     async def piece(self) -> bytes:
         """Return the next piece of the stream for the caller, empty at its end.
@@ -257,7 +259,11 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     def _assembled_body(self, assembler: PlainAnswerAssembler) -> bytes:
         """Return the plain answer that a stream was assembled to, for the caller, with its cost."""
-        body = assembler.body()
+        try:
+            body = assembler.body()
+        except UpstreamError as failed:  # with the upstream's own message
+            failed.args = (self._without_credentials(str(failed).encode()).decode(),)
+            raise
         part = self.provider.rewrite(self.request.body, self.call, body, assembler.observed)
         return written(part, self.attempt.cost_text)
 
@@ -267,7 +273,14 @@ class UpstreamAnswer(Struct, kw_only=True):
         """
         self._parts += len(parts)
         cost = self.attempt.cost_text
-        return b"".join([written(part, cost) for part in parts])
+        sent = b"".join([written(part, cost) for part in parts])
+        return self._without_credentials(sent) if self.attempt.observed.is_error else sent
+
+    def _without_credentials(self, sent: bytes) -> bytes:
+        """Return bytes for the caller without the credential, which an upstream may repeat in its
+        error.
+        """
+        return without_credentials(sent, self.call.headers)
 
     def _note_progress(self, observed: Observed) -> None:
         """Record that a part of the answer arrived, and tell the transport about the first
