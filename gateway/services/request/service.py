@@ -381,7 +381,7 @@ class RequestService:
         is_read_again = (
             deployment.translates(body.facts.operation)
             or facts.refuses
-            or not facts.takes_developer
+            or (not facts.takes_developer and b'"developer"' in body.body)
             or (facts.most_call_id_chars is not None and b'"tool_call_id"' in body.body)
         )
         if is_read_again and _is_slow(body.body):

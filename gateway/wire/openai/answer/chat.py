@@ -323,10 +323,11 @@ class ChatStream:
             self._note_other_running(chunk)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
-        legal = with_legal_finish(payload, chunk.choices or ())
-        if chunk.choices and any(lacks_delta(choice) for choice in chunk.choices):
+        choices = chunk.choices or ()
+        legal = with_legal_finish(payload, choices)
+        if lacks_delta(choices):
             legal = with_object(with_deltas(legal))
-        elif not chunk.choices and not has_usage:
+        elif not choices and not has_usage:
             legal = with_object(legal)
         if legal is not payload:
             event, payload = with_data(event, legal), legal
