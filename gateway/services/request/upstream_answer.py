@@ -37,6 +37,8 @@ MAX_EMBEDDINGS_BYTES = 256 * 2**20
 MAX_ERROR_BYTES = 2**20
 LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a thread
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
+# A translation decodes each event: 16 KiB of the shortest lines of JSON took 20 ms.
+MAX_TRANSLATED_BYTES = 4 * 1024
 ARRIVED_WAIT_S = 0.05  # seconds for bytes that the kernel has already acknowledged
 # One thread for all large answers: several would hold the interpreter for longer. Other work that
 # needs a thread (callers' bodies, background loops) does not wait behind answers.
@@ -60,6 +62,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     has_content: bool = False  # True once the upstream was notified of the first content
     _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
     _fed_bytes: int = 0  # since the last turn of the event loop
+    _most_fed_bytes: int = MAX_FED_BYTES
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _stream: AnswerStream | None = None
     _assembler: PlainAnswerAssembler | None = None
@@ -143,6 +146,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         self.content_type = self.call.answer_type or headers.get("content-type", "application/json")
         self.reported_load = headers.get(LOAD_HEADER)
         if self.request.body.facts.is_stream:
+            if self.call.translation is not None:
+                self._most_fed_bytes = MAX_TRANSLATED_BYTES
             self._stream = self.provider.stream(self.request.body, self.call)
             self.content_type = self._stream.content_type
             self.attempt.observed = self._stream.observed
@@ -230,15 +235,16 @@ class UpstreamAnswer(Struct, kw_only=True):
 
         A cancellation loses nothing.
         """
-        if self._fed_bytes >= MAX_FED_BYTES:
+        most_bytes = self._most_fed_bytes
+        if self._fed_bytes >= most_bytes:
             self._fed_bytes = 0
             await asyncio.sleep(0)
         if not self._unfed:
             self._unfed = await self.upstream.chunk()
-        if len(self._unfed) <= MAX_FED_BYTES:
+        if len(self._unfed) <= most_bytes:
             chunk, self._unfed = self._unfed, b""
         else:
-            chunk, self._unfed = self._unfed[:MAX_FED_BYTES], self._unfed[MAX_FED_BYTES:]
+            chunk, self._unfed = self._unfed[:most_bytes], self._unfed[most_bytes:]
         self._fed_bytes += len(chunk)
         return chunk
 
@@ -348,8 +354,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             if not chunk:
                 return
             left_bytes = 0 if is_last else left_bytes - len(chunk)
-            for at in range(0, len(chunk), MAX_FED_BYTES):
-                self.note_chunk(chunk[at : at + MAX_FED_BYTES])
+            for at in range(0, len(chunk), self._most_fed_bytes):
+                self.note_chunk(chunk[at : at + self._most_fed_bytes])
                 await asyncio.sleep(0)
 
     def _new_assembler(self) -> PlainAnswerAssembler:
