@@ -1,6 +1,4 @@
-"""Takes the credential that an upstream was sent out of what the upstream answers; reads no secret
-from its reference.
-"""
+"""Removes the credentials of a sent request from its answer; reads no secret from its reference."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.wire.openai.chat_translation.tool_call_ids import MARK, with_signature
 from gateway.wire.openai.request.size import EXPANDED_TOKENS_PER_BYTE
+from gateway.wire.openai.tool_call_ids import MARK, with_signature
 from tests.factories import read
 
 SIGNATURE = "A" * 10_000

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ STREAMS = {
     "response": ("openai_compatible", Operation.RESPONSES, [DELTA, event(FLAT)]),
     "a slash": ("openai_compatible", Operation.RESPONSES, [DELTA, event(FLAT, slash="\\/")]),
 }
-PROMPTS = {
+PROMPTS: dict[Operation, dict[str, Any]] = {
     Operation.CHAT: {"messages": [{"role": "user", "content": "x"}]},
     Operation.MESSAGES: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5},
     Operation.RESPONSES: {"input": "x"},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.providers.openai import OpenAI
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
+from gateway.wire.openai.tool_call_ids import with_signature
 from tests import factories
 
 GEMINI = with_signature("call_1", "c2lnbmF0dXJl" * 40)

@@ -17,8 +17,8 @@ from gateway.wire.dialect import UnreadableAnswer, written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import chat_stream, rewrite_chat
 from gateway.wire.openai.chat_translation.reader import ChatReader, chat_events
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.openai.chat_translation.writer import ChatWriter
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,

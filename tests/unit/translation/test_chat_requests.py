@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.request_writer import write_chat_request
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature, without_signature
+from gateway.wire.openai.tool_call_ids import with_signature, without_signature
 from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,

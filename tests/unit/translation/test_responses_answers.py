@@ -20,9 +20,9 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.responses import response_stream, rewrite_response
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.openai.error import error_event
 from gateway.wire.openai.responses_translation.writer import ResponsesWriter
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,

@@ -11,9 +11,9 @@ import pytest
 from gateway.domain.operation import Operation
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.openai.chat_translation.request_writer import write_chat_request
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.openai.responses_translation.request_reader import read_responses_request
 from gateway.wire.openai.responses_translation.sealed_thoughts import encrypted
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.dialect import EventTooLarge
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
     CallArguments,
     CallStarted,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from gateway.wire.openai.chat_translation.tool_call_ids import without_signature
+from gateway.wire.openai.tool_call_ids import without_signature
 
 # A quote inside a string is escaped, so neither matches within a text of the caller. Ids of other
 # things, as of an earlier answer's audio, are never a result's.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.wire.openai.chat_translation.media_parts import document_of, picture_of, sound_of
-from gateway.wire.openai.chat_translation.tool_call_ids import without_signature
+from gateway.wire.openai.tool_call_ids import without_signature
 from gateway.wire.translation.conversation import (
     ConversationTurn,
     Media,

@@ -13,9 +13,9 @@ import msgspec
 
 from gateway.domain.operation import PAIRING, Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai.chat_translation.tool_call_ids import MARK
 from gateway.wire.openai.request.prompt_lists import NULL, size_of_value, strings_in
 from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
+from gateway.wire.openai.tool_call_ids import MARK
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`
 # More than any engine generates for one request. Larger figures would only overflow a budget's

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.dialect import EventTooLarge
-from gateway.wire.openai.chat_translation.tool_call_ids import with_signature
 from gateway.wire.openai.responses_translation.sealed_thoughts import encrypted
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
     CallArguments,
     CallStarted,
