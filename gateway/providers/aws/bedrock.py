@@ -34,15 +34,30 @@ from gateway.wire.translation.losses import Losses
 
 ERROR_TYPE = "x-amzn-errortype"
 _QUOTA = "ServiceQuotaExceededException"  # of the account, with status 400
-# Types that refuse the gateway itself, whatever the prompt, some with status 400 (Bedrock's API
-# reference, "Common Errors", and botocore's list of clock skew, looked up 2026-11-25).
-_CLOCK = frozenset({"InvalidSignatureException", "RequestExpired", "RequestExpiredException"})
+# Types that refuse the gateway itself, whatever the prompt, some with status 400 (looked up
+# 2026-11-25). AWS's page "Common Errors", which is alike for all its services, names those with
+# access, expiry, subscription and unknown client. Bedrock's user guide, "Troubleshooting Amazon
+# Bedrock API Error Codes", adds InvalidClientTokenId. Those of the clock stand in aws-sdk-js-v3,
+# packages/service-error-classification/src/constants.ts. The second spellings and ExpiredToken
+# stand in aws-sdk-cpp, source/client/CoreErrors.cpp. botocore 1.44.5 has no such list.
+_CLOCK = frozenset(
+    {
+        "InvalidSignatureException",
+        "RequestExpired",
+        "RequestExpiredException",
+        "RequestInTheFuture",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+    }
+)
 _CREDENTIAL = _CLOCK | {
     "AccessDeniedException",
     "ExpiredToken",
     "ExpiredTokenException",
     "IncompleteSignature",
+    "IncompleteSignatureException",
     "InvalidClientTokenId",
+    "MissingAuthenticationToken",
     "MissingAuthenticationTokenException",
     "NotAuthorized",
     "OptInRequired",

@@ -131,6 +131,10 @@ def test_errors_by_status_and_type(status: int, kind: str, expected: type[Reques
     [
         (403, "InvalidSignatureException", "clock or the secret key is wrong"),
         (400, "RequestExpiredException", "clock or the secret key is wrong"),
+        (403, "RequestTimeTooSkewed", "clock or the secret key is wrong"),
+        (403, "SignatureDoesNotMatch", "clock or the secret key is wrong"),
+        (400, "IncompleteSignature", "IncompleteSignature"),
+        (403, "MissingAuthenticationToken", "MissingAuthenticationToken"),
         (403, "AccessDeniedException", "may not use the model"),
         (403, "ExpiredTokenException", "ExpiredTokenException"),
         (401, "NotAuthorized", "NotAuthorized"),
