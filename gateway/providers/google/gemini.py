@@ -30,8 +30,26 @@ from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
 from gateway.wire.translation.conversation import Conversation
 from gateway.wire.translation.losses import Losses
 
-# An unknown key is a 400 at Google, and so is an account that may not use the API.
-_KEY_REASONS = frozenset({"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_EXPIRED"})
+_RESTRICTED = "The key's restrictions leave the gateway out."
+# Reasons in Google's errors that no prompt causes, with status 400, 401 or 403, and their causes:
+# googleapis/googleapis, google/api/error_reason.proto, looked up 2026-11-25. API_KEY_EXPIRED is
+# google.api.servicecontrol.v1.CheckError's.
+_ACCOUNT_REASONS = {
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The token's scope leaves out this API.",
+    "ACCOUNT_STATE_INVALID": "The account is disabled or deleted.",
+    "API_KEY_ANDROID_APP_BLOCKED": _RESTRICTED,
+    "API_KEY_EXPIRED": "The key has expired.",
+    "API_KEY_HTTP_REFERRER_BLOCKED": _RESTRICTED,
+    "API_KEY_INVALID": "The key is unknown, expired or deleted.",
+    "API_KEY_IOS_APP_BLOCKED": _RESTRICTED,
+    "API_KEY_IP_ADDRESS_BLOCKED": _RESTRICTED,
+    "API_KEY_SERVICE_BLOCKED": "The key's restrictions leave out this API.",
+    "BILLING_DISABLED": "The project's billing is disabled.",
+    "CONSUMER_INVALID": "The project is unknown or deleted.",
+    "CONSUMER_SUSPENDED": "Google has suspended the project.",
+    "SERVICE_DISABLED": "The API is disabled in the project.",
+    "USER_PROJECT_DENIED": "The account may not use the project.",
+}
 _ACCOUNT = "FAILED_PRECONDITION"
 _PROBE: Mapping[str, Any] = {
     "contents": [{"role": "user", "parts": [{"text": "."}]}],
@@ -123,10 +141,12 @@ class Gemini(TranslatedDialect):
         """Map Google's error by status and type, never by the text of its message."""
         error = read_error(body)
         name = deployment.name
-        if status == 400 and (error.code in _KEY_REASONS or error.type == _ACCOUNT):
+        cause = _ACCOUNT_REASONS.get(error.code or "") if status in (400, 401, 403) else None
+        if cause is not None or (status == 400 and error.type == _ACCOUNT):
+            hint = "" if cause is None else f" {cause}"
             return UpstreamAuth(
-                f"{name} refused the gateway's own credential or account (HTTP 400, "
-                f"{error.code or error.type}). Ask an admin."
+                f"{name} refused the gateway's own credential or account (HTTP {status}, "
+                f"{error.code or error.type}).{hint} Ask an admin."
             )
         if status == 404:  # the model stands in the address, which no caller chooses
             error = replace(error, param="model")

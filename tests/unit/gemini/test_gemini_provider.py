@@ -130,6 +130,37 @@ def test_errors_map_by_status_and_type(status: int, body: bytes, kind: type[Requ
     assert not isinstance(found, ModelNotFound)
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "cause"),
+    [
+        (400, "API_KEY_INVALID", "key is unknown"),
+        (400, "BILLING_DISABLED", "billing is disabled"),
+        (403, "API_KEY_SERVICE_BLOCKED", "restrictions leave out this API"),
+        (403, "CONSUMER_INVALID", "project is unknown or deleted"),
+        (403, "CONSUMER_SUSPENDED", "suspended the project"),
+        (403, "SERVICE_DISABLED", "API is disabled in the project"),
+    ],
+)
+def test_a_refused_account_names_its_cause(status: int, reason: str, cause: str) -> None:
+    """No prompt causes one, so the breaker opens at once; the operator reads Google's reason."""
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason}]
+    body = error(status, status="PERMISSION_DENIED", details=details)
+    found = Gemini().error(gemini(), status, {}, body=body)
+    assert type(found) is UpstreamAuth
+    assert not found.may_be_this_request
+    assert reason in found.message
+    assert cause in found.message
+
+
+def test_a_permission_may_be_one_requests_fault() -> None:
+    """A prompt can name a file that the account may not read, so other requests are still sent."""
+    details = [{"reason": "IAM_PERMISSION_DENIED", "domain": "aiplatform.googleapis.com"}]
+    body = error(403, status="PERMISSION_DENIED", details=details)
+    found = Gemini().error(gemini(), 403, {}, body=body)
+    assert isinstance(found, UpstreamAuth)
+    assert found.may_be_this_request
+
+
 def test_the_wait_of_an_error_is_handed_on() -> None:
     """`RetryInfo` counts as a `retry-after`, which wins if both are there."""
     body = error(429, details=[{"@type": "…/google.rpc.RetryInfo", "retryDelay": "34.5s"}])
