@@ -14,7 +14,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.providers.table import OutputLimit, ProviderFacts, RunningUsage
 from gateway.domain.request.request import RequestBody
-from gateway.providers.translations import losses_at
+from gateway.providers.translated_dialect import losses_at
 from gateway.wire.dialect import Translation
 from gateway.wire.openai.chat_translation.long_call_ids import with_short_ids
 from gateway.wire.openai.request.read import prepare, read_request, stream_options

@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.request.request import RequestBody
-from gateway.providers.translated_dialect import conversation_for
-from gateway.providers.translations import losses_at
+from gateway.providers.translated_dialect import conversation_for, losses_at
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader, messages_events
 from gateway.wire.anthropic.translation.upstream_request import (
     DEFAULT_MAX_TOKENS,

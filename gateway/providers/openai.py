@@ -31,7 +31,7 @@ from gateway.providers.differences import (
     with_known_messages,
     without_refused,
 )
-from gateway.providers.translations import losses_at
+from gateway.providers.translated_dialect import losses_at
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.anthropic.answer.messages import message_stream, rewrite_message

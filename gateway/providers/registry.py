@@ -1,7 +1,8 @@
 """Builds the adapters of all providers, by the provider's name in a deployment.
 
-A provider of a dialect that exists is one entry in `domain.providers.table`; one with a dialect of
-its own is also one file here and one line in `build_providers`.
+A provider of a dialect that exists is one entry in `domain.providers.table`. One with a dialect of
+its own is also one adapter and one line in `build_providers`. The adapter is a file in this folder,
+or in the folder of its company (`aws`, `azure`, `google`) or of engines.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Joins an upstream's dialect that no caller speaks with the callers' dialects, for the adapters of
-such upstreams.
+such upstreams; starts every translation's list of losses, and chooses the output maximum to send.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any, ClassVar, NoReturn
 
 from gateway.domain.operation import CONVERSATIONS
 from gateway.domain.policy.policy import Deployment
-from gateway.domain.request.request import RequestBody
+from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import Untranslatable
-from gateway.providers.translations import losses_at
 from gateway.wire.callers import conversation_of, writer_for
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed
@@ -20,6 +19,19 @@ from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
 from gateway.wire.translation.conversation import Conversation
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.translated_stream import TranslatedStream
+
+
+def losses_at(deployment: Deployment, dialect: str) -> Losses:
+    """Return the empty collection of fields that a deployment's dialect has no place for."""
+    where = f"{deployment.name} ({deployment.provider_facts.title}, {dialect})"
+    return Losses(where, drops=deployment.drops_untranslatable)
+
+
+def output_maximum(facts: RequestFacts, output_cap_tokens: int | None) -> int | None:
+    """Return the maximum of output tokens to send: the cap, else the caller's own; None without
+    both.
+    """
+    return facts.output_bound_tokens if output_cap_tokens is None else output_cap_tokens
 
 
 class TranslatedDialect(ABC):

@@ -18,8 +18,7 @@ from gateway.domain.providers.facts import host_of
 from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamAuth, UpstreamError
 from gateway.providers.aws.keys import AwsKeys, signed
-from gateway.providers.translated_dialect import TranslatedDialect
-from gateway.providers.translations import output_maximum
+from gateway.providers.translated_dialect import TranslatedDialect, output_maximum
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.bedrock.answer import ConverseReader, converse_events, usage_in

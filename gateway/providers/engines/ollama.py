@@ -13,8 +13,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
-from gateway.providers.translated_dialect import conversation_for
-from gateway.providers.translations import losses_at, output_maximum
+from gateway.providers.translated_dialect import conversation_for, losses_at, output_maximum
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.callers import writer_for
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest

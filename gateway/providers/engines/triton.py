@@ -14,7 +14,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import Untranslatable
 from gateway.providers.openai import OpenAI
-from gateway.providers.translations import losses_at, output_maximum
+from gateway.providers.translated_dialect import losses_at, output_maximum
 from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.dialect import AnswerPart, AnswerStream, Translation, UpstreamRequest
 from gateway.wire.observed import Observed

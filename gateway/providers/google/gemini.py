@@ -17,8 +17,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamAuth
 from gateway.providers.google.google_tokens import GoogleTokens
-from gateway.providers.translated_dialect import TranslatedDialect
-from gateway.providers.translations import output_maximum
+from gateway.providers.translated_dialect import TranslatedDialect, output_maximum
 from gateway.providers.upstream_errors import request_error
 from gateway.providers.upstream_headers import headers_without_key, upstream_headers
 from gateway.wire.dialect import Translation, UpstreamRequest
