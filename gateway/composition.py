@@ -11,7 +11,10 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from math import inf
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gateway import reports
@@ -19,7 +22,7 @@ from gateway.cli.operator import operator_name
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
-from gateway.providers.credentials import resolve, unusable_reference
+from gateway.providers.credentials import resolve
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.stores import Stores
@@ -42,6 +45,9 @@ from gateway.storage.postgres import logins
 from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
 from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
 from gateway.storage.postgres.logins import renewed
+
+if TYPE_CHECKING:
+    from gateway.providers.credential_checks import CredentialChecks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,7 @@ def toolbox_of(
 
     return Toolbox(
         options=options,
-        machine=_machine(settings),
+        machine=_machine(settings, clock.now),
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
         open_booking=lambda: open_booking(settings),
@@ -210,7 +216,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
         )
 
 
-def _machine(settings: Settings) -> Machine:
+def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
     """Return the parts of this machine that commands read or write, without a database."""
 
     def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
@@ -219,6 +225,13 @@ def _machine(settings: Settings) -> Machine:
     def user_of(address: str) -> str | None:
         user = parse_url(address).get("user")
         return None if user is None else str(user)
+
+    @cache
+    def credential_checks() -> CredentialChecks:
+        # Imported at the first use: cryptography and the token hosts slow every other command.
+        from gateway.providers.credential_checks import CredentialChecks
+
+        return CredentialChecks(now)
 
     def owner() -> str | None:
         return ROLE if settings.database_url is None else user_of(settings.database_url)
@@ -230,7 +243,8 @@ def _machine(settings: Settings) -> Machine:
         journals=journals,
         database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
         secret_of=resolve,
-        unusable_reference=unusable_reference,
+        secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
+        identity_problem=lambda deployment: credential_checks().identity_problem(deployment),
         user_of=user_of,
         owner=owner,
     )

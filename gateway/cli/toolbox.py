@@ -19,7 +19,7 @@ from gateway.reports import Reports
 from gateway.services.stores import PriceList, Stores
 
 SecretOf = Callable[[Deployment], str | None]
-UnusableReference = Callable[[Deployment], str | None]
+CredentialProblem = Callable[[Deployment], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,8 @@ class Machine:
     ]  # called with what cannot be read
     database_folder: Callable[[], Path]  # of the embedded Postgres
     secret_of: SecretOf  # raises `UpstreamAuth`
-    unusable_reference: UnusableReference  # the first that leads to no secret
+    secret_problem: CredentialProblem  # reads the secrets alone
+    identity_problem: CredentialProblem  # fetches one token or key of the platform's identity
     user_of: Callable[[str], str | None]  # of a database's address
     owner: Callable[[], str | None]  # the user who owns the tables
 

@@ -67,16 +67,17 @@ def without_secrets(deployment: Deployment, text: str) -> str:
     return text
 
 
-def unusable_reference(deployment: Deployment) -> str | None:
-    """Return the first reference of a deployment that leads to no secret; None if all do."""
+def secret_problem(deployment: Deployment) -> str | None:
+    """Return the first reference of a deployment that leads to no secret, with the reason; None if
+    all do.
+    """
     for reference in deployment.secret_references:
         try:
-            if deployment.provider_facts.key_is_exchanged:
-                read_secret(reference)
-            else:
-                _header_value(deployment, reference)
-        except (SecretUnusable, UpstreamAuth):
-            return reference
+            secret = read_secret(reference)
+            if not deployment.provider_facts.key_is_exchanged:
+                _check_header(secret)
+        except SecretUnusable as problem:
+            return f"{reference} {problem}"
     return None
 
 
@@ -86,13 +87,16 @@ def _header_value(deployment: Deployment, reference: str) -> str:
     """
     try:
         secret = read_secret(reference)
+        _check_header(secret)
     except SecretUnusable as problem:
         raise _missing(deployment, reference, str(problem)) from None
-    if not (secret.isascii() and secret.isprintable()):
-        raise _missing(
-            deployment, reference, "is more than one line of ASCII, so no header can carry it"
-        )
     return secret
+
+
+def _check_header(secret: str) -> None:
+    """Raise `SecretUnusable` for a secret that no header can carry."""
+    if not (secret.isascii() and secret.isprintable()):
+        raise SecretUnusable("is more than one line of ASCII, so no header can carry it")
 
 
 def read_secret(reference: str) -> str:

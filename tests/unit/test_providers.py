@@ -29,7 +29,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.providers.credentials import resolve, unusable_reference
+from gateway.providers.credentials import resolve, secret_problem
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
@@ -275,7 +275,8 @@ def test_only_a_key_that_is_exchanged_may_have_several_lines(
     (tmp_path / "key").write_text('{\n  "type": "service_account"\n}\n')
     reference = f"file:{tmp_path / 'key'}"
     one = deployment(provider=provider, api_key=reference)
-    assert unusable_reference(one) == (None if is_usable else reference)
+    problem = f"{reference} is more than one line of ASCII, so no header can carry it"
+    assert secret_problem(one) == (None if is_usable else problem)
 
 
 def test_the_table_of_providers_is_complete() -> None:

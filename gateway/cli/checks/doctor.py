@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,7 +29,9 @@ from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, Reques
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Machine, Options, SecretOf, Toolbox, UnusableReference
+    from concurrent.futures import Executor
+
+    from gateway.cli.toolbox import CredentialProblem, Machine, Options, SecretOf, Toolbox
     from gateway.services.stores import Stores
 
 PROBE_LIMIT_S = 3.0
@@ -38,6 +40,10 @@ SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
+)
+_IDENTITY_REMEDY = (
+    "run doctor where the gateway runs; give that machine the identity and let it reach the host "
+    "(docs/reference/policy.md, deployments: credentials), or name a key"
 )
 _TRUST_REMEDY = "have it renewed, or put its authority into SSL_CERT_FILE, here and at the gateway"
 
@@ -54,8 +60,8 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     this machine.
 
     Every line names the next step. Exit 1 if a check fails, 3 if the database cannot be asked.
-    Engines are asked for their health, providers for a connection and their certificate; no
-    prompt is ever sent.
+    Engines are asked for their health, providers for a connection and their certificate, and the
+    platform for one token of an ambient identity; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
     checks: list[Check] = list(journal_checks(toolbox))
@@ -229,30 +235,50 @@ def _is_demo(stores: Stores) -> bool:
 
 
 def _deployments(version: PolicyVersion, machine: Machine, *, is_demo: bool) -> Iterator[Check]:
-    """Yield the checks of each deployment's secret and connection."""
+    """Yield the checks of each deployment's secret, identity and connection."""
     from concurrent.futures import ThreadPoolExecutor
 
     deployments = list(version.policy.deployments.values())
     for deployment in deployments:
         if deployment.secret_references:
-            yield _secret(deployment, machine.unusable_reference)
+            yield _secret(deployment, machine.secret_problem)
     with ThreadPoolExecutor(max_workers=16) as pool:
+        yield from _identities(deployments, machine.identity_problem, pool)
         reach = partial(_reach_check, secret_of=machine.secret_of, is_demo=is_demo)
         yield from pool.map(reach, deployments)
 
 
-def _secret(deployment: Deployment, unusable: UnusableReference) -> Check:
-    """Check that a deployment's secrets can be read on this machine."""
-    name, reference = f"secret {deployment.name}", unusable(deployment)
-    if reference is not None:
-        return Check(
-            name,
-            Status.FAIL,
-            f"{reference} is missing, empty or no line of ASCII here",
-            "set it on the gateway's machine",
-        )
+def _secret(deployment: Deployment, problem_of: CredentialProblem) -> Check:
+    """Check that a deployment's secrets can be read on this machine, and a key that is exchanged
+    for tokens can sign.
+    """
+    name, problem = f"secret {deployment.name}", problem_of(deployment)
+    if problem is not None:
+        return Check(name, Status.FAIL, problem, "set it on the gateway's machine")
     verb = "is" if len(deployment.secret_references) == 1 else "are"
     return Check(name, Status.OK, f"{', '.join(deployment.secret_references)} {verb} set here")
+
+
+def _identities(
+    deployments: Sequence[Deployment], problem_of: CredentialProblem, pool: Executor
+) -> Iterator[Check]:
+    """Yield the check of each deployment with the platform's identity: one token or key for each
+    host is fetched, and dropped.
+    """
+    ambient = [one for one in deployments if one.is_ambient]
+    asked = {_host_of(one): one for one in ambient}
+    problems = dict(zip(asked, pool.map(problem_of, asked.values()), strict=True))
+    for one in ambient:
+        name, problem = f"identity {one.name}", problems[_host_of(one)]
+        if problem is None:
+            yield Check(name, Status.OK, "the platform gives this machine its identity")
+        else:
+            yield Check(name, Status.FAIL, f"the identity {problem}", _IDENTITY_REMEDY)
+
+
+def _host_of(deployment: Deployment) -> tuple[str, str]:
+    """Return a deployment's provider and host: deployments with the same ones share a token."""
+    return deployment.provider, urlsplit(deployment.base_url).netloc
 
 
 def _reach_check(deployment: Deployment, *, secret_of: SecretOf, is_demo: bool) -> Check:

@@ -41,7 +41,7 @@ from gateway.services.policy.replay import PastSource, Replay, RouteTally, repla
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Toolbox, UnusableReference
+    from gateway.cli.toolbox import CredentialProblem, Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.reports import Reports
     from gateway.services.stores import Stores
@@ -121,7 +121,7 @@ def make_plan(
         around = PlanContext(
             live_keys=_live_keys(stores, now),
             traffic=_traffic(reports, now),
-            unresolved=_unresolved(policy, toolbox.machine.unusable_reference),
+            unresolved=_unresolved(policy, toolbox.machine.secret_problem),
             place=place,
             prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
         )
@@ -203,15 +203,10 @@ def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
     return Counter(key.team for key in live)
 
 
-def _unresolved(policy: Policy, unusable: UnusableReference) -> Mapping[str, str]:
-    """Return the deployments whose secret cannot be read on this machine, each with the reason."""
-
-    found = {}
-    for deployment in policy.deployments.values():
-        reference = unusable(deployment)
-        if reference is not None:
-            found[deployment.name] = f"{reference} is empty, not set or cannot be read"
-    return found
+def _unresolved(policy: Policy, secret_problem: CredentialProblem) -> Mapping[str, str]:
+    """Return the deployments whose secret cannot be used on this machine, each with the reason."""
+    found = {name: secret_problem(one) for name, one in policy.deployments.items()}
+    return {name: problem for name, problem in found.items() if problem is not None}
 
 
 def _replay_table(made: Replay) -> Table:

@@ -205,6 +205,11 @@ class Deployment:
         return tuple(one for one in found if one is not None)
 
     @property
+    def is_ambient(self) -> bool:
+        """Return True if it uses the identity that the platform gives to the gateway's process."""
+        return self.credentials is not None and self.credentials.is_ambient
+
+    @property
     def drops_untranslatable(self) -> bool:
         """Return True if a field without a place in the upstream's dialect is left out."""
         return self.untranslatable is FieldLoss.DROP

@@ -56,8 +56,7 @@ class AwsKeys:
 
         Raises `UpstreamAuth` if it cannot be read or the platform gives none.
         """
-        credentials = deployment.credentials
-        if credentials is None or not credentials.is_ambient:
+        if not deployment.is_ambient:
             return signing_key(deployment)
         try:
             return await self._platform_key()
@@ -119,17 +118,22 @@ class AwsKeys:
 
     def _find(self, found: Future[SigningKey]) -> None:
         """Put the identity's current key into `found`, or the reason why there is none."""
+        try:
+            found.set_result(self.fetch())
+        except IdentityMissing as problem:
+            found.set_exception(problem)
+
+    def fetch(self) -> SigningKey:
+        """Return the identity's current key. Blocks. Raises `IdentityMissing` with the reason."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         # Its sources read files (OSError), decode foreign answers (ValueError, LookupError,
         # TypeError), and renew to something that is already over (RuntimeError).
         other = (OSError, ValueError, LookupError, TypeError, RuntimeError)
         try:
-            found.set_result(self._current_key())
-        except IdentityMissing as problem:
-            found.set_exception(problem)
+            return self._current_key()
         except (BotoCoreError, ClientError, *other) as broken:
-            found.set_exception(IdentityMissing(_reason(broken)))
+            raise IdentityMissing(_reason(broken)) from None
 
     def _current_key(self) -> SigningKey:
         """Return the identity's key, renewed if it ends soon. Blocks. Raises `IdentityMissing` and

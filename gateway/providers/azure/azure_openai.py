@@ -30,8 +30,7 @@ class AzureOpenAI(OpenAI):
         """Return the headers with the deployment's key, or with an access token; waits for the
         token if none is valid.
         """
-        credentials = deployment.credentials
-        if credentials is None or not credentials.is_ambient:
+        if not deployment.is_ambient:
             return await super().headers(
                 deployment, request_id, is_stream=is_stream, traceparent=traceparent
             )
@@ -43,7 +42,6 @@ class AzureOpenAI(OpenAI):
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
     ) -> RequestError:
         """Map Azure's error by status and type; a refused access token is not used again."""
-        credentials = deployment.credentials
-        if status == 401 and credentials is not None and credentials.is_ambient:
+        if status == 401 and deployment.is_ambient:
             self._tokens.note_refused(deployment)
         return super().error(deployment, status, headers, body=body)

@@ -104,6 +104,12 @@ class AzureTokens:
         key = _key(_identity(os.environ), _resource_of(deployment))
         self._tokens.note_refused(key, deployment=deployment.name)
 
+    def fetch(self, deployment: Deployment) -> Grant:
+        """Return a new token for a deployment, and keep none. Blocks for a few seconds at most.
+        Raises `SecretUnusable` or `TokenRefused`.
+        """
+        return self._exchange(_identity(os.environ), _resource_of(deployment))
+
     def _exchange(self, identity: Identity, resource: str) -> Grant:
         """Return a new token. Blocks for a few seconds at most. Raises `TokenRefused` or
         `SecretUnusable`.
@@ -136,11 +142,17 @@ class AzureTokens:
         authority = authority if "://" in authority else f"https://{authority}"
         if authority not in self._authorities:
             raise TokenRefused("has an AZURE_AUTHORITY_HOST that is none of Microsoft's")
+        try:
+            statement = read_secret(f"file:{identity.token_file}")
+        except SecretUnusable as problem:
+            raise SecretUnusable(
+                f"names a file in AZURE_FEDERATED_TOKEN_FILE that {problem}"
+            ) from None
         form = {
             "grant_type": "client_credentials",
             "client_id": identity.client_id,
             "client_assertion_type": ASSERTION_TYPE,
-            "client_assertion": read_secret(f"file:{identity.token_file}"),
+            "client_assertion": statement,
             "scope": f"{resource}/.default",
         }
         url = f"{authority}/{identity.tenant_id}/oauth2/v2.0/token"

@@ -81,28 +81,52 @@ class GoogleTokens:
         with suppress(SecretUnusable):
             self._tokens.note_refused(_secret_of(deployment).key, deployment=deployment.name)
 
+    def fetch(self, deployment: Deployment) -> Grant:
+        """Return a new token for a deployment, and keep none. Blocks for a few seconds at most.
+        Raises `SecretUnusable` or `TokenRefused`.
+        """
+        return self._exchange(_secret_of(deployment).content)
+
+    def check_key(self, deployment: Deployment) -> None:
+        """Read a deployment's key and sign with it; nothing is sent. Raises `SecretUnusable` or
+        `TokenRefused` if it cannot be exchanged.
+        """
+        self._form(_account(_secret_of(deployment).content))
+
     def _exchange(self, secret: str) -> Grant:
         """Return a new token. Blocks for a few seconds at most. Raises `TokenRefused`."""
         if not secret:
             return self._from_metadata_server()
         account = _account(secret)
+        is_workload, form = account["type"] == WORKLOAD, urlencode(self._form(account)).encode()
+        found = self._fetched("POST", self._sts_url if is_workload else self._token_url, FORM, form)
+        impersonation = account.get("service_account_impersonation_url") if is_workload else None
+        if impersonation is None:
+            return found
+        headers = {"authorization": f"Bearer {found.text}", "content-type": "application/json"}
+        body = msgspec.json.encode({"scope": [SCOPE], "lifetime": f"{LIFETIME_S}s"})
+        return self._fetched("POST", str(impersonation), headers, body)
+
+    def _form(self, account: Mapping[str, Any]) -> dict[str, str]:
+        """Return the form that asks for an account's token. Raises `TokenRefused` or
+        `SecretUnusable`.
+        """
         if account["type"] == WORKLOAD:
-            return self._of_workload(account)
+            return self._workload_form(account)
         if account.get("token_uri", self._token_url) != self._token_url:
             raise TokenRefused(f"names another token host than {self._token_url}")
-        form = {"grant_type": GRANT, "assertion": self._statement(account)}
-        return self._fetched("POST", self._token_url, FORM, urlencode(form).encode())
+        return {"grant_type": GRANT, "assertion": self._statement(account)}
 
-    def _of_workload(self, account: Mapping[str, Any]) -> Grant:
-        """Return the token of a workload identity: the platform's statement in a file, exchanged at
-        Google's token service, and for a service account's token if the file names one.
+    def _workload_form(self, account: Mapping[str, Any]) -> dict[str, str]:
+        """Return the form of a workload identity: the platform's statement in a file, exchanged at
+        Google's token service, and then for a service account's token if the file names one.
         """
         impersonation = account.get("service_account_impersonation_url")
         if account.get("token_url") != self._sts_url or not (
             impersonation is None or str(impersonation).startswith(IMPERSONATION)
         ):
             raise TokenRefused("names another token host than Google's")
-        form = {
+        return {
             "grant_type": EXCHANGE,
             "audience": str(account.get("audience")),
             "scope": SCOPE,
@@ -110,12 +134,6 @@ class GoogleTokens:
             "subject_token_type": str(account.get("subject_token_type")),
             "subject_token": _subject_token(account),
         }
-        found = self._fetched("POST", self._sts_url, FORM, urlencode(form).encode())
-        if impersonation is None:
-            return found
-        headers = {"authorization": f"Bearer {found.text}", "content-type": "application/json"}
-        body = msgspec.json.encode({"scope": [SCOPE], "lifetime": f"{LIFETIME_S}s"})
-        return self._fetched("POST", str(impersonation), headers, body)
 
     def _from_metadata_server(self) -> Grant:
         """Return the token of the machine's own service account."""
@@ -159,7 +177,12 @@ def _secret_of(deployment: Deployment) -> _Secret:
     """Return the secret of a deployment's credential. Raises `SecretUnusable`."""
     reference = deployment.api_key
     named = _ambient_file() if reference is None else reference
-    content = "" if named is None else read_secret(named)
+    try:
+        content = "" if named is None else read_secret(named)
+    except SecretUnusable as problem:
+        if reference is None:
+            raise SecretUnusable(f"names a file in {KEY_FILE_VARIABLE} that {problem}") from None
+        raise
     return _Secret(content, sha256(f"{named}\n{content}".encode()).digest())
 
 

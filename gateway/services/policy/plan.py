@@ -95,7 +95,7 @@ def _harmful_changes(
         )
     for name, problem in around.unresolved.items():
         message = (
-            f"the secret of deployment {name} is not on this machine: {problem}. The "
+            f"the secret of deployment {name} cannot be used on this machine: {problem}. The "
             "gateways need it"
         )
         yield HarmfulChange(kind="secret", name=name, message=message, is_note=True)
