@@ -129,7 +129,7 @@ class Exchange:
             self._ends_by_fault()
             return await self._send_whole(200, self.wording.error_body(None))
         tokens, total = behaviour.at_tokens, self.work.output_tokens
-        for _ in range(total if tokens is None else tokens):
+        for _ in range(total if tokens is None else int(tokens)):
             if not await self._paced():
                 return False
         if behaviour.fault is Fault.BAD_JSON:
@@ -179,7 +179,7 @@ class Exchange:
         behaviour, total = self.behaviour, self.work.output_tokens
         if behaviour.fault is Fault.IN_BAND:  # as vLLM does when its engine dies, `[DONE]` included
             made = behaviour.at_tokens
-            made = int(behaviour.at * total) if made is None else min(made, total)
+            made = int(behaviour.at * total if made is None else min(made, total))
             return ["begin", *["token"] * made, "error", "done"]
         steps = ["begin", *["token"] * total, "usage", "done"]
         if behaviour.fault is Fault.BAD_JSON:

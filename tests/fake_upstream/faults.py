@@ -128,7 +128,8 @@ class Work:
 class Behaviour:
     """How one attempt goes.
 
-    A break comes before token number `at_tokens`, or after the share `at` of the body's events.
+    A break comes before token number `at_tokens` (6.5: within the event after the sixth), or after
+    the share `at` of the body's events.
     `style` is the spelling of usage: openai, vllm, deepseek or mistral. `goes_on`: it generates all
     its tokens although the other side has left, and charges for them.
     """
@@ -136,7 +137,7 @@ class Behaviour:
     work: Work = field(default_factory=Work)
     fault: Fault = Fault.NONE
     at: float = 0.0
-    at_tokens: int | None = None
+    at_tokens: float | None = None
     status: int = 200
     error_code: str | None = None
     retry_after_s: int | None = None

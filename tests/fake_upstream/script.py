@@ -20,7 +20,7 @@ The model name, a body member `fake`, or a header `x-fake` has it; later ones wi
     nousage             no usage at all, even on request
     cut@N, reset@N      after N tokens break the connection, by FIN or by RST
     end@N               after N tokens end the answer cleanly, without [DONE]
-    hang, hang@N        never answer; or stop answering after N tokens
+    hang, hang@N        never answer; or stop answering after N tokens (6.5: in the event after the sixth)
     miderr@N            after N tokens an error event, then [DONE], as vLLM does when its engine dies
     badjson             an answer that is no JSON; in a stream, one such event after the first token
     redirect            302 to /elsewhere, which counts who follows
@@ -72,7 +72,7 @@ class Script:
 
     numbers: dict[str, int] = field(default_factory=lambda: {"in": 10, "out": 8})
     words: set[str] = field(default_factory=set)
-    faults_at: dict[str, int] = field(default_factory=dict)
+    faults_at: dict[str, float] = field(default_factory=dict)
     style: str = "openai"
     status: int = 200
 
@@ -86,7 +86,7 @@ class Script:
             elif name == "style":
                 self.style = value
             elif fault in FAULTS_AT and at:
-                self.faults_at[fault] = int(at)
+                self.faults_at[fault] = float(at)
             elif part in WORDS:
                 self.words.add(part)
             elif part.isdigit() and len(part) == 3:
@@ -97,7 +97,7 @@ class Script:
     def __getitem__(self, name: str) -> int:
         return self.numbers.get(name, 0)
 
-    def fault(self) -> tuple[Fault, int | None]:
+    def fault(self) -> tuple[Fault, float | None]:
         """Return the fault and, for a break, the number of tokens before it."""
         if "hang" in self.words:
             return Fault.HANG, None
@@ -108,7 +108,7 @@ class Script:
                 return fault, None
         if self.faults_at:
             name, at = min(self.faults_at.items(), key=lambda one: one[1])
-            if at <= self["out"]:
+            if int(at) <= self["out"]:
                 return FAULTS_AT[name], at
         return Fault.NONE, None
 

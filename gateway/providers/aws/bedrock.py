@@ -32,7 +32,9 @@ from gateway.wire.translation.conversation import Conversation
 from gateway.wire.translation.losses import Losses
 
 ERROR_TYPE = "x-amzn-errortype"
-_QUOTA = "ServiceQuotaExceededException"  # of the account, with status 400
+# Both may come with status 400: the account's quota, and AWS's throttling of any call (AWS's page
+# "Common Errors", looked up 2026-11-25; Converse itself sends 429).
+_LIMITED = frozenset({"ServiceQuotaExceededException", "ThrottlingException"})
 # Types that refuse the gateway itself, whatever the prompt, some with status 400 (looked up
 # 2026-11-25). AWS's page "Common Errors", which is alike for all its services, names those with
 # access, expiry, subscription and unknown client. Bedrock's user guide, "Troubleshooting Amazon
@@ -165,7 +167,7 @@ class Bedrock(TranslatedDialect):
             return UpstreamError(f"{deployment.name}: its model failed (HTTP 424).")
         if kind in _CREDENTIAL:
             return _refused_credential(deployment, status, kind)
-        if kind == _QUOTA:
+        if kind in _LIMITED:
             status = 429
         if status == 404:  # the model stands in the address, which no caller chooses
             error = replace(error, param="model")

@@ -108,6 +108,7 @@ def test_the_region_of_a_private_address() -> None:
     [
         (400, "ValidationException:http://internal", InvalidRequest),
         (400, "ServiceQuotaExceededException", RateLimited),
+        (400, "ThrottlingException", RateLimited),
         (403, "AccessDeniedException", UpstreamAuth),
         (404, "ResourceNotFoundException", UpstreamError),
         (408, "ModelTimeoutException", UpstreamTimeout),
