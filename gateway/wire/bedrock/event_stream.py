@@ -49,11 +49,6 @@ class MessageSplitter:
         self._size, self._wanted = 0, _PRELUDE.size
         self._broken: EventTooLarge | None = None  # raised by the next `feed`
 
-    @property
-    def is_empty(self) -> bool:
-        """Return True if no message is unfinished."""
-        return self._size == 0
-
     def feed(self, data: bytes) -> list[StreamMessage]:
         """Return the messages that `data` completes. Raises `EventTooLarge`.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from binascii import crc32
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.bedrock.answer import ConverseReader, converse_events, usage_in
 from gateway.wire.bedrock.event_stream import (
     MAX_MESSAGE_BYTES,
+    MAX_PARTS,
     BrokenStream,
     MessageSplitter,
     StreamMessage,
@@ -329,3 +332,44 @@ def test_members_of_any_type_break_nothing(value: Any, kind: str) -> None:
     names = ("contentBlockIndex", "start", "delta", "stopReason", "usage", "serviceTier")
     _, seen = fed(event(kind, dict.fromkeys(names, value)))
     assert seen.final is None
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_body_that_is_no_event_stream_is_charged(compress: Callable[[bytes], bytes]) -> None:
+    """A proxy may answer a stream's request with a whole answer: it was generated."""
+    body = json.dumps({"usage": WIRE, "serviceTier": {"type": "priority"}}).encode()
+    events, seen = fed(compress(body), piece_bytes=10)
+    assert events == []
+    assert (seen.final, seen.service_tier) == (USAGE, "priority")
+    assert (seen.output_bytes, seen.is_whole, seen.is_done) == (len(body), True, False)
+
+
+def test_a_body_that_is_no_event_stream_is_kept_up_to_a_bound() -> None:
+    """It must not fill the memory."""
+    reader = ConverseReader()
+    reader.feed(b"x" * MAX_MESSAGE_BYTES)
+    with pytest.raises(EventTooLarge, match="more than"):
+        reader.feed(b"x")
+
+
+def test_a_message_of_many_pieces_is_joined() -> None:
+    """A bytes object costs 33 bytes, so single bytes would take 34 times their memory."""
+    message = event("contentBlockDelta", {"delta": {"text": "x" * 2 * MAX_PARTS}})
+    splitter = MessageSplitter()
+    found = [one for byte in message for one in splitter.feed(bytes((byte,)))]
+    assert [len(json.loads(one.payload)["delta"]["text"]) for one in found] == [2 * MAX_PARTS]
+
+
+def test_headers_that_are_longer_than_their_message_break_a_stream() -> None:
+    """The sum of the prelude is right."""
+    prelude = struct.pack("!II", 20, 10)
+    with pytest.raises(BrokenStream, match="longer than it"):
+        MessageSplitter().feed(prelude + struct.pack("!I", crc32(prelude)))
+
+
+def test_a_whole_answer_without_usage_keeps_its_text() -> None:
+    """Then the gateway counts it."""
+    content = [{"text": "Hello"}, {"toolUse": {"toolUseId": "t", "name": "f", "input": {}}}]
+    body = {"output": {"message": {"content": content}}, "stopReason": "end_turn"}
+    converse_events(json.dumps(body).encode(), seen := Observed())
+    assert (seen.final, seen.texts) == (None, ("Hellof{}",))

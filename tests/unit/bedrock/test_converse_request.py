@@ -15,9 +15,13 @@ from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
     Media,
+    OutputFormat,
+    Reasoning,
     Role,
     TextPart,
     Thought,
+    ToolCall,
+    ToolResult,
     ToolSpec,
 )
 from gateway.wire.translation.losses import Losses
@@ -271,3 +275,86 @@ def test_arguments_that_are_no_object_are_refused() -> None:
     call = {**CALL, "function": {"name": "weather", "arguments": "[1"}}
     with pytest.raises(InvalidRequest, match="arguments"):
         written({"messages": [{**CALLED, "tool_calls": [call]}, ANSWERED], "tools": [TOOL]})
+
+
+def test_turns_and_results_that_converse_takes_in_another_form() -> None:
+    """Neighbours of one role become one message, an empty turn none; a failed result says so."""
+    turns = (
+        ConversationTurn(role=Role.USER, parts=(TextPart(text="One"),)),
+        ConversationTurn(role=Role.USER, parts=(TextPart(text=""),)),
+        ConversationTurn(role=Role.USER, parts=(TextPart(text="Two"),)),
+        ConversationTurn(
+            role=Role.ASSISTANT, parts=(ToolCall(call_id="call-1", name="f", arguments=""),)
+        ),
+        ConversationTurn(
+            role=Role.USER,
+            parts=(ToolResult(call_id="call-1", parts=(TextPart(text="no"),), is_error=True),),
+        ),
+    )
+    body = of(Conversation(is_stream=False, turns=turns))
+    assert body["messages"] == [
+        {"role": "user", "content": [{"text": "One"}, {"text": "Two"}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "call-1", "name": "f", "input": {}}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "toolResult": {
+                        "toolUseId": "call-1",
+                        "content": [{"text": "no"}],
+                        "status": "error",
+                    }
+                }
+            ],
+        },
+    ]
+
+
+def test_a_speaker_and_a_detail_have_no_place() -> None:
+    """Each is named; the picture is sent."""
+    picture = Media(kind="image", media_type="image/png", data="AAAA", detail="high")
+    tiff = Media(kind="image", media_type="image/tiff", data="AAAA")
+    turn = ConversationTurn(role=Role.USER, parts=(picture, tiff), name="ada")
+    losses = Losses("one", drops=True)
+    body = of(Conversation(is_stream=False, turns=(turn,)), losses=losses)
+    assert losses.fields == ["name", "detail", "image"]
+    assert body["messages"][0]["content"] == [
+        {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+    ]
+
+
+def test_a_strict_tool_stays_strict() -> None:
+    """Without it the arguments may break the caller's schema."""
+    strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}
+    spec = written({"tools": [strict]})["toolConfig"]["tools"][0]["toolSpec"]
+    assert spec["strict"] is True
+
+
+def test_a_form_of_the_answer_without_a_name() -> None:
+    """Anthropic's callers give a schema alone."""
+    wanted = OutputFormat(schema=msgspec.Raw(b'{"type":"object"}'))
+    body = of(Conversation(is_stream=False, output_format=wanted))
+    structure = body["outputConfig"]["textFormat"]["structure"]
+    assert structure == {"jsonSchema": {"schema": '{"type":"object"}'}}
+
+
+@pytest.mark.parametrize("model", [NOVA, CLAUDE])
+def test_a_wish_to_see_reasoning_alone_starts_none(model: str) -> None:
+    """Reasoning is paid for, so a model thinks only if the caller asks for it."""
+    body = of(Conversation(is_stream=False, reasoning=Reasoning(is_shown=True)), model=model)
+    assert body == {"messages": []}
+
+
+def test_reasoning_gives_way_to_a_forced_call_and_ends_sampling() -> None:
+    """Claude refuses both together."""
+    chat = {"reasoning_effort": "high", "max_tokens": 10_000, "top_p": 0.5}
+    body, dropped = written(chat, model=OLD_CLAUDE, drops=True)
+    assert (dropped, "inferenceConfig" in body) == (["top_p"], False)
+    forced = {**chat, "tools": [TOOL], "tool_choice": "required"}
+    body, dropped = written(forced, model=OLD_CLAUDE, drops=True)
+    assert dropped == ["reasoning_effort"]
+    assert body["inferenceConfig"] == {"topP": 0.5}
+    assert "additionalModelRequestFields" not in body
