@@ -108,7 +108,9 @@ def _append(contents: list[dict[str, Any]], role: str, parts: list[dict[str, Any
         contents.append({"role": role, "parts": parts})
 
 
-def _written(part: Part, conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def _written(
+    part: TextPart | Media | Thought | ToolCall, conversation: Conversation, losses: Losses
+) -> list[dict[str, Any]]:
     """Return one part of a turn as parts of Gemini; none for an empty text."""
     match part:
         case TextPart():
@@ -123,10 +125,8 @@ def _written(part: Part, conversation: Conversation, losses: Losses) -> list[dic
             if part.sealed:
                 losses.lose(conversation.name_of("sealed"), why="another provider sealed it")
             return [{"text": part.text, "thought": True}] if part.text else []
-        case ToolCall():
+        case _:  # a call
             return [_call(part, losses)]
-        case ToolResult():  # written by its own function
-            return []
 
 
 def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _message(
                     losses.lose(conversation.name_of("sealed"), why="another provider sealed it")
             case Media():
                 images += _images(part, conversation, losses)
-            case ToolCall():
+            case _:  # a call
                 calls.append({"function": _call(part)})
     message: dict[str, Any] = {"role": turn.role.value, "content": "\n".join(texts)}
     if thoughts and turn.role is Role.ASSISTANT:

@@ -430,3 +430,10 @@ def test_invariants_of_usage(
     assert (usage.input_tokens or 0) + (usage.output_tokens or 0) == members["totalTokenCount"]
     assert usage.reasoning_tokens == thoughts
     assert usage.cached_input_tokens == cached
+
+
+def test_nothing_follows_the_error_of_a_stream() -> None:
+    """Its text would be neither an answer nor charged as one."""
+    events, seen = streamed(sse({"error": {"code": 500, "message": "Died."}}, piece({"text": "x"})))
+    assert [type(one) for one in events] == [Failed]
+    assert (seen.is_error, seen.has_content) == (True, False)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest, Untranslatable
-from gateway.wire.gemini.contents import FOREIGN_CALL, MADE_ID
+from gateway.wire.gemini.contents import FOREIGN_CALL, MADE_ID, MOST_URL_CHARS
 from gateway.wire.gemini.request import write_gemini_request
 from gateway.wire.translation.conversation import (
     Conversation,
@@ -363,3 +363,13 @@ def test_calls_that_mean_nothing_are_refused() -> None:
         written(HELLO, model(ToolCall(call_id="c", name="f", arguments="[1]")))
     with pytest.raises(InvalidRequest, match="no turn before"):
         written(HELLO, user(ToolResult(call_id="c", parts=())))
+
+
+def test_an_address_that_is_too_long_shows_no_type() -> None:
+    """The upstream judges the picture by its bytes; a made id of a call goes to nobody."""
+    picture = Media(kind="image", url="https://a.example/" + "x" * MOST_URL_CHARS + ".png")
+    call = ToolCall(call_id=f"{MADE_ID}1", name="weather", arguments="{}")
+    answer = ToolResult(call_id=call.call_id, parts=(TextPart(text="sun"),))
+    body, _ = written(user(picture), model(call), user(answer))
+    assert body["contents"][0]["parts"] == [{"fileData": {"fileUri": picture.url}}]
+    assert "id" not in body["contents"][2]["parts"][0]["functionResponse"]

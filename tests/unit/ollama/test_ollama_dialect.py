@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -347,3 +348,11 @@ def test_the_dialect_follows_the_address() -> None:
     assert Ollama().translate(root, completion) is None
     plain = at_once(Ollama().call(root, factories.request(completion)))
     assert plain.url == "http://h:11434/v1/completions"
+
+
+def test_the_usage_of_a_compressed_answer_is_charged() -> None:
+    """The answer is refused, and what it reports was generated."""
+    body = gzip.compress(b'{"message":{"content":"a"},"prompt_eval_count":3,"eval_count":4}')
+    with pytest.raises(UnreadableAnswer):
+        ollama_events(body, seen := Observed())
+    assert seen.final == TokenUsage(input_tokens=3, output_tokens=4)
