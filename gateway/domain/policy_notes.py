@@ -27,6 +27,7 @@ from gateway.domain.words import few, shown
 Path: TypeAlias = tuple[str | int, ...]
 Note: TypeAlias = tuple[Path, str]
 MOST_PATTERNS = 500  # each alias is compared with so many; with all, 20,000 would take two minutes
+OF_ONE_VERSION = "/openai/deployments/"  # Azure OpenAI's addresses of one deployment
 _VERSIONED = re.compile(r"/v\d+[a-z0-9]*/?$")
 
 
@@ -136,12 +137,19 @@ def _address_note(deployment: Deployment, named: ProviderFacts | None) -> str | 
     `named` is the provider whose usual host it is.
     """
     path = urlsplit(deployment.base_url).path.rstrip("/")
+    facts = deployment.provider_facts
+    if facts.takes_api_version and OF_ONE_VERSION in path:
+        if deployment.api_version is not None:
+            return None
+        return (
+            f"an address below {OF_ONE_VERSION}NAME answers 404 without a version; write "
+            "'api_version: \"2024-10-21\"', or an address below /openai/v1, which needs none"
+        )
     if named is not None and named.name == deployment.provider:
         if named.is_address_path(path):
             return None
         return f"{named.title}'s address is written '{named.addresses[0]}'; is this one meant?"
     # Engines and OpenAI serve under a version, others may serve at their root.
-    facts = deployment.provider_facts
     is_complete = not path and (facts.base_path or facts.is_own_dialect)
     wants_version = deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
     if is_complete or not wants_version or _VERSIONED.search(path):

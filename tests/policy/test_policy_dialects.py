@@ -101,6 +101,25 @@ def test_the_version_of_an_api_is_read_and_written(version: str) -> None:
     assert parse(to_yaml(parsed)).policy == parsed
 
 
+@pytest.mark.parametrize(
+    ("path", "version", "is_noted"),
+    [
+        ("openai/deployments/gpt", "", True),
+        ("openai/deployments/gpt", ', api_version: "2024-10-21"', False),
+        ("openai/v1", "", False),
+    ],
+    ids=["without", "with", "of version 1"],
+)
+def test_an_azure_address_without_its_version_is_noted(
+    path: str, version: str, is_noted: bool
+) -> None:
+    """Every request would be a 404, which the first one would find."""
+    text = document(f"credentials: ambient{version}", "azure_openai")
+    text = text.replace("llm.example/v1", f"one.openai.azure.com/{path}")
+    notes = [note for note in parse(text).notes if "api_version" in note.message]
+    assert [note.field for note in notes] == ["deployments[0].base_url"] * is_noted
+
+
 def test_every_reference_of_a_signing_key_is_listed() -> None:
     key = Credentials(
         access_key_id="env:ID", secret_access_key="file:/run/key", session_token="env:TOKEN"
