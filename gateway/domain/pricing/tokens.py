@@ -39,7 +39,7 @@ class TokenKind(StrEnum):
     CODE_INTERPRETER = "code_interpreter"
     IMAGE_GENERATION = "image_generation"
     X_SEARCH = "x_search"  # xAI's, in the posts of X
-    OTHER_MODEL = "other_model"  # Anthropic's: an advisor or a stand-in wrote a part
+    OTHER_MODEL = "other_model"  # Anthropic's advisor, or a part of Groq's compound systems
 
 
 INPUT_KINDS = frozenset(

@@ -71,6 +71,14 @@ class _XaiCalls(msgspec.Struct):
     file_search_calls: _Count | None = None
 
 
+class _OpenRouterCalls(msgspec.Struct):
+    """OpenRouter's own web searches, which are billed beside the tokens: its web search and pricing
+    pages, and openrouter 1.3.84, components/servertoolusedetails.py, 2026-11-25.
+    """
+
+    web_search_requests: _Count | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: _Count | None = None
     input_tokens: _Count | None = None
@@ -85,10 +93,24 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _OutputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
     server_side_tool_usage_details: _XaiCalls | None = None
+    server_tool_use_details: _OpenRouterCalls | None = None
 
 
 class _Groq(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw()  # an optional Raw cannot be decoded
+    usage_breakdown: msgspec.Raw = msgspec.Raw()
+
+
+class _ModelUsage(msgspec.Struct):
+    model: str | None = None
+
+
+class _Breakdown(msgspec.Struct):
+    """The models of one answer of Groq's compound systems (groq 1.7.0, types/chat/
+    chat_completion.py). Groq's page of models has no price for these systems (2026-11-25).
+    """
+
+    models: list[_ModelUsage] = []
 
 
 class _Metrics(msgspec.Struct):
@@ -120,11 +142,12 @@ class _Place(msgspec.Struct):
 MAX_WORD_CHARS = 64  # of a service tier
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
-_NO_CALLS = _XaiCalls()
+_NO_CALLS, _NO_SEARCHES = _XaiCalls(), _OpenRouterCalls()
 _EMPTY_USAGE = TokenUsage()
 _PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
+_decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
 _decode_tier = msgspec.json.Decoder(_Tier).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
@@ -167,6 +190,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     )
     calls = wire.server_side_tool_usage_details or _NO_CALLS
+    searches = wire.server_tool_use_details or _NO_SEARCHES
     usage = TokenUsage(
         input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
@@ -180,7 +204,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         reasoning_tokens=output_details.reasoning_tokens,
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
-        web_search_calls=calls.web_search_calls or None,
+        web_search_calls=calls.web_search_calls or searches.web_search_requests or None,
         file_search_calls=calls.file_search_calls or None,
         code_interpreter_calls=calls.code_interpreter_calls or None,
         x_search_calls=calls.x_search_calls or None,
@@ -203,14 +227,35 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     return TokenUsage(input_tokens=total) if total else None
 
 
-def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+def usage_from_groq(raw: msgspec.Raw | bytes, *, model: str | None) -> TokenUsage | None:
     """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not it was
-    requested.
+    requested. `model` is the answer's.
     """
     try:
-        return usage_from_wire(_decode_groq(raw).usage)
+        groq = _decode_groq(raw)
     except _UNREADABLE:
         return None
+    usage = usage_from_wire(groq.usage)
+    return None if usage is None else with_other_models(usage, groq.usage_breakdown, model=model)
+
+
+def with_other_models(
+    usage: TokenUsage, breakdown: msgspec.Raw | bytes, *, model: str | None
+) -> TokenUsage:
+    """Return the usage plus the calls of other models than `model` that Groq's `usage_breakdown`
+    names: their tokens have prices of their own, so the total is not one model's.
+    """
+    size = memoryview(breakdown).nbytes
+    if not size:
+        return usage
+    if size > MAX_USAGE_BYTES:
+        return msgspec.structs.replace(usage, other_model_calls=1)
+    try:
+        found = _decode_breakdown(breakdown)
+    except _UNREADABLE:
+        return usage
+    others = 0 if found is None else sum(one.model != model for one in found.models)
+    return msgspec.structs.replace(usage, other_model_calls=others) if others else usage
 
 
 def usage_on_the_way(raw: msgspec.Raw | bytes) -> TokenUsage | None:

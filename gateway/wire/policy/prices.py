@@ -133,7 +133,8 @@ class TierPriceBlock(Block):
         "USD per thousand searches in the posts of X that xAI ran.", "5", shown=_HELD_CALLS
     )
     other_model_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
-        "USD per thousand calls of another model inside an answer, as of Anthropic's advisor.",
+        "USD per thousand calls of another model inside an answer, as of Anthropic's advisor or "
+        "in Groq's compound systems.",
         "60",
         shown=_HELD_CALLS,
     )

@@ -434,9 +434,11 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         observed.pieces += 1
     if chunk.metrics is not ABSENT:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)
-    if chunk.x_groq is not ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
-        observed.note_final(usage)  # sent whether or not it was asked for
-        observed.note_detail(groq_detail(chunk.x_groq))  # and alone with its times, if it was not
+    if chunk.x_groq is not ABSENT:
+        usage = usage_from_groq(chunk.x_groq, model=chunk.model)
+        if usage is not None:
+            observed.note_final(usage)  # sent whether or not it was asked for
+            observed.note_detail(groq_detail(chunk.x_groq))  # alone with its times, if it was not
 
 
 def _note_detail(observed: Observed, chunk: Chunk) -> None:

@@ -19,7 +19,7 @@ from gateway.wire.foreign_json import SMALL_BYTES
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
-from gateway.wire.openai.usage import usage_from_wire
+from gateway.wire.openai.usage import usage_from_wire, with_other_models
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -49,6 +49,7 @@ class Chunk(msgspec.Struct):
     error: msgspec.Raw = ABSENT
     service_tier: str | None = None
     x_groq: msgspec.Raw = ABSENT
+    usage_breakdown: msgspec.Raw = ABSENT  # Groq's compound systems
     data: msgspec.Raw = ABSENT  # embeddings, scores
     results: msgspec.Raw = ABSENT  # of a rerank
     metrics: msgspec.Raw = ABSENT
@@ -56,7 +57,9 @@ class Chunk(msgspec.Struct):
 
 
 class UsageBody(msgspec.Struct):
+    model: str | None = None
     usage: msgspec.Raw = ABSENT
+    usage_breakdown: msgspec.Raw = ABSENT
 
 
 class ResponseBody(msgspec.Struct):
@@ -159,7 +162,10 @@ def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
     """Return the usage in a decoded answer or chunk; None if it reports none or one that cannot be
     read.
     """
-    return usage_from_wire(answer.usage) if is_there(answer.usage) else None
+    usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
+    if usage is None or isinstance(answer, ResponseBody):
+        return usage
+    return with_other_models(usage, answer.usage_breakdown, model=answer.model)
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
