@@ -41,6 +41,15 @@ PLACES = {
     ),
 }
 RUNNING = ("gemini", "vertex", "triton")  # they say their usage with each piece
+# The dialect of each request that was translated, as receipts name it.
+SENT_AS = {
+    "anthropic": "messages",
+    "gemini": "generateContent",
+    "vertex": "generateContent",
+    "bedrock": "converse",
+    "ollama": "/api/chat",
+    "triton": "generate",
+}
 AT_ONCE = 16
 # The silences: after the answer's head, after the first token, and before and inside the event
 # with the usage.
@@ -172,6 +181,8 @@ def test_another_dialect_answers_after_a_refusal(seen: dict[str, Seen], name: st
         (refusal.provider, "upstream_error", refusal.status),
         (after, "ok", 200),
     ]
+    dialects = [SENT_AS.get(provider) for provider in (refusal.provider, after)]
+    assert [one["sent_as"] for one in found.shown] == dialects
 
 
 @pytest.mark.parametrize("name", REFUSALS)

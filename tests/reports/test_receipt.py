@@ -13,6 +13,7 @@ from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Dataset, Reports, arithmetic, receipt_to_json
+from gateway.reports.receipts.attempt import AttemptReceipt
 from tests.reports.conftest import Write
 from tests.storage.factories import event, request_id
 
@@ -85,6 +86,13 @@ def test_a_receipt_shows_every_attempt_and_the_decision(finance: Reports, write:
     sent = json.loads(receipt_to_json(found))
     assert sent["attempts"][0]["cost_usd"] is None
     assert sent["attempts"][1]["lines"][0]["arithmetic"].startswith("400 × 0.25 USD")
+
+
+def test_a_receipt_names_the_dialect_of_a_translated_attempt() -> None:
+    """After a failover to another dialect, the answer's oddities have their reason."""
+    made = [event(1, features={"sent_as": "messages"}), event(1)]
+    shown = [AttemptReceipt(event=one, price=None, adjustments=()).members() for one in made]
+    assert [one["sent_as"] for one in shown] == ["messages", None]
 
 
 def test_a_receipt_is_for_its_own_team_alone(finance: Reports, write: Write) -> None:

@@ -215,6 +215,7 @@ class AttemptReceipt:
         event, price = self.event, self.price
         return {
             **{name: getattr(event, name) for name in _PLACE},
+            "sent_as": event.features.get("sent_as"),  # None in the caller's own dialect
             **{name: getattr(event.usage, name) for name in COUNTS},
             "usage_source": event.usage_source,
             "usage_obtained": self.usage_obtained,
