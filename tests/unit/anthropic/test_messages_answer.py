@@ -333,7 +333,7 @@ def test_the_usage_of_any_body() -> None:
 
 
 def test_the_usage_of_a_compressed_answer_is_charged() -> None:
-    """An answer that came compressed unasked is refused, and what it reports was generated."""
+    """An answer that came compressed unasked is refused, and its tokens were generated."""
     observed = Observed()
     body = gzip.compress(json.dumps({**MESSAGE, "usage": {**USAGE, "output_tokens": 15}}).encode())
     with pytest.raises(UnreadableAnswer):

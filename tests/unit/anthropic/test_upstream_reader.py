@@ -301,7 +301,7 @@ def test_the_usage_of_an_event_that_is_too_large_to_read_counts() -> None:
 
 
 def test_the_usage_of_an_answer_that_is_too_large_to_read_counts() -> None:
-    """The answer is refused, and what it reports is charged."""
+    """The answer is refused, and its usage is charged."""
     body = {"content": [[]] * 30_000, "usage": FIRST | LAST}
     seen = Observed()
     with pytest.raises(UnreadableAnswer):

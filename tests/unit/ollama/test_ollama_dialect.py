@@ -351,7 +351,7 @@ def test_the_dialect_follows_the_address() -> None:
 
 
 def test_the_usage_of_a_compressed_answer_is_charged() -> None:
-    """The answer is refused, and what it reports was generated."""
+    """The answer is refused, and its tokens were generated."""
     body = gzip.compress(b'{"message":{"content":"a"},"prompt_eval_count":3,"eval_count":4}')
     with pytest.raises(UnreadableAnswer):
         ollama_events(body, seen := Observed())
