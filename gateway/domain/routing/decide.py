@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property, lru_cache
+from itertools import islice
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gateway.domain.operation import Operation
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import (
     LEFT_OUT,
@@ -38,6 +40,7 @@ from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
+MOST_ROUTES_NAMED = 5  # in an error
 SHOWN_CHARS = 200  # of a caller's invented name: a megabyte of it would be echoed in full
 # The share of a route's latency bound that counts for each priority: as a deployment fills up,
 # `low` leaves it first.
@@ -257,8 +260,23 @@ class Decision:
             details=_details(self.candidates, decisive),
             fields=() if facts is None else self._fields_at_fault(facts),
             lacking=_details(placed, "leaves_region", "field"),
+            serving=None if facts is None else self._routes_serving(facts.operation),
         )
         return OBSTACLES[decisive](unplaced)
+
+    def _routes_serving(self, operation: Operation) -> tuple[str, ...]:
+        """Return the first other routes of the team with a deployment that serves an operation."""
+        policy = self.policy.policy
+        serving = (
+            name
+            for name in self.team.routes
+            if name != self.route.name
+            and any(
+                operation in policy.deployments[one].operations
+                for one in policy.routes[name].deployments
+            )
+        )
+        return tuple(islice(serving, MOST_ROUTES_NAMED))
 
     def _fields_at_fault(self, facts: RequestFacts) -> tuple[str, ...]:
         """Return the request's fields that exclude deployments which residency would allow."""

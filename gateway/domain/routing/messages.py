@@ -25,7 +25,8 @@ class Unplaced:
 
     `details` has each deployment with an obstacle of the deciding kind, and that obstacle. `fields`
     are the request's fields that need permission, `lacking` the deployments which residency allows
-    and which lack that permission.
+    and which lack that permission. `serving` are other routes of the team that serve the request's
+    endpoint, None if no request is known.
     """
 
     team: str
@@ -36,6 +37,7 @@ class Unplaced:
     details: str
     fields: tuple[str, ...] = ()
     lacking: str = ""
+    serving: tuple[str, ...] | None = None
 
 
 def _at_fault(unplaced: Unplaced) -> str:
@@ -131,9 +133,14 @@ def _field_refused(unplaced: Unplaced) -> RequestError:
 
 def _operation_refused(unplaced: Unplaced) -> RequestError:
     """Return the error for an endpoint that the route's deployments do not serve."""
+    if unplaced.serving is None:
+        remedy = "Use another route."
+    elif unplaced.serving:
+        remedy = f"Use a route that does: {', '.join(unplaced.serving)}."
+    else:
+        remedy = "No route of your team does: ask an admin for one."
     return NotSupported(
-        f"Route {unplaced.route} does not serve this endpoint: {unplaced.details}. Use another "
-        "route."
+        f"Route {unplaced.route} does not serve this endpoint: {unplaced.details}. {remedy}"
     )
 
 

@@ -246,6 +246,40 @@ def test_a_refusal_gives_the_reason_and_the_next_step(
     assert message in error.message
 
 
+@pytest.mark.parametrize(
+    ("routes", "step"),
+    [
+        (("assistant", "search"), "Use a route that does: search."),
+        (("assistant",), "No route of your team does: ask an admin for one."),
+    ],
+)
+def test_another_endpoint_names_the_routes_that_serve_it(
+    routes: tuple[str, ...], step: str
+) -> None:
+    """The caller's next step is a name to write into its request."""
+    document = policy(
+        deployment("one", operations=frozenset({Operation.CHAT})),
+        deployment("two", operations=frozenset({Operation.EMBEDDINGS})),
+        routes={
+            "assistant": Route(name="assistant", deployments=("one",)),
+            "search": Route(name="search", deployments=("one", "two")),
+        },
+    )
+    wanted = facts(Operation.EMBEDDINGS)
+    found = decide(
+        version(document),
+        team=team(routes=routes),
+        route=document.routes["assistant"],
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
+        facts=wanted,
+        prices={"one": price(), "two": price()},
+    )
+    error = found.refusal(wanted)
+    assert isinstance(error, NotSupported)
+    assert error.message.endswith(step)
+
+
 def test_an_unpriced_model_is_refused() -> None:
     """A model without a price is never billed at zero."""
     error = refused(deployment(), unpriced=("one",))
