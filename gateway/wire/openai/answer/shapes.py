@@ -57,7 +57,9 @@ class Chunk(msgspec.Struct):
 
 
 class UsageBody(msgspec.Struct):
-    model: str | None = None
+    """The members of an answer that decide its usage; a broken `model` must not hide the usage."""
+
+    model: msgspec.Raw = ABSENT
     usage: msgspec.Raw = ABSENT
     usage_breakdown: msgspec.Raw = ABSENT
 
@@ -165,7 +167,18 @@ def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
     usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
     if usage is None or isinstance(answer, ResponseBody):
         return usage
-    return with_other_models(usage, answer.usage_breakdown, model=answer.model)
+    if not is_there(answer.usage_breakdown):
+        return usage
+    model = answer.model if isinstance(answer, Chunk) else _text_of(answer.model)
+    return with_other_models(usage, answer.usage_breakdown, model=model)
+
+
+def _text_of(value: msgspec.Raw) -> str | None:
+    """Return a member's text, None if it is absent, none or broken."""
+    try:
+        return _decode_text(value) if is_there(value) else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
