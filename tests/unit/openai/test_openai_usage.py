@@ -16,6 +16,7 @@ from gateway.wire.openai.usage import (
     stated_tier,
     usage_from_groq,
     usage_from_wire,
+    with_other_models,
     with_tool_calls,
 )
 from tests.unit.openai.test_members import values
@@ -308,9 +309,16 @@ def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
     """A provider's odd usage never breaks an answer: running figures are read at a place that
     cannot report an error.
     """
-    read = [usage_from_wire(wire), usage_from_groq(b'{"usage":' + wire + b"}")]
+    groq = b'{"usage":{"prompt_tokens":1},"usage_breakdown":' + wire + b"}"
+    read = [
+        usage_from_wire(wire),
+        usage_from_groq(b'{"usage":' + wire + b"}", model=None),
+        usage_from_groq(groq, model="m"),
+        with_other_models(TokenUsage(input_tokens=1), wire, model="m"),
+    ]
     assert all(one is None or isinstance(one, TokenUsage) for one in read)
     assert stated_geo(b'"inference_geo"' + wire) is None
+    assert stated_tier(b'"service_tier"' + wire) is None
     assert engine_queue_s(wire) is None or isinstance(engine_queue_s(wire), float)
     assert isinstance(with_tool_calls(TokenUsage(), b"_call" + wire), TokenUsage)
 
@@ -348,11 +356,11 @@ def test_groq_says_usage_whether_or_not_it_was_asked() -> None:
         "id": "req_1",
         "usage": {"prompt_tokens": 80, "completion_tokens": 12, "total_time": 0.1},
     }
-    assert usage_from_groq(json.dumps(member).encode()) == TokenUsage(
+    assert usage_from_groq(json.dumps(member).encode(), model="m") == TokenUsage(
         input_tokens=80, output_tokens=12
     )
-    assert usage_from_groq(b'{"id":"req_1"}') is None
-    assert usage_from_groq(b'{"id":') is None
+    assert usage_from_groq(b'{"id":"req_1"}', model="m") is None
+    assert usage_from_groq(b'{"id":', model="m") is None
 
 
 @pytest.mark.parametrize(
