@@ -115,7 +115,7 @@ def test_each_credential_that_works_is_named_and_not_shown(
 def test_each_credential_that_fails_has_the_systems_reason(
     cli: Cli, folder: Path, host: TokenHost
 ) -> None:
-    """The first request found it, in the night; doctor had said that nothing is broken."""
+    """The first request found it, in the night; doctor had reported nothing."""
     (folder / "sent").write_text(service_account(private_key="cut off"))
     host.otherwise = (400, b'{"error":"invalid_request"}')
     _, found = findings(cli, folder)

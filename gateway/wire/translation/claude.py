@@ -49,7 +49,7 @@ def takes_budget(model: str) -> bool:
 
 
 def takes_forced_call(model: str) -> bool:
-    """Return True if a model can be told to call a tool; one that always thinks cannot."""
+    """Return True if a model accepts a forced tool call; one that always thinks cannot."""
     return _ALWAYS_THINKS.search(model) is None
 
 

@@ -366,7 +366,7 @@ def test_calls_that_mean_nothing_are_refused() -> None:
 
 
 def test_an_address_that_is_too_long_shows_no_type() -> None:
-    """The upstream judges the picture by its bytes; a made id of a call goes to nobody."""
+    """The upstream judges the picture by its bytes; a made id of a call goes to no upstream."""
     picture = Media(kind="image", url="https://a.example/" + "x" * MOST_URL_CHARS + ".png")
     call = ToolCall(call_id=f"{MADE_ID}1", name="weather", arguments="{}")
     answer = ToolResult(call_id=call.call_id, parts=(TextPart(text="sun"),))
