@@ -74,5 +74,6 @@ def require_short_name(name: str) -> None:
     if len(name) > MOST_TOOL_NAME_CHARS:
         raise InvalidRequest(
             f"The name of the tool '{name[:64]}…' has more than {MOST_TOOL_NAME_CHARS} letters. "
-            "Nothing was sent. Give the tool a shorter name."
+            "Nothing was sent. Give the tool a shorter name.",
+            param="tools",
         )
