@@ -33,8 +33,6 @@ MAX_USER_CHARS = 256
 _NULL = b"null"
 # Anthropic's `standard_only` asks for the standard tier, and `auto` for a capacity bought before.
 _STANDARD_TIERS = frozenset({"auto", "standard_only"})
-# The beginning of an edit's type that makes another answer first; an escape could spell it.
-_COMPACTS = (b"compact", b"\\u")
 # Members whose own members matter, with these. Any other spelling of one is refused.
 _OBJECTS: Mapping[str, Mapping[str, str]] = {
     "metadata": by_folded(["user_id"]),
@@ -173,13 +171,8 @@ def _note_values(
         needs.capabilities.add("json_schema")
     if (argument := member_names.template_control(members)) is not None:
         needs.leave("engine_control", f"chat_template_kwargs: {argument}")
-    if _has_compaction(members.get("context_management")):
+    if member_names.has_compaction(members):
         needs.leave("other_maximum", "context_management: compact")
-
-
-def _has_compaction(value: msgspec.Raw | None) -> bool:
-    """Return True if the provider may write a summary first, which no maximum bounds."""
-    return value is not None and any(word in bytes(value) for word in _COMPACTS)
 
 
 def _note_tools(tools: Tools | None, needs: Needs) -> None:

@@ -22,6 +22,8 @@ MAX_NAME_LETTERS = 256
 # Members that are partly decoded into objects, with their maximum size in bytes.
 MAX_BYTES = {"tools": 2**20, "stream_options": 2**10, "modalities": 2**10}
 _TEMPLATE_ARGUMENTS = "chat_template_kwargs"
+# The beginning of the type of an edit that writes a summary first; an escape could spell it.
+_COMPACTS = (b"compact", b"\\u")
 _CONTROLS = by_folded(TEMPLATE_CONTROLS)
 
 
@@ -77,6 +79,12 @@ def template_control(members: Mapping[str, msgspec.Raw]) -> str | None:
         if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
             return name[:64]
     return None
+
+
+def has_compaction(members: Mapping[str, msgspec.Raw]) -> bool:
+    """Return True if the provider may write a summary first, which no maximum bounds."""
+    management = members.get("context_management")
+    return management is not None and any(word in bytes(management) for word in _COMPACTS)
 
 
 def unambiguous_members(

@@ -35,8 +35,6 @@ MAX_UNKNOWN_SHOWN = 3
 LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
 SCORING = KNOWN_MEMBERS | SCORING_MEMBERS
 _NULL = b"null"
-# The one kind of context management that OpenAI describes; an escape could spell it.
-_COMPACTS = (b"compact", b"\\u")
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
@@ -254,8 +252,7 @@ def _note_values(
     for name, named in _OBJECTS.items():
         if name in members:
             member_names.unambiguous_members(name, members[name], named)
-    management = bytes(members.get("context_management", _NULL))
-    if any(word in management for word in _COMPACTS):
+    if member_names.has_compaction(members):
         # The maximum bounds "a response", and a compaction is a pass of its own with its own output
         # (OpenAI's description of 2026-08-21, CompactResource: 12,000 output tokens).
         needs.leave("other_maximum", "context_management: compaction")
