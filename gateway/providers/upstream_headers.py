@@ -17,7 +17,7 @@ def upstream_headers(
     traceparent: str | None = None,
 ) -> dict[str, str]:
     """Return the headers of an upstream request, with the deployment's credential."""
-    headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
+    headers = _headers(request_id, is_stream=is_stream, traceparent=traceparent)
     secret = resolve(deployment)
     if secret is not None:
         key_header = deployment.provider_facts.key_header
@@ -26,10 +26,19 @@ def upstream_headers(
     return headers
 
 
-def headers_without_key(
+def bearer_headers(
+    token: str, request_id: UUID, *, is_stream: bool, traceparent: str | None = None
+) -> dict[str, str]:
+    """Return the headers of an upstream request, with an access token as its credential."""
+    headers = _headers(request_id, is_stream=is_stream, traceparent=traceparent)
+    headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _headers(
     request_id: UUID, *, is_stream: bool, traceparent: str | None = None
 ) -> dict[str, str]:
-    """Return the headers of an upstream request whose credential is added by its adapter."""
+    """Return the headers of an upstream request without its credential."""
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream" if is_stream else "application/json",

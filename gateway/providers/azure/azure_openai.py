@@ -9,7 +9,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.errors import RequestError
 from gateway.providers.azure.azure_tokens import AzureTokens
 from gateway.providers.openai import OpenAI
-from gateway.providers.upstream_headers import headers_without_key
+from gateway.providers.upstream_headers import bearer_headers
 
 
 class AzureOpenAI(OpenAI):
@@ -34,9 +34,8 @@ class AzureOpenAI(OpenAI):
             return await super().headers(
                 deployment, request_id, is_stream=is_stream, traceparent=traceparent
             )
-        headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
-        headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
-        return headers
+        token = await self._tokens.token(deployment)
+        return bearer_headers(token, request_id, is_stream=is_stream, traceparent=traceparent)
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes

@@ -19,7 +19,7 @@ from gateway.errors import RequestError, UpstreamAuth
 from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.providers.translated_dialect import TranslatedDialect, output_maximum
 from gateway.providers.upstream_errors import request_error
-from gateway.providers.upstream_headers import headers_without_key, upstream_headers
+from gateway.providers.upstream_headers import bearer_headers, upstream_headers
 from gateway.wire.dialect import Translation, UpstreamRequest
 from gateway.wire.gemini.answer import GeminiReader, gemini_events, usage_in
 from gateway.wire.gemini.error import read_error, retry_delay_s
@@ -179,9 +179,8 @@ class Vertex(Gemini):
         traceparent: str | None = None,
     ) -> dict[str, str]:
         """Return the headers with an access token; waits for it if none is valid."""
-        headers = headers_without_key(request_id, is_stream=is_stream, traceparent=traceparent)
-        headers["authorization"] = f"Bearer {await self._tokens.token(deployment)}"
-        return headers
+        token = await self._tokens.token(deployment)
+        return bearer_headers(token, request_id, is_stream=is_stream, traceparent=traceparent)
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
