@@ -25,7 +25,6 @@ API_VERSION = "api-version"
 STREAM_OPTIONS, STORE, TOOLS, TOOL_CHOICE = "stream_options", "store", "tools", "tool_choice"
 # A quote inside a string is escaped, so this never matches within a text of the caller.
 _DEVELOPER = re.compile(rb'("role"\s*:\s*)"developer"')
-_RESULT, _ROLE = b'"tool_call_id"', b'"developer"'
 _REFUSABLE = frozenset({Operation.CHAT, Operation.COMPLETIONS})
 
 
@@ -71,18 +70,15 @@ def with_known_messages(deployment: Deployment, read: RequestBody) -> RequestBod
     that it knows; the same object if it has them.
     """
     facts = deployment.provider_facts
-    most_chars = facts.most_call_id_chars
-    # A search for a word costs a fraction of a pattern's, and nearly no chat has one of them.
-    has_results = most_chars is not None and _RESULT in read.body
-    has_role = not facts.takes_developer and _ROLE in read.body
+    has_results, has_role = facts.may_shorten_ids(read.body), facts.may_lack_role(read.body)
     if not (has_results or has_role) or read.facts.operation is not Operation.CHAT:
         return read
     place = read.members.get("messages")
     if place is None:
         return read
     messages = known = read.body[place.start : place.end]
-    if has_results and most_chars is not None:
-        known = with_short_ids(known, most_chars)
+    if has_results and facts.most_call_id_chars is not None:
+        known = with_short_ids(known, facts.most_call_id_chars)
     if has_role:
         known = _DEVELOPER.sub(rb'\1"system"', known)
     if known == messages:

@@ -105,6 +105,16 @@ class ProviderFacts:
         written = (urlsplit(one).path for one in self.addresses)
         return any(re.fullmatch(re.sub("[A-Z]+", "[^/]+", one), path) for one in written)
 
+    def may_lack_role(self, body: bytes) -> bool:
+        """Return True if a body may have a role that the provider does not know. A search for the
+        word costs a fraction of reading the body.
+        """
+        return not self.takes_developer and b'"developer"' in body
+
+    def may_shorten_ids(self, body: bytes) -> bool:
+        """Return True if a body may have ids of tool calls that are too long for the provider."""
+        return self.most_call_id_chars is not None and b'"tool_call_id"' in body
+
     def is_surcharged(self, host: str) -> bool:
         """Return True if a host costs more than the price list says."""
         return any(fnmatchcase(host, at) for at in self.surcharged_hosts)

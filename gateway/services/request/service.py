@@ -381,8 +381,8 @@ class RequestService:
         is_read_again = (
             deployment.translates(body.facts.operation)
             or facts.refuses
-            or (not facts.takes_developer and b'"developer"' in body.body)
-            or (facts.most_call_id_chars is not None and b'"tool_call_id"' in body.body)
+            or facts.may_lack_role(body.body)
+            or facts.may_shorten_ids(body.body)
         )
         if is_read_again and _is_slow(body.body):
             found: Translation | None = await self.run_large(
