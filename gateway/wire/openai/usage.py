@@ -148,8 +148,11 @@ _PARTS = "_details"  # the end of every member name whose value is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
-_decode_tier = msgspec.json.Decoder(_Tier).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+# One decoder for each word: an odd member costs itself alone.
+_decode_word = {
+    "service_tier": msgspec.json.Decoder(_Tier).decode,
+    "inference_geo": msgspec.json.Decoder(_Place).decode,
+}
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -318,26 +321,26 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
     """Return the `inference_geo` of a usage: the provider's statement of the place that made the
     answer.
     """
-    if b"inference_geo" not in bytes(raw):
-        return None
-    try:
-        geo = _decode_place(raw).inference_geo
-    except _UNREADABLE:
-        return None
-    return geo if isinstance(geo, str) else None
+    return _word_in(raw, "inference_geo")
 
 
 def stated_tier(raw: msgspec.Raw | bytes) -> str | None:
     """Return the `service_tier` of a usage: Mistral states it there (mistralai 3.7.0,
     models/usageinfo.py: `standard` or `priority`).
     """
-    if b"service_tier" not in bytes(raw):
+    tier = _word_in(raw, "service_tier")
+    return tier if tier is not None and 0 < len(tier) <= MAX_WORD_CHARS else None
+
+
+def _word_in(raw: msgspec.Raw | bytes, name: str) -> str | None:
+    """Return a text among the members of a usage; None if there is none or it cannot be read."""
+    if name.encode() not in bytes(raw):
         return None
     try:
-        tier = _decode_tier(raw).service_tier
+        word = getattr(_decode_word[name](raw), name)
     except _UNREADABLE:
         return None
-    return tier if isinstance(tier, str) and 0 < len(tier) <= MAX_WORD_CHARS else None
+    return word if isinstance(word, str) else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
