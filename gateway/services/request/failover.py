@@ -118,9 +118,8 @@ class Failover(Struct, kw_only=True):
         deployment's 402, 429 or 503, and keep the caller from coming back.
         """
         first = self.failure
-        if first is None or isinstance(first, Untranslatable):
-            return first if isinstance(error, Untranslatable) and first is not None else error
-        return first
+        is_hidden = isinstance(first, Untranslatable) and not isinstance(error, Untranslatable)
+        return error if first is None or is_hidden else first
 
     def note_started(self, choice: Choice) -> None:
         """Record that an attempt at this candidate begins."""
