@@ -63,7 +63,7 @@ class ConverseReader:
         """Start before the first message. The text is kept: usage comes in the last one alone."""
         self.observed = Observed(collects_text=True)
         self._splitter = MessageSplitter()
-        self._unframed = b""  # a body that is no event stream
+        self._unframed = bytearray()  # a body that is no event stream
         self._has_read = False
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
         self._has_stopped = False
@@ -85,7 +85,7 @@ class ConverseReader:
         """
         observed = self.observed
         if self._unframed:
-            body = inflated(self._unframed)
+            body = inflated(bytes(self._unframed))
             observed.note_unread(len(body))
             _note_usage(observed, object_of(body) or {})
             observed.is_whole = True
