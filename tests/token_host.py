@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.running_server import address_of, running
+
 
 class TokenHost:
     """A token host that gives each answer of a test once, then `otherwise`, and keeps the requests
@@ -52,16 +54,9 @@ def listening() -> Iterator[TokenHost]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    host.url = f"http://127.0.0.1:{server.server_port}/token"
-    try:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        host.url = f"{address_of(server)}/token"
         yield host
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Seconds:

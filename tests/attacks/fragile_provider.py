@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.fake_upstream.dialects.asked import read_request, wording_of
 from tests.fake_upstream.script import scripted
+from tests.running_server import address_of, running
 
 HANGS_S = 60.0  # longer than every deadline of the gateway
 Page = tuple[int, str, bytes] | None  # None hangs
@@ -84,14 +85,9 @@ def fragile() -> Iterator[FragileProvider]:
     class Server(ThreadingHTTPServer):
         request_queue_size = 128
 
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    provider.url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield provider
-    finally:
-        provider.is_over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(Server(("127.0.0.1", 0), Handler)) as server:
+        provider.url = address_of(server)
+        try:
+            yield provider
+        finally:
+            provider.is_over.set()

@@ -5,7 +5,6 @@ the request's model names, in the words of its own dialect.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.event_messages import exception
+from tests.running_server import address_of, running
 
 WAIT_S = 30  # longer than the gateway waits by itself, so the caller gets the error at once
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -238,12 +238,5 @@ def refusing() -> Iterator[str]:
     class Server(ThreadingHTTPServer):
         request_queue_size = 128  # many connections come at once
 
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(Server(("127.0.0.1", 0), Handler)) as server:
+        yield address_of(server)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -43,19 +40,6 @@ class Cli:
         ran = self(*arguments, given=given)
         assert ran.code == 0, ran
         return ran.out
-
-
-@contextmanager
-def running(server: HTTPServer) -> Iterator[HTTPServer]:
-    """Let a server answer in a thread of its own while the block runs."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

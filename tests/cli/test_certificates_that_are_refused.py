@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, running
+from tests.cli.conftest import Cli
 from tests.providers.authority import Authority
+from tests.running_server import running
 
 POLICY = """version: 1
 regions: {{eu: [eu-de]}}

@@ -19,7 +19,8 @@ from gateway.settings import Settings
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
-from tests.cli.conftest import Cli, running
+from tests.cli.conftest import Cli
+from tests.running_server import running
 from tests.storage.factories import event
 
 READY = {

@@ -14,8 +14,8 @@ from gateway.cli.terminal.fetch import fetch
 from gateway.cli.up.children import Children
 from gateway.cli.up.readiness import wait_for
 from gateway.errors import OperatorError
-from tests.cli.conftest import running
 from tests.providers.authority import Authority
+from tests.running_server import running
 
 
 class Healthy(BaseHTTPRequestHandler):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import running
 from tests.gateway_process import REPOSITORY, free_port
+from tests.running_server import running
 
 
 class Locked(http.server.BaseHTTPRequestHandler):

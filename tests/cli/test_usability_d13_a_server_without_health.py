@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.up.demo_policy import Demo, document
-from tests.cli.conftest import Cli, running
+from tests.cli.conftest import Cli
 from tests.providers.authority import Authority
+from tests.running_server import running
 
 KEY = "the-key-of-the-engine"
 

@@ -5,7 +5,6 @@ to the upstream, its end and its renewal.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pytest
 from tests.canary import UPSTREAM_SECRET
 from tests.gateway_process import Gateway, StartGateway
 from tests.integration.policy import PRICE
+from tests.running_server import address_of, running
 from tests.token_host import TokenHost, listening
 from tests.waiting import eventually
 
@@ -57,16 +57,9 @@ def upstream() -> Iterator[Upstream]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        found.url = address_of(server)
         yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture
