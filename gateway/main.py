@@ -25,9 +25,8 @@ class SystemClock:
         """Return the current time in UTC."""
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return time.perf_counter()
+    # Called several times for each request: a function of C costs a fifth of one of Python.
+    monotonic = staticmethod(time.perf_counter)
 
 
 def run() -> None:

@@ -186,10 +186,14 @@ def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
     A bad value is not refused, because clients send that header to other services too.
     `affinity.session_of` makes a short name of it.
     """
-    for name in SESSION_HEADERS:  # a loop: once for each request
-        if named := headers.get(name):
-            return named
-    return facts.cache_key or facts.end_user
+    own, codex, claude_code = SESSION_HEADERS
+    return (
+        headers.get(own)
+        or headers.get(codex)
+        or headers.get(claude_code)
+        or facts.cache_key
+        or facts.end_user
+    )
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

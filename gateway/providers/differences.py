@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,18 +27,11 @@ _DEVELOPER = re.compile(rb'("role"\s*:\s*)"developer"')
 _REFUSABLE = frozenset({Operation.CHAT, Operation.COMPLETIONS})
 
 
-def address_of(deployment: Deployment, provider: ProviderFacts) -> str:
-    """Return the address below which a deployment's endpoints are."""
-    base = deployment.base_url.rstrip("/")
-    has_all = not provider.base_path or urlsplit(base).path
-    return base if has_all else base + provider.base_path
-
-
 def endpoint_of(deployment: Deployment, path: str, query: str = "") -> str:
     """Return the address of an endpoint, with the version of its API if the policy names one.
     `query` begins with `?` or is empty.
     """
-    url = address_of(deployment, deployment.provider_facts) + path + query
+    url = deployment.address + path + query
     if deployment.api_version is None:
         return url
     return f"{url}{'&' if query else '?'}{API_VERSION}={deployment.api_version}"

@@ -21,7 +21,6 @@ from gateway.errors import RequestError
 from gateway.providers import native_messages
 from gateway.providers.differences import (
     TOOLS,
-    address_of,
     asks_timings,
     endpoint_of,
     maximum_members,
@@ -181,9 +180,8 @@ class OpenAI:
         self.add_headers(headers, request, is_streamed=is_stream)
         native_messages.add_headers(headers, request)
         values = self.messages_values(request.caller.team)
-        base = address_of(deployment, deployment.provider_facts)
         return UpstreamRequest(
-            url=native_messages.address(base, request),
+            url=native_messages.address(deployment.address, request),
             headers=headers,
             body=native_messages.body(deployment, read, values, output_cap_tokens),
             is_streamed=is_stream,
@@ -191,8 +189,7 @@ class OpenAI:
 
     async def count_call(self, deployment: Deployment, request: Request) -> UpstreamRequest:
         """Return the call that counts the tokens of a messages request's prompt."""
-        base = address_of(deployment, deployment.provider_facts)
-        return native_messages.count_call(deployment, base, request)
+        return native_messages.count_call(deployment, deployment.address, request)
 
     def counted(self, body: bytes) -> int | None:
         """Return the tokens that an answer to that call states, None if it states none."""

@@ -15,30 +15,11 @@ def upstream_headers(
     *,
     is_stream: bool,
     traceparent: str | None = None,
+    access_token: str | None = None,
 ) -> dict[str, str]:
-    """Return the headers of an upstream request, with the deployment's credential."""
-    headers = _headers(request_id, is_stream=is_stream, traceparent=traceparent)
-    secret = resolve(deployment)
-    if secret is not None:
-        key_header = deployment.provider_facts.key_header
-        is_bearer = key_header == "authorization"
-        headers[key_header] = f"Bearer {secret}" if is_bearer else secret
-    return headers
-
-
-def bearer_headers(
-    token: str, request_id: UUID, *, is_stream: bool, traceparent: str | None = None
-) -> dict[str, str]:
-    """Return the headers of an upstream request, with an access token as its credential."""
-    headers = _headers(request_id, is_stream=is_stream, traceparent=traceparent)
-    headers["authorization"] = f"Bearer {token}"
-    return headers
-
-
-def _headers(
-    request_id: UUID, *, is_stream: bool, traceparent: str | None = None
-) -> dict[str, str]:
-    """Return the headers of an upstream request without its credential."""
+    """Return the headers of an upstream request, with the deployment's key as its credential or
+    with the access token that stands for it.
+    """
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream" if is_stream else "application/json",
@@ -48,4 +29,9 @@ def _headers(
     }
     if traceparent is not None:
         headers["traceparent"] = traceparent
+    if access_token is not None:
+        headers["authorization"] = f"Bearer {access_token}"
+    elif (secret := resolve(deployment)) is not None:
+        key_header = deployment.provider_facts.key_header
+        headers[key_header] = f"Bearer {secret}" if key_header == "authorization" else secret
     return headers

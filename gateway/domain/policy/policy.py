@@ -12,6 +12,7 @@ from datetime import date
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
+from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, accounts_of
 from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_of_owner
@@ -166,7 +167,8 @@ class Deployment:
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
-    query of each address.
+    query of each address. `provider_facts` is the provider's entry in the table of providers, for
+    its host if that says more; `address` is what its endpoints' addresses begin with.
     """
 
     name: str
@@ -196,6 +198,15 @@ class Deployment:
     group: str | None = None
     prior: LatencyPrior | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
+    address: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find its provider's facts and its address: once, as they are read for each request."""
+        facts, base = provider_facts_of(self.provider, self.base_url), self.base_url.rstrip("/")
+        has_all = not facts.base_path or urlsplit(base).path
+        object.__setattr__(self, "provider_facts", facts)
+        object.__setattr__(self, "address", base if has_all else base + facts.base_path)
 
     @property
     def secret_references(self) -> tuple[str, ...]:
@@ -218,16 +229,17 @@ class Deployment:
         """Return True if a request of this operation is translated for the upstream."""
         return operation not in self.native
 
+    def may_adapt(self, operation: Operation) -> bool:
+        """Return True if a request of this operation may have to change for the upstream in more
+        than the gateway's own members.
+        """
+        return operation not in self.native or self.provider_facts.adapts_requests
+
     def unsent_features(self, operation: Operation) -> frozenset[str]:
         """Return the features of a request that its translation leaves out, so that they need no
         permission.
         """
         return LEFT_OUT if self.drops_untranslatable and self.translates(operation) else _NONE
-
-    @property
-    def provider_facts(self) -> ProviderFacts:
-        """Return the provider's entry in the table of providers, for its host if that says more."""
-        return provider_facts_of(self.provider, self.base_url)
 
     @property
     def facts(self) -> Facts:

@@ -278,7 +278,7 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
 
 def cost_nusd(receipt: tuple[Line, ...]) -> int:
     """Return the cost of one attempt in nano-dollars: the sum of its rounded lines."""
-    return sum(line.cost_nusd for line in receipt)
+    return sum([line.cost_nusd for line in receipt])  # a list: for each attempt
 
 
 def cache_saving_nusd(receipt: Iterable[Line], *, input_usd_per_mtok: Decimal) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -55,9 +55,10 @@ class ProviderFacts:
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
     calls no tool. `most_call_id_chars` bounds the ids of tool calls. `takes_developer`: a message
     may have that role; else it goes as `system`, which that role replaced. These, `output_limit`,
-    `takes_stream_options` and the statuses with a meaning
-    of their own are differences from OpenAI's API. `native` are the operations that it speaks
-    itself. `company` is set if it differs from the name: a residency rule may deny either.
+    `takes_stream_options` and the statuses with a meaning of their own are differences from
+    OpenAI's API. `adapts_requests`: a request of an operation that it speaks may have to change for
+    it. `native` are the operations that it speaks itself. `company` is set if it differs from the
+    name: a residency rule may deny either.
     `takes_credentials` are the forms of `credentials` that it takes instead of a key: `ambient`,
     `keys`. `key_is_exchanged`: its key fetches access tokens, and goes in no header.
     `takes_api_version`: an address may go with a version of the API, in the query.
@@ -99,6 +100,17 @@ class ProviderFacts:
     is_own_dialect: bool = False
     takes_conversations: bool = True
     default_output_tokens: int | None = None
+    adapts_requests: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note whether any request has to change: nearly none, and each one asks."""
+        adapts = (
+            bool(self.refuses)
+            or self.most_call_id_chars is not None
+            or not self.takes_developer
+            or self.is_own_dialect
+        )
+        object.__setattr__(self, "adapts_requests", adapts)
 
     def is_address_path(self, path: str) -> bool:
         """Return True if an address at one of its hosts may have this path."""

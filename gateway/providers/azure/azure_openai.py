@@ -9,7 +9,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.errors import RequestError
 from gateway.providers.azure.azure_tokens import AzureTokens
 from gateway.providers.openai import OpenAI
-from gateway.providers.upstream_headers import bearer_headers
+from gateway.providers.upstream_headers import upstream_headers
 
 
 class AzureOpenAI(OpenAI):
@@ -30,12 +30,14 @@ class AzureOpenAI(OpenAI):
         """Return the headers with the deployment's key, or with an access token; waits for the
         token if none is valid.
         """
-        if not deployment.is_ambient:
-            return await super().headers(
-                deployment, request_id, is_stream=is_stream, traceparent=traceparent
-            )
-        token = await self._tokens.token(deployment)
-        return bearer_headers(token, request_id, is_stream=is_stream, traceparent=traceparent)
+        token = await self._tokens.token(deployment) if deployment.is_ambient else None
+        return upstream_headers(
+            deployment,
+            request_id,
+            is_stream=is_stream,
+            traceparent=traceparent,
+            access_token=token,
+        )
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes

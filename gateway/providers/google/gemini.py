@@ -19,7 +19,7 @@ from gateway.errors import RequestError, UpstreamAuth
 from gateway.providers.google.google_tokens import GoogleTokens
 from gateway.providers.translated_dialect import TranslatedDialect, output_maximum
 from gateway.providers.upstream_errors import request_error
-from gateway.providers.upstream_headers import bearer_headers, upstream_headers
+from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.dialect import Translation, UpstreamRequest
 from gateway.wire.gemini.answer import GeminiReader, gemini_events, usage_in
 from gateway.wire.gemini.error import read_error, retry_delay_s
@@ -180,7 +180,13 @@ class Vertex(Gemini):
     ) -> dict[str, str]:
         """Return the headers with an access token; waits for it if none is valid."""
         token = await self._tokens.token(deployment)
-        return bearer_headers(token, request_id, is_stream=is_stream, traceparent=traceparent)
+        return upstream_headers(
+            deployment,
+            request_id,
+            is_stream=is_stream,
+            traceparent=traceparent,
+            access_token=token,
+        )
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes

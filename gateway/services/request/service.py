@@ -294,7 +294,9 @@ class RequestService:
         Raises the error for the caller, `Untranslatable` too; then nothing is taken.
         """
         deployment = choice.candidate.deployment
-        translation = await self._translated(deployment, admitted.request)
+        request, translation = admitted.request, None
+        if deployment.may_adapt(request.body.facts.operation):
+            translation = await self._translated(deployment, request)
         slot = self.health.take_slot(
             failover.chosen_state
         )  # before any wait, so that requests that arrive meanwhile see it
@@ -315,15 +317,13 @@ class RequestService:
             wanted_s=wanted_s,
             translation=translation,
         )
-        team = admitted.request.caller.team
+        team = request.caller.team
         self.health.note_started(slot, team=team, number=number, now_s=attempt.started_s)
         if deployment.group is not None:
             self.estimates.began(deployment.name)
             attempt.on_settled.append(lambda _: self.estimates.ended(deployment.name))
-        if not deployment.is_self_hosted and admitted.request.session is not None:
-            attempt.on_settled.append(
-                lambda event: self.estimates.note_session(admitted.request, event)
-            )
+        if not deployment.is_self_hosted and request.session is not None:
+            attempt.on_settled.append(lambda event: self.estimates.note_session(request, event))
         failover.note_started(choice)
         return attempt
 

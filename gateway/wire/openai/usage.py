@@ -192,26 +192,37 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     output_details = (
         wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     )
-    calls = wire.server_side_tool_usage_details or _NO_CALLS
-    searches = wire.server_tool_use_details or _NO_SEARCHES
+    prompt = _first(wire.prompt_tokens, wire.input_tokens)
+    answer = _first(wire.completion_tokens, wire.output_tokens)
+    reasoning = output_details.reasoning_tokens
     usage = TokenUsage(
-        input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
+        input_tokens=prompt,
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
         cache_write_tokens=_written(details, writes),
-        cache_write_30m_tokens=writes.ttl_30m_tokens,
-        cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
-        cache_write_12h_tokens=writes.ttl_12h_tokens,
         audio_input_tokens=details.audio_tokens,
         image_input_tokens=details.image_tokens,
-        output_tokens=_output(wire, output_details.reasoning_tokens),
-        reasoning_tokens=output_details.reasoning_tokens,
+        output_tokens=_output(prompt, answer, reasoning, wire.total_tokens),
+        reasoning_tokens=reasoning,
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
-        web_search_calls=calls.web_search_calls or searches.web_search_requests or None,
-        file_search_calls=calls.file_search_calls or None,
-        code_interpreter_calls=calls.code_interpreter_calls or None,
-        x_search_calls=calls.x_search_calls or None,
     )
+    if writes is not _NO_WRITES:
+        usage = msgspec.structs.replace(
+            usage,
+            cache_write_30m_tokens=writes.ttl_30m_tokens,
+            cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
+            cache_write_12h_tokens=writes.ttl_12h_tokens,
+        )
+    if wire.server_side_tool_usage_details or wire.server_tool_use_details:
+        calls = wire.server_side_tool_usage_details or _NO_CALLS
+        searches = wire.server_tool_use_details or _NO_SEARCHES
+        usage = msgspec.structs.replace(
+            usage,
+            web_search_calls=calls.web_search_calls or searches.web_search_requests or None,
+            file_search_calls=calls.file_search_calls or None,
+            code_interpreter_calls=calls.code_interpreter_calls or None,
+            x_search_calls=calls.x_search_calls or None,
+        )
     return None if usage == _EMPTY_USAGE else usage
 
 
@@ -378,18 +389,17 @@ def _written(details: _InputDetails, writes: _Writes) -> int | None:
     return sum(known) if known else None
 
 
-def _output(wire: _Usage, reasoning: int | None) -> int | None:
+def _output(
+    prompt: int | None, answer: int | None, reasoning: int | None, total: int | None
+) -> int | None:
     """Return the tokens of the whole answer, reasoning included.
 
     xAI's chat counts reasoning beside `completion_tokens`, and Gemini's OpenAI endpoint did: there
     the total is the sum of all three (docs.x.ai/developers/cost-tracking, looked up 2026-11-24).
     """
-    prompt = _first(wire.prompt_tokens, wire.input_tokens)
-    answer = _first(wire.completion_tokens, wire.output_tokens)
     if not reasoning or answer is None or prompt is None:
         return answer
-    is_beside = wire.total_tokens == prompt + answer + reasoning
-    return answer + reasoning if is_beside else answer
+    return answer + reasoning if total == prompt + answer + reasoning else answer
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

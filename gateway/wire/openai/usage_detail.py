@@ -47,7 +47,7 @@ _KNOWN = frozenset(
         "inference_geo",
     }
 )
-_QUOTED = tuple(f'"{name}"'.encode() for name in sorted(_KNOWN))
+_QUOTED = tuple(f'"{name}"'.encode() for name in (*sorted(_KNOWN), "service_tier"))
 _DIGITS = b"0123456789"
 MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 _TIMINGS = ("prompt_ms", "predicted_ms", "draft_n", "draft_n_accepted")  # llama.cpp's
@@ -79,9 +79,7 @@ def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
     """Return the known members of a usage that are no counts of ours, flat and short; empty if
     there is none. Never raises.
     """
-    # Nearly every usage ends here. Those of one upstream differ in their digits alone.
-    text = bytes(raw)
-    if len(text) <= MOST_SHAPE_BYTES and not _names_a_detail(text.translate(None, _DIGITS)):
+    if not may_have_detail(raw):
         return {}
     members = _members(raw)
     found: dict[str, Detail] = {}
@@ -97,9 +95,16 @@ def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
     return found
 
 
+def may_have_detail(raw: msgspec.Raw | bytes) -> bool:
+    """Return True if a usage may have one of the known members, or a tier: nearly none has."""
+    # The usages of one upstream differ in their digits alone, so their shape is looked up.
+    text = bytes(raw)
+    return len(text) > MOST_SHAPE_BYTES or _names_a_detail(text.translate(None, _DIGITS))
+
+
 @lru_cache(maxsize=256)
 def _names_a_detail(shape: bytes) -> bool:
-    """Return True if a usage without its digits may have one of the known members."""
+    """Return True if a usage without its digits may have one of the known members, or a tier."""
     return b"\\" in shape or any(name in shape for name in _QUOTED)  # an escape may spell a name
 
 

@@ -58,7 +58,12 @@ from gateway.wire.openai.usage import (
     usage_of_embeddings,
     usage_on_the_way,
 )
-from gateway.wire.openai.usage_detail import groq_detail, timings_detail, usage_detail
+from gateway.wire.openai.usage_detail import (
+    groq_detail,
+    may_have_detail,
+    timings_detail,
+    usage_detail,
+)
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -95,7 +100,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
-    has_vectors = _holds_items(chunk.data) or _holds_items(chunk.results)
+    has_vectors = _holds_items(chunk)
     if has_vectors and not is_empty:
         usage = usage_of_embeddings(chunk.usage)
     else:
@@ -112,16 +117,17 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     if usage is not None:
         observed.note_final(usage)
         _note_detail(observed, chunk)
-        observed.stated_geo = stated_geo(chunk.usage)
     else:
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
 
 
-def _holds_items(found: msgspec.Raw) -> bool:
+def _holds_items(chunk: Chunk) -> bool:
     """Return True if a list of an answer (vectors, results) is there and not empty."""
-    return found is not ABSENT and bytes(found) not in (b"null", b"[]")
+    if chunk.data is ABSENT and chunk.results is ABSENT:
+        return False  # a chat
+    return any(bytes(one) not in (b"", b"null", b"[]") for one in (chunk.data, chunk.results))
 
 
 def _is_of_first_answer(chunk: Chunk) -> bool:
@@ -289,7 +295,6 @@ class ChatStream:
         elif (usage := usage_of(chunk)) is not None:
             self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
             _note_detail(self.observed, chunk)
-            self.observed.stated_geo = stated_geo(chunk.usage)
         return is_final
 
     def _note_final(self, usage: TokenUsage, *, is_of_choice: bool) -> None:
@@ -442,10 +447,13 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
 
 
 def _note_detail(observed: Observed, chunk: Chunk) -> None:
-    """Record the tier and the figures beside tokens in a final usage, and llama.cpp's times."""
-    observed.service_tier = stated_tier(chunk.usage) or observed.service_tier
-    if detail := usage_detail(chunk.usage):
-        observed.note_detail(detail)
+    """Record the tier, the place and the figures beside tokens in a final usage, and llama.cpp's
+    times.
+    """
+    if may_have_detail(chunk.usage):
+        observed.service_tier = stated_tier(chunk.usage) or observed.service_tier
+        observed.stated_geo = stated_geo(chunk.usage)
+        observed.note_detail(usage_detail(chunk.usage))
     if chunk.timings is not ABSENT:
         observed.note_detail(timings_detail(chunk.timings))
 

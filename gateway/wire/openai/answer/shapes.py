@@ -165,9 +165,7 @@ def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
     read.
     """
     usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
-    if usage is None or isinstance(answer, ResponseBody):
-        return usage
-    if not is_there(answer.usage_breakdown):
+    if usage is None or isinstance(answer, ResponseBody) or answer.usage_breakdown is ABSENT:
         return usage
     model = answer.model if isinstance(answer, Chunk) else _text_of(answer.model)
     return with_other_models(usage, answer.usage_breakdown, model=model)
