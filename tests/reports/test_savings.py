@@ -135,6 +135,55 @@ def test_an_unreported_cache_is_unknown_and_a_reported_0_is_0(
     assert any("unknown_saving_attempts counts" in note for note in report.notes)
 
 
+def test_cached_audio_is_compared_with_uncached_audio(
+    finance: Reports, write: Write, database: Database
+) -> None:
+    """Gemini's audio costs three times its text: against the rate of text its cache would seem to
+    save nothing.
+    """
+    price = Price(
+        provider="gemini",
+        model="m",
+        source="policy",
+        rates=(
+            *rates(),
+            Rate(kind=TokenKind.AUDIO_INPUT, usd_per_mtok=Decimal("7.5")),
+            Rate(kind=TokenKind.CACHED_AUDIO_INPUT, usd_per_mtok=Decimal("0.75")),
+        ),
+    )
+    PriceStore(database).store_event_prices([price])
+    usages = {
+        "text and audio": TokenUsage(
+            input_tokens=3000,
+            cached_input_tokens=1500,
+            audio_input_tokens=2000,
+            cached_audio_input_tokens=1000,
+            output_tokens=10,
+        ),
+        "all of it cached": TokenUsage(
+            input_tokens=1000,
+            cached_input_tokens=1000,
+            audio_input_tokens=1000,
+            cached_audio_input_tokens=1000,
+            output_tokens=10,
+        ),
+    }
+    events = [
+        priced(number, usage, price, model=model)
+        for number, (model, usage) in enumerate(usages.items(), 1)
+    ]
+    write(*events)
+
+    report = finance.run("savings", ask())
+
+    audio, text = Decimal("0.00675"), Decimal("0.001125")  # of 1,000 and of 500 tokens
+    assert {row["model"]: row["cache_saving_usd"] for row in report.records()} == {
+        "text and audio": audio + text,
+        "all of it cached": audio,
+    }
+    assert [saving(finance, one.request_id) for one in events] == [audio + text, audio]
+
+
 @pytest.mark.parametrize(("tokens", "nusd"), [(1, 62), (3, 188), (5, 312)])
 def test_halves_are_rounded_as_a_charge_is(
     finance: Reports, write: Write, tokens: int, nusd: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import cached_property
 from hashlib import sha256
 from math import lcm
@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from gateway.domain.money import EXACT
 from gateway.domain.pricing.tokens import (
-    CACHE_KINDS,
     CALL_KINDS,
     INPUT_KINDS,
     OUTPUT_KINDS,
+    UNCACHED_KINDS,
     TokenKind,
     TokenUsage,
 )
@@ -281,14 +281,19 @@ def cost_nusd(receipt: tuple[Line, ...]) -> int:
     return sum([line.cost_nusd for line in receipt])  # a list: for each attempt
 
 
-def cache_saving_nusd(receipt: Iterable[Line], *, input_usd_per_mtok: Decimal) -> int:
-    """Return how many nano-dollars less an attempt's cached tokens cost than at the rate of plain
-    input, rounded once; negative if the surcharge of cache writes is larger.
+def cache_saving_nusd(receipt: Iterable[Line], *, usd_per_mtok: Mapping[TokenKind, Decimal]) -> int:
+    """Return how many nano-dollars less an attempt's cached tokens cost than uncached ones, rounded
+    once; negative if the surcharge of cache writes is larger.
+
+    `usd_per_mtok` has the rate of each uncached kind (`UNCACHED_KINDS`).
     """
-    cached = [line for line in receipt if line.kind in CACHE_KINDS]
-    plain = ChargedRate(input_usd_per_mtok, *_whole_nusd(input_usd_per_mtok))
-    uncached_nusd = plain.cost_nusd(sum(line.tokens for line in cached))
-    return uncached_nusd - sum(line.cost_nusd for line in cached)
+    cached = [line for line in receipt if line.kind in UNCACHED_KINDS]
+    with localcontext(EXACT):
+        uncached_usd_mtok = sum(
+            (line.tokens * usd_per_mtok[UNCACHED_KINDS[line.kind]] for line in cached), Decimal(0)
+        )
+    uncached = ChargedRate(uncached_usd_mtok, *_whole_nusd(uncached_usd_mtok))
+    return uncached.cost_nusd(1) - sum(line.cost_nusd for line in cached)
 
 
 def hold_nusd(

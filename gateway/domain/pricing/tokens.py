@@ -55,16 +55,16 @@ INPUT_KINDS = frozenset(
         TokenKind.IMAGE_INPUT,
     }
 )
-# Read from the provider's prompt cache or written to it.
-CACHE_KINDS = frozenset(
-    {
-        TokenKind.CACHED_INPUT,
-        TokenKind.CACHE_WRITE,
-        TokenKind.CACHE_WRITE_30M,
-        TokenKind.CACHE_WRITE_1H,
-        TokenKind.CACHE_WRITE_12H,
-    }
-)
+# Read from the provider's prompt cache or written to it, each with the kind that it would be if
+# nothing was cached.
+UNCACHED_KINDS = {
+    TokenKind.CACHED_INPUT: TokenKind.INPUT,
+    TokenKind.CACHED_AUDIO_INPUT: TokenKind.AUDIO_INPUT,
+    TokenKind.CACHE_WRITE: TokenKind.INPUT,
+    TokenKind.CACHE_WRITE_30M: TokenKind.INPUT,
+    TokenKind.CACHE_WRITE_1H: TokenKind.INPUT,
+    TokenKind.CACHE_WRITE_12H: TokenKind.INPUT,
+}
 OUTPUT_KINDS = frozenset(
     {TokenKind.OUTPUT, TokenKind.REASONING, TokenKind.AUDIO_OUTPUT, TokenKind.IMAGE_OUTPUT}
 )

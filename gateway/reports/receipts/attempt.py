@@ -12,7 +12,7 @@ from decimal import Decimal
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Price, UnknownTier, cache_saving_nusd
-from gateway.domain.pricing.tokens import CACHE_KINDS, TokenKind, TokenUsage
+from gateway.domain.pricing.tokens import UNCACHED_KINDS, TokenKind, TokenUsage
 from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.receipts.messages import (
     ReceiptVerdict,
@@ -150,21 +150,24 @@ class AttemptReceipt:
 
     @property
     def cache_saving_usd(self) -> Decimal | None:
-        """Return how much less the cached tokens cost than at the rate of plain input, whole
-        nano-dollars; negative if the surcharge of cache writes is larger.
+        """Return how much less the cached tokens cost than uncached ones, whole nano-dollars;
+        negative if the surcharge of cache writes is larger.
 
-        None if the cost, the cached tokens or the rate of plain input is unknown. The report
+        None if the cost, the cached tokens or the rate of uncached ones is unknown. The report
         `savings` computes the same amount in SQL: `sources/cache_savings.py`.
         """
         event = self.event
         if event.cost_nusd is None or event.usage.cached_input_tokens is None:
             return None
-        if not any(line.kind in CACHE_KINDS for line in event.lines):
-            return Decimal(0)
-        plain = self._input_usd_per_mtok()
-        if plain is None:
-            return None
-        return usd_from_nusd(cache_saving_nusd(event.lines, input_usd_per_mtok=plain))
+        rates: dict[TokenKind, Decimal] = {}
+        for line in event.lines:
+            kind = UNCACHED_KINDS.get(line.kind)
+            if kind is not None:
+                rate = self._usd_per_mtok(kind)
+                if rate is None:
+                    return None
+                rates[kind] = rate
+        return usd_from_nusd(cache_saving_nusd(event.lines, usd_per_mtok=rates))
 
     @property
     def held_usd(self) -> Decimal | None:
@@ -190,12 +193,12 @@ class AttemptReceipt:
         """Return in words why the attempt was degraded; None if it was not."""
         return degraded(self.event.decision)
 
-    def _input_usd_per_mtok(self) -> Decimal | None:
-        """Return the rate of plain input that the attempt was charged by, or would have been if
-        its whole prompt was cached; None if unknown.
+    def _usd_per_mtok(self, kind: TokenKind) -> Decimal | None:
+        """Return the rate of a kind that the attempt was charged by, or would have been if all its
+        tokens were cached; None if unknown.
         """
         for line in self.event.lines:
-            if line.kind is TokenKind.INPUT:
+            if line.kind is kind:
                 return line.usd_per_mtok
         if self.price is None:
             return None
@@ -203,7 +206,7 @@ class AttemptReceipt:
             price = self.price.price.for_tier(self.event.service_tier)
         except UnknownTier:
             return None
-        return price.rate(TokenKind.INPUT, input_tokens=self.event.usage.input_tokens or 0)
+        return price.rate(kind, input_tokens=self.event.usage.input_tokens or 0)
 
     @property
     def _is_settled(self) -> bool:
