@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
-from gateway.wire.sent_credentials import LEAST_SECRET_CHARS, REMOVED
 
 MOST_BYTES = 64 * 1024
 
@@ -55,16 +53,6 @@ def signing_key(deployment: Deployment) -> SigningKey | None:
         _header_value(deployment, parts.secret_access_key),
         None if token is None else _header_value(deployment, token),
     )
-
-
-def without_secrets(deployment: Deployment, text: str) -> str:
-    """Return a text of an upstream without the deployment's secrets, which it was sent."""
-    for reference in deployment.secret_references:
-        with suppress(SecretUnusable):
-            secret = read_secret(reference)
-            if len(secret) >= LEAST_SECRET_CHARS:
-                text = text.replace(secret, REMOVED)
-    return text
 
 
 def secret_problem(deployment: Deployment) -> str | None:

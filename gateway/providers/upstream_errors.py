@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from math import isnan
 
@@ -21,7 +20,6 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.providers.credentials import without_secrets
 from gateway.wire.error_body import ErrorBody
 
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
@@ -37,11 +35,7 @@ TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  
 def request_error(
     deployment: Deployment, status: int, headers: Mapping[str, str], error_body: ErrorBody
 ) -> RequestError:
-    """Map an upstream's error by status and type, never by the text of its message.
-
-    The message reaches the caller, so a credential that an upstream repeats in it is taken out.
-    """
-    error_body = replace(error_body, message=without_secrets(deployment, error_body.message))
+    """Map an upstream's error by status and type, never by the text of its message."""
     error = _error(deployment, status, error_body)
     asked_s = _asked_wait_s(headers)
     if asked_s is not None:

@@ -9,43 +9,58 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy.policy import Credentials
-from gateway.providers.registry import build_providers
+from gateway.domain.providers.table import PROVIDERS
+from gateway.errors import RequestError
+from gateway.wire.sent_credentials import REMOVED
 from tests.factories import deployment
+from tests.fakes import FakeUpstreamAnswer
+from tests.unit.request.test_request_service import body, once
 
-ADAPTERS = build_providers(salt_key=bytes(32))
 SECRET = "sk-live-0123456789"
 ERRORS = {
-    "openai": {"error": {"message": f"bad header: Bearer {SECRET}", "type": "x"}},
+    "openai_compatible": {"error": {"message": f"bad header: Bearer {SECRET}", "type": "x"}},
     "anthropic": {"type": "error", "error": {"type": "x", "message": f"x-api-key: {SECRET}"}},
     "gemini": {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": f"key {SECRET}"}},
     "bedrock": {"message": f"Authorization: Bearer {SECRET}"},
 }
 
 
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """Return the file with the deployment's key."""
+    path = tmp_path / "key"
+    path.write_text(f"{SECRET}\n")
+    return path
+
+
+async def message_of(provider: str, sent: bytes, key: Path, status: int = 400) -> str:
+    """Return the caller's message for an upstream's error."""
+    at = deployment(provider=provider, native=PROVIDERS[provider].native, api_key=f"file:{key}")
+    asked = body(messages=[{"role": "user", "content": "x"}], max_tokens=5)
+    with pytest.raises(RequestError) as failed:
+        await once(FakeUpstreamAnswer([sent], status=status)).answer(asked, at)
+    assert str(failed.value) == failed.value.message
+    return failed.value.message
+
+
 @pytest.mark.parametrize("provider", ERRORS)
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_message_has_no_credential(provider: str, status: int, tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text(f"{SECRET}\n")
-    at = deployment(provider=provider, api_key=f"file:{key}")
-    body = json.dumps(ERRORS[provider]).encode()
-    error = ADAPTERS[provider].error(at, status, {}, body=body)
-    assert SECRET not in str(error)
-    assert "a credential of the gateway" in str(error)
+async def test_a_message_has_no_credential(provider: str, status: int, key: Path) -> None:
+    sent = json.dumps(ERRORS[provider]).encode()
+    message = await message_of(provider, sent, key, status)
+    assert SECRET not in message
+    assert REMOVED in message
 
 
-def test_the_parts_of_a_signing_key_are_credentials(tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text(SECRET)
-    reference = f"file:{key}"
-    credentials = Credentials(access_key_id=reference, secret_access_key=reference)
-    at = deployment(provider="bedrock", credentials=credentials)
-    body = json.dumps(ERRORS["bedrock"]).encode()
-    assert SECRET not in str(ADAPTERS["bedrock"].error(at, 400, {}, body=body))
+async def test_a_credential_behind_escapes_is_one_too(key: Path) -> None:
+    """The message is decoded before it is searched."""
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in SECRET)
+    sent = f'{{"error": {{"message": "bad key {escaped}", "type": "x"}}}}'.encode()
+    message = await message_of("openai_compatible", sent, key)
+    assert message.endswith(f"bad key {REMOVED}")
 
 
-def test_an_upstream_without_a_credential_says_what_it_said() -> None:
-    body = json.dumps({"error": {"message": "max_tokens is too large", "type": "x"}}).encode()
-    at = deployment(api_key="file:/nowhere")
-    assert "max_tokens is too large" in str(ADAPTERS[at.provider].error(at, 400, {}, body=body))
+async def test_an_upstream_without_a_credential_says_what_it_said(key: Path) -> None:
+    sent = b'{"error": {"message": "max_tokens is too large", "type": "x"}}'
+    message = await message_of("openai_compatible", sent, key)
+    assert "max_tokens is too large" in message

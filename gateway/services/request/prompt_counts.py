@@ -19,6 +19,7 @@ from gateway.errors import ContextLengthExceeded, InvalidRequest, RequestError, 
 from gateway.services.request.service import RequestService
 from gateway.services.snapshot.snapshot import Snapshot
 from gateway.wire.dialect import UpstreamRequest
+from gateway.wire.sent_credentials import with_clean_message
 
 WITHIN_S = 10.0  # of one call: clients count before each of their requests
 MOST_CALLS = 2
@@ -98,7 +99,8 @@ class PromptCounts:
         finally:
             upstream.close()
         if not 200 <= status < 300:
-            raise counter.error(deployment, status, headers, body=body)
+            error = counter.error(deployment, status, headers, body=body)
+            raise with_clean_message(error, call.headers)
         tokens = counter.counted(body)
         if tokens is None:
             raise UpstreamError(f"{deployment.name} stated no count.")

@@ -39,6 +39,7 @@ from gateway.services.snapshot.snapshot import RequestTerms, Snapshot
 from gateway.wire.dialect import UnreadableAnswer, UpstreamRequest, written
 from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
+from gateway.wire.sent_credentials import with_clean_message
 
 NEEDED = "stored_state"  # the permission that a deployment must give
 _NAMED = ((NEEDED, "the id of a stored response"),)
@@ -140,7 +141,7 @@ class StoredResponseCalls:
             try:
                 head = await upstream.head()
                 self.ejections.note_head(head[1], decision, deployment, request_id=request_id)
-                return await _read(upstream, head, provider, deployment, stored=stored)
+                return await _read(upstream, head, provider, call, deployment, stored=stored)
             finally:
                 upstream.close()
         finally:
@@ -204,6 +205,7 @@ async def _read(
     upstream: Upstream,
     head: tuple[int, Mapping[str, str]],
     provider: Provider,
+    call: UpstreamRequest,
     deployment: Deployment,
     *,
     stored: StoredResponse,
@@ -224,7 +226,8 @@ async def _read(
             f"{deployment.name} does not have response {stored.response_id} (HTTP 404): it was not "
             "stored, was deleted, or has expired."
         )
-    raise provider.error(deployment, status, headers, body=body)
+    error = provider.error(deployment, status, headers, body=body)
+    raise with_clean_message(error, call.headers)
 
 
 async def _for_caller(

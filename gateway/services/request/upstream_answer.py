@@ -27,7 +27,7 @@ from gateway.wire.dialect import (
 from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
-from gateway.wire.sent_credentials import without_credentials
+from gateway.wire.sent_credentials import with_clean_message, without_credentials
 from gateway.wire.vllm_load import LOAD_HEADER
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
@@ -268,8 +268,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         try:
             body = assembler.body()
         except UpstreamError as failed:  # with the upstream's own message
-            failed.args = (self._without_credentials(str(failed).encode()).decode(),)
-            raise
+            raise with_clean_message(failed, self.call.headers) from None
         part = self.provider.rewrite(self.request.body, self.call, body, assembler.observed)
         return written(part, self.attempt.cost_text)
 
@@ -309,7 +308,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         usage = self.provider.usage_in(body)
         if usage is not None:
             self.attempt.observed.note_final(usage)
-        return self.provider.error(deployment, status, headers, body=body)
+        error = self.provider.error(deployment, status, headers, body=body)
+        return with_clean_message(error, self.call.headers)
 
     def _unreadable(self, what: str) -> UpstreamError:
         """Return the error for an answer that cannot be used; it is final, so no other attempt
