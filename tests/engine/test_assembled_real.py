@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_engine_real import IS_READY, RunningEngine, served
+from running_engine import IS_READY, RunningEngine, served
 
 from gateway.domain.operation import Operation
 from gateway.providers.vllm import Vllm

@@ -3,25 +3,34 @@
 Needs `python -m engine setup` to have run; skips cleanly if it has not.
 """
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import httpx2
+import msgspec
 import pytest
-from engine_factories import REPOSITORY, eventually, free_port, is_alive, python_variables
+from engine_factories import eventually, is_alive
+from engine_load import PROBE, at_work, cores_of, deployment_of, health_status, look_at
+from running_engine import IS_READY, RunningEngine, served
 
-from engine import environment, model_making, training_chats
+from engine import model_making, training_chats
 from engine.home import engine_home
+from gateway.domain.deployments.engine_load import load_between
+from gateway.main import SystemClock
+from gateway.services.deployments.engine_load import EngineLoads
+from gateway.wire.openai.usage import engine_queue_s
+from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
+from tests import factories
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+from tests.waiting import soon
 
 HOME = engine_home(os.environ)
-IS_READY = environment.installed_device(HOME) is not None
 
 pytestmark = [
     pytest.mark.engine,
@@ -29,60 +38,50 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningEngine:
-    """A served model."""
-
-    url: str
-    process: subprocess.Popen[bytes]
-
-    def post(self, path: str, **body: Any) -> dict[str, Any]:
-        request = urllib.request.Request(
-            f"{self.url}{path}",
-            data=json.dumps({"model": "tiny", **body}).encode(),
-            headers={"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            parsed: dict[str, Any] = json.load(answer)
-            return parsed
-
-    def ask(self, text: str, **body: Any) -> dict[str, Any]:
-        """Return the whole answer to one greedy question."""
-        return self.post(
-            "/v1/chat/completions",
-            messages=[{"role": "user", "content": text}],
-            temperature=0,
-            **body,
-        )
-
-    def count_tokens(self, text: str) -> int:
-        count: int = self.post("/tokenize", prompt=text)["count"]
-        return count
-
-
-def served(*arguments: str) -> Iterator[RunningEngine]:
-    port = free_port()
-    program = [sys.executable, "-m", "engine"]
-    url = f"http://127.0.0.1:{port}"
-    serve = subprocess.Popen(
-        [*program, "serve", "--port", str(port), *arguments], cwd=REPOSITORY, env=python_variables()
-    )
-    try:
-        subprocess.run(
-            [*program, "wait", "--url", url, "--timeout", "240"],
-            cwd=REPOSITORY,
-            env=python_variables(),
-            check=True,
-        )
-        yield RunningEngine(url=url, process=serve)
-    finally:
-        serve.send_signal(signal.SIGTERM)
-        serve.wait(timeout=60)
+MESSAGES = [{"role": "user", "content": "Count down from 40"}]
+PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[RunningEngine]:
     yield from served()
+
+
+def send(sign: signal.Signals, pids: list[int]) -> None:
+    """Send a signal to all of these processes."""
+    for pid in pids:
+        os.kill(pid, sign)
+
+
+def document(engine_url: str, other_url: str) -> str:
+    """The engine first, another place behind it.
+
+    A stream that stalls is cut after 12 s, long after it is seen.
+    """
+    timeouts = "{connect_s: 1, first_byte_s: 12, first_token_s: 12, idle_s: 12, total_s: 60}"
+    return f"""\
+version: 1
+classes: {{internal: {{regions: [any]}}}}
+deployments:
+  - {{name: engine, provider: vllm, self_hosted: true, model: tiny, region: unknown, base_url: "{engine_url}/v1",
+     price: {PRICE}, timeouts: {timeouts}}}
+  - {{name: other, provider: openai_compatible, model: "fake/out:2", region: unknown, base_url: "{other_url}/v1",
+     price: {PRICE}}}
+routes: [{{name: r, deployments: [engine, other]}}]
+teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [r]}}]
+"""  # noqa: E501
+
+
+def where(gateway: Gateway) -> tuple[str, str]:
+    """Return the deployment and the attempt that answered a short request."""
+    answer = httpx2.post(
+        f"{gateway.base_url}/chat/completions",
+        timeout=60,
+        headers={"authorization": f"Bearer {gateway.key}"},
+        json={"model": "r", "messages": MESSAGES, "max_tokens": 2},
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.headers["x-tollgate-deployment"], answer.headers["x-tollgate-attempts"]
 
 
 @pytest.mark.parametrize("start", [2, 5, 9, 12, 23, 40])
@@ -185,6 +184,109 @@ def test_the_template_writes_the_format_of_the_training_data() -> None:
             check=True,
         )
         assert json.loads(done.stdout.splitlines()[-1]) == chat.prompt_text(is_thinking=is_thinking)
+
+
+def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
+    """A name that a later release changes would leave every wait at zero, and all load would go
+    there.
+    """
+    before = look_at(engine)
+    with at_work(engine):
+        assert eventually(lambda: (look_at(engine).running or 0) > 0)
+        assert eventually(lambda: (look_at(engine).kv_use or 0) > 0)
+    assert eventually(lambda: look_at(engine).finished == (before.finished or 0) + 1)
+    after = look_at(engine)
+    of_others = {"room", "loaded"}  # of TensorRT-LLM, llama.cpp and Ollama; vLLM has no such figure
+    found = msgspec.structs.asdict(after)
+    assert {name for name, value in found.items() if value is None} == of_others
+    load = load_between(before, after, seconds=5)
+    assert load.prefill_s is not None
+    assert load.prefill_s > 0
+    assert load.tpot_s is not None
+    assert load.tpot_s > 0
+    assert (load.queue_s or 0) >= 0
+    assert (load.finished_per_s, load.running) == (0.2, 0)
+    assert load.block_size in (16, 128)
+
+
+def test_an_answer_reports_its_engines_load_and_its_own_wait(engine: RunningEngine) -> None:
+    """The header costs nothing, and the wait in the engine separates its queue from its model."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    request = urllib.request.Request(
+        f"{engine.url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"content-type": "application/json", ASK_HEADER: ASK_FORMAT},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        noted = read_load(answer.headers[LOAD_HEADER])
+        queue_s = engine_queue_s(json.dumps(json.load(answer)["metrics"]).encode())
+    assert noted is not None
+    assert noted.waiting == 0
+    assert noted.kv_use is not None
+    assert queue_s is not None
+    assert 0 < queue_s < 5
+
+
+async def test_a_hung_core_is_distinguished_from_a_busy_one(engine: RunningEngine) -> None:
+    """Its web server answers all the while, /health with 200: only the figures stand still."""
+    loads = EngineLoads(
+        policy=lambda: factories.version(factories.policy(deployment_of(engine))),
+        page=PROBE.metrics_page,
+        clock=SystemClock(),
+    )
+    cores = cores_of(engine)
+    watching = asyncio.create_task(loads.run())
+    try:
+        await soon(lambda: loads.of("qwen"), "a first look")
+        loads.began("qwen")
+        with at_work(engine):
+            try:
+                await soon(lambda: loads.looks_alive("qwen"), "progress")
+                send(signal.SIGSTOP, cores)
+                await soon(lambda: loads.looks_alive("qwen") is False, "a figure that stands still")
+                assert await asyncio.to_thread(health_status, engine) == 200
+            finally:
+                send(signal.SIGCONT, cores)
+            await soon(lambda: loads.looks_alive("qwen"), "progress again")
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+def test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over(
+    engine: RunningEngine, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Its HTTP answers 200 while its core stands still; no request is sent there, and it is
+    found again when it continues.
+    """
+    gateway = start_gateway(document(engine.url, fake_upstream.url))
+    assert where(gateway) == ("engine", "1")
+    cores = cores_of(engine)
+    assert cores, "the engine's core is a process of its own"
+    body = {
+        "model": "r",
+        "messages": MESSAGES,
+        "stream": True,
+        "max_tokens": 2000,
+        "ignore_eos": True,
+    }
+    headers = {"authorization": f"Bearer {gateway.key}"}
+    try:
+        with httpx2.stream(
+            "POST", f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60
+        ) as stream:
+            lines = stream.iter_lines()
+            assert any('"content"' in line or '"reasoning"' in line for line in lines)
+            send(signal.SIGSTOP, cores)
+            assert httpx2.get(f"{engine.url}/health", timeout=5).status_code == 200
+            last = [line for line in lines if line.startswith("data: ")][-1]
+        assert json.loads(last[6:])["error"]["code"] == "upstream_timeout"
+        assert where(gateway) == ("other", "1")  # passed over, not tried
+    finally:
+        send(signal.SIGCONT, cores)
+    assert eventually(lambda: where(gateway) == ("engine", "1"), deadline_s=30)
+    send(signal.SIGKILL, cores)  # the last use of this engine
+    assert {where(gateway)[0] for _ in range(8)} == {"other"}
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ test_any_body_is_understood_or_refused |
 tests/unit/deployments/test_engine_probes.py::\
 test_an_engine_that_stands_still_is_passed_over |
 | 48 | a real one | \
-tests/engine/test_engine_faults.py::\
+tests/engine/test_engine_real.py::\
 test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over |
 """
 
