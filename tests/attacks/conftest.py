@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.attacks.bounded import Bounded, bounded
+from tests.attacks.bounded import Bounded, policy
 from tests.attacks.permissive_engine import Engine, running_engine
 from tests.attacks.raw_callers import two_teams
-from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway, new_database
+from tests.gateway_process import FakeUpstreamProcess, Gateway, new_database
 from tests.integration.postgres_gate import PostgresGate
 
 
@@ -30,10 +30,25 @@ def permissive_engine() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def poor_of_module(
+    launch_gateway: Callable[..., Iterator[Gateway]], module_database_url: str
+) -> Iterator[Bounded]:
+    """Yield a gateway before a permissive engine of its own, with a small hard budget for each
+    key.
+    """
+    with running_engine() as engine:
+        for gateway in launch_gateway(policy(engine), module_database_url):
+            yield Bounded(gateway, engine, gateway.key)
+
+
 @pytest.fixture
-def poor(start_gateway: StartGateway, permissive_engine: Engine) -> Bounded:
-    """Return a gateway before the permissive engine, with a small hard budget for each key."""
-    return bounded(start_gateway, permissive_engine)
+def poor(poor_of_module: Bounded) -> Bounded:
+    """Return the module's gateway with a new key, which has a new budget, and no bills."""
+    poor_of_module.engine.forget()
+    poor_of_module.provide(1)
+    poor_of_module.renew()
+    return poor_of_module
 
 
 @pytest.fixture(scope="session")

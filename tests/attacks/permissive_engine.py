@@ -49,6 +49,10 @@ class Engine:
         """
         return f"http://127.0.0.1:{self.port}/{'+'.join((member, *modes))}/v1"
 
+    def forget(self) -> None:
+        """Empty its ledger."""
+        self.bills, self.refused = [], []
+
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:

@@ -35,7 +35,9 @@ def test_a_batch_of_inputs_is_not_capped_at_one_window(poor: Bounded) -> None:
     bill = poor.try_one("embeddings", {"model": "windowed", "input": inputs})
     assert bill is not None
     assert bill.input_tokens == 20 * WINDOW
-    event = poor.gateway.query("SELECT * FROM finance.usage_events")[0]
+    (event,) = poor.gateway.query(
+        "SELECT * FROM finance.usage_events WHERE key_id = %s", poor.key.split("_")[1]
+    )
     assert event["features"]["input_bound_tokens"] == 20 * WINDOW
     assert event["features"]["prompts"] == 20
 

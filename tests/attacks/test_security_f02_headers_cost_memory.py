@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from tests.attacks.raw_callers import (
@@ -14,15 +16,19 @@ from tests.attacks.raw_callers import (
     send_all,
     two_teams,
 )
-from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+from tests.gateway_process import FakeUpstreamProcess, Gateway
 
 MIB = 2**20
 
 
-@pytest.fixture
-def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
-    """Return a gateway with the default limits."""
-    return start_gateway(two_teams(f"{fake_upstream.url}/v1"))
+@pytest.fixture(scope="module")
+def gateway(
+    launch_gateway: Callable[..., Iterator[Gateway]],
+    module_database_url: str,
+    fake_upstream: FakeUpstreamProcess,
+) -> Iterator[Gateway]:
+    """Yield a gateway with the default limits."""
+    yield from launch_gateway(two_teams(f"{fake_upstream.url}/v1"), module_database_url)
 
 
 @pytest.mark.parametrize("line", [f"POST {CHAT}", "GET /healthz"])

@@ -5,6 +5,7 @@ those for Postgres.
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -25,24 +26,33 @@ from tests.attacks.raw_callers import (
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 
 
+@pytest.fixture(scope="module")
+def impatient(
+    launch_gateway: Callable[..., Iterator[Gateway]],
+    module_database_url: str,
+    fake_upstream: FakeUpstreamProcess,
+) -> Iterator[Gateway]:
+    """Yield a gateway with short deadlines for heads, and for bodies that stall."""
+    yield from launch_gateway(
+        two_teams(f"{fake_upstream.url}/v1"), module_database_url, head_s=0.5, body_grace_s=0.2
+    )
+
+
 def started(
     start_gateway: StartGateway, upstream: FakeUpstreamProcess, **settings: object
 ) -> Gateway:
-    """Start a gateway with short deadlines."""
+    """Start a gateway with other settings."""
     return start_gateway(two_teams(f"{upstream.url}/v1"), **settings)
 
 
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"]
 )
-def test_a_head_that_does_not_come_ends_the_connection(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, sent: bytes
-) -> None:
+def test_a_head_that_does_not_come_ends_the_connection(impatient: Gateway, sent: bytes) -> None:
     """Connections with no byte, half a line, half a head or empty lines were open after 420 s. A
     caller that has begun gets the reason.
     """
-    gateway = started(start_gateway, fake_upstream, head_s=0.5)
-    with connected(gateway) as connection:
+    with connected(impatient) as connection:
         connection.sendall(sent)
         if sent.strip():
             assert refusal(connection) == (408, "request_timeout")
@@ -50,13 +60,12 @@ def test_a_head_that_does_not_come_ends_the_connection(
 
 
 def test_the_head_of_a_later_request_has_the_same_deadline(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    impatient: Gateway,
 ) -> None:
     """The deadline counts from the head's first byte, so an idle connection that was served
     stays open.
     """
-    gateway = started(start_gateway, fake_upstream, head_s=1)
-    with connected(gateway) as idle, connected(gateway) as half:
+    with connected(impatient) as idle, connected(impatient) as half:
         for connection in (idle, half):
             connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             assert answer(connection)[0] == 200
@@ -68,25 +77,21 @@ def test_the_head_of_a_later_request_has_the_same_deadline(
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/route/explain"])
-def test_a_body_that_stalls_is_a_408(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, path: str
-) -> None:
+def test_a_body_that_stalls_is_a_408(impatient: Gateway, path: str) -> None:
     """With a key, one byte of a hundred kept a connection open forever."""
-    gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
-    with connected(gateway) as connection:
-        connection.sendall(request(gateway, b"{" * 100, path=path)[:-99])
+    with connected(impatient) as connection:
+        connection.sendall(request(impatient, b"{" * 100, path=path)[:-99])
         assert refusal(connection) == (408, "request_timeout")
         assert is_ended(connection)
 
 
 def test_an_unread_body_has_the_same_deadline(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    impatient: Gateway,
 ) -> None:
     """Without a key the answer comes at once, and the rest of the body has the same deadline as
     any other.
     """
-    gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
-    with connected(gateway) as connection:
+    with connected(impatient) as connection:
         connection.sendall(
             f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{".encode()
         )
