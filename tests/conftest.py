@@ -5,6 +5,7 @@ search for leaked secrets.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import random
 from typing import Any
@@ -34,6 +35,15 @@ def pytest_report_header() -> list[str]:
         "derandomised" if PROFILE == "ci" else "new examples, failures print how to reproduce them"
     )
     return [f"seeds: TOLLGATE_TEST_SEED={SEED}; hypothesis profile {PROFILE} ({drawn})"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Hide the collected tests from the garbage collector: with thousands of them each full
+    collection took two seconds, and a test may ask for several.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

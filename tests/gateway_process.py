@@ -366,9 +366,9 @@ def _prepared(
         "DATABASE_URL": database_url,
         "PORT": port,
         "METRICS_PORT": metrics_port,
-        "REFRESH_S": 0.2,
+        "REFRESH_S": 1,
         "SHED_LAG_S": 30,  # a machine that runs tests beside other things is late now and then
-        "WRITE_EVERY_S": 0.02,
+        "WRITE_EVERY_S": 0.05,
         "DRAIN_S": 5,
         "BUDGET_WAIT_S": 1,
     }
