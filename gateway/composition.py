@@ -22,6 +22,7 @@ from gateway.cli.operator import operator_name
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
+from gateway.domain.policy.policy import Deployment
 from gateway.providers.credentials import resolve
 from gateway.reports import Reports
 from gateway.services.ports import Clock
@@ -233,6 +234,11 @@ def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
 
         return CredentialChecks(now)
 
+    def load_page(deployment: Deployment, path: str) -> str | None:
+        from gateway.providers.engine_sampler import EngineSampler  # with a parser of its own
+
+        return EngineSampler(now).metrics_page(deployment, path)
+
     def owner() -> str | None:
         return ROLE if settings.database_url is None else user_of(settings.database_url)
 
@@ -245,6 +251,7 @@ def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
         secret_of=resolve,
         secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
         identity_problem=lambda deployment: credential_checks().identity_problem(deployment),
+        load_page=load_page,
         user_of=user_of,
         owner=owner,
     )

@@ -20,6 +20,7 @@ from gateway.services.stores import PriceList, Stores
 
 SecretOf = Callable[[Deployment], str | None]
 CredentialProblem = Callable[[Deployment], str | None]
+LoadPage = Callable[[Deployment, str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class Machine:
     secret_of: SecretOf  # raises `UpstreamAuth`
     secret_problem: CredentialProblem  # reads the secrets alone
     identity_problem: CredentialProblem  # fetches one token or key of the platform's identity
+    load_page: LoadPage  # reads an engine's page; None without an answer
     user_of: Callable[[str], str | None]  # of a database's address
     owner: Callable[[], str | None]  # the user who owns the tables
 

@@ -22,6 +22,8 @@ from gateway.cli.checks.machine import machine_checks
 from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
+from gateway.domain.deployments.engine_load import EngineMetrics
+from gateway.domain.deployments.engine_pages import pages_of, together
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.routing.decide import DEFAULT_PORTS
@@ -31,7 +33,7 @@ from gateway.services.policy.apply import prices_of, unpriced, version_of
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from gateway.cli.toolbox import CredentialProblem, Machine, Options, SecretOf, Toolbox
+    from gateway.cli.toolbox import CredentialProblem, LoadPage, Machine, Options, SecretOf, Toolbox
     from gateway.services.stores import Stores
 
 PROBE_LIMIT_S = 3.0
@@ -60,8 +62,8 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     this machine.
 
     Every line names the next step. Exit 1 if a check fails, 3 if the database cannot be asked.
-    Engines are asked for their health, providers for a connection and their certificate, and the
-    platform for one token of an ambient identity; no prompt is ever sent.
+    Engines are asked for their health and their load, providers for a connection and their
+    certificate, and the platform for one token of an ambient identity; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
     checks: list[Check] = list(journal_checks(toolbox))
@@ -235,7 +237,9 @@ def _is_demo(stores: Stores) -> bool:
 
 
 def _deployments(version: PolicyVersion, machine: Machine, *, is_demo: bool) -> Iterator[Check]:
-    """Yield the checks of each deployment's secret, identity and connection."""
+    """Yield the checks of each deployment's secret, identity and connection, and of the load of
+    each engine that can be reached.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     deployments = list(version.policy.deployments.values())
@@ -245,7 +249,14 @@ def _deployments(version: PolicyVersion, machine: Machine, *, is_demo: bool) -> 
     with ThreadPoolExecutor(max_workers=16) as pool:
         yield from _identities(deployments, machine.identity_problem, pool)
         reach = partial(_reach_check, secret_of=machine.secret_of, is_demo=is_demo)
-        yield from pool.map(reach, deployments)
+        reached = list(pool.map(reach, deployments))
+        yield from reached
+        engines = [
+            one
+            for one, check in zip(deployments, reached, strict=True)
+            if one.is_self_hosted and check.status is Status.OK
+        ]
+        yield from pool.map(partial(_load_check, page_of=machine.load_page), engines)
 
 
 def _secret(deployment: Deployment, problem_of: CredentialProblem) -> Check:
@@ -318,6 +329,25 @@ def _reach_check(deployment: Deployment, *, secret_of: SecretOf, is_demo: bool) 
         Status.FAIL,
         f"/health of {host}:{port} {answer}",
         "wait until it is loaded, or see its log",
+    )
+
+
+def _load_check(deployment: Deployment, *, page_of: LoadPage) -> Check:
+    """Check that an engine shows its load on one of the pages that the gateway reads."""
+    name, groups = f"load {deployment.name}", pages_of(deployment.provider)
+    for pages in groups:
+        texts = ((page, page_of(deployment, page.path)) for page in pages)
+        found = together(page.read(text, deployment.model) for page, text in texts if text)
+        if found != EngineMetrics():
+            paths = " and ".join(page.path for page in pages)
+            return Check(name, Status.OK, f"its load is read from {paths}")
+    paths = ", ".join(page.path for pages in groups for page in pages)
+    return Check(
+        name,
+        Status.WARN,
+        f"no page shows its queue or its memory, so requests are not routed by them ({paths})",
+        "have the engine show its metrics there (llama-server: --metrics), and let the gateway "
+        "read them without a key",
     )
 
 
