@@ -16,7 +16,7 @@ from gateway.domain.policy.api_keys import Pepper
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.state import read_state
 from gateway.storage.policy import pepper
-from gateway.storage.postgres import logins, migrations, partitions
+from gateway.storage.postgres import logins, partitions
 from gateway.storage.postgres.database import Database
 
 _TOO_POWERFUL = """
@@ -28,6 +28,8 @@ WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oi
 
 class Administration:
     """Everything that commands do to a database as a whole.
+
+    Alembic is imported where it is used: that takes longer than most commands.
 
     Each method raises `DatabaseUnavailable`.
     """
@@ -45,10 +47,14 @@ class Administration:
 
     def upgrade(self, *, on_step: Callable[[str], None] | None = None) -> list[str]:
         """Apply the missing migrations, one after the other; return their names."""
+        from gateway.storage.postgres import migrations
+
         return migrations.upgrade(self._database, on_step=on_step)
 
     def pending(self) -> list[str]:
         """Return the migrations that are not applied yet."""
+        from gateway.storage.postgres import migrations
+
         return migrations.pending(self._database)
 
     def ensure_months(self, *, first: date, last: date) -> list[str]:
