@@ -264,7 +264,10 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
     if is_wild and (not event["is_suspect"] or source == "provider"):
         verdict.find("suspect", f"{where}: booked as {source} and not flagged")
     if source == "none":
-        if attempt["generated"]:
+        # Ollama sends a call as a whole: an engine that dies while it writes one shows an error
+        # alone, which is not billed.
+        is_hidden = attempt["fault"] == Fault.IN_BAND and not attempt["has_shown"]
+        if attempt["generated"] and not is_hidden:
             verdict.find(
                 "free", f"{where}: {attempt['generated']} tokens were generated and nothing booked"
             )

@@ -162,6 +162,7 @@ class Exchange:
             if step == "token" and not await self._paced():
                 return False
             event = self._event(step)
+            self.entry.has_shown |= step == "token" and bool(event)
             if position + 1 > breaks_at:
                 await self._write_event(event[: int((breaks_at - position) * len(event))])
                 return await self._break()

@@ -42,6 +42,7 @@ class Entry:
     usage_s: float = 0.0
     is_usage_final: bool = False
     wrote_bytes: int = 0
+    has_shown: bool = False  # a generated token has left
     ending: str = OPEN
     untold: list[str] = field(default_factory=list)  # counts for which its dialect has no word
 
