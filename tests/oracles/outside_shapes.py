@@ -31,7 +31,7 @@ EVENTS = {
 # Members that the SDKs' types of today lack, and their source.
 NEWER = {"serviceTier": "the usage of both Google dialects; litellm 1.109.1 reads it, too"}
 # Words of a provider that a pass-through keeps: Groq names its tier `on_demand`.
-PASSED_THROUGH = {"groq/chat": ("service_tier",)}
+PASSED_THROUGH = dict.fromkeys(("groq/chat", "groq/chat-compound"), ("service_tier",))
 
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.case["operation"] in WHOLE], ids=str)
