@@ -40,6 +40,7 @@ from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
+from tests import plain_http
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.postgres import drop_database
 from tests.waiting import eventually
@@ -162,7 +163,7 @@ class Gateway:
     def metrics(self) -> str:
         """Return the answer of its metrics listener."""
         try:
-            return httpx2.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
+            return plain_http.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
         except httpx2.HTTPError:
             return ""
 
@@ -210,7 +211,9 @@ class Gateway:
         )
         try:
             path = "readyz" if self.keys else "healthz"
-            return httpx2.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5).status_code == 200
+            return (
+                plain_http.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5).status_code == 200
+            )
         except httpx2.HTTPError:
             return False
 
@@ -223,7 +226,7 @@ class FakeUpstreamProcess:
 
     def ledger(self) -> dict[str, Any]:
         """Return its own ledger."""
-        return dict(httpx2.get(f"{self.url}/ledger", timeout=10).json())
+        return dict(plain_http.get(f"{self.url}/ledger", timeout=10).json())
 
     def entries(self, request_id: str) -> list[dict[str, Any]]:
         """Its entries for one of the gateway's requests, in order, once none of them is open."""

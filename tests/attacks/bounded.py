@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from tests import plain_http
 from tests.attacks.permissive_engine import WINDOW, Bill, Engine
 from tests.gateway_process import Gateway, StartGateway
 from tests.integration.policy import PRICE
@@ -74,7 +75,7 @@ class Bounded:
         self.unused = [self.gateway.make_key("poor") for _ in range(count)]
         newest = {"authorization": f"Bearer {self.unused[-1]}"}
         url = f"{self.gateway.base_url}/models"
-        eventually(lambda: httpx2.get(url, headers=newest).status_code == 200, "the newest key")
+        eventually(lambda: plain_http.get(url, headers=newest).status_code == 200, "the newest key")
 
     def renew(self) -> None:
         """Use a new key, which has a new budget."""
@@ -85,7 +86,7 @@ class Bounded:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         url = f"{self.gateway.base_url}/{path}"
-        return httpx2.post(url, content=content, headers=headers, timeout=60)
+        return plain_http.post(url, content=content, headers=headers, timeout=60)
 
     def event(self, answer: httpx2.Response) -> dict[str, Any]:
         """Return the only event of an answered request."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 
+from tests import plain_http
 from tests.gateway_process import Gateway
 from tests.integration.policy import PRICE
 from tests.integration.raw_upstream import event
@@ -71,7 +72,7 @@ def ask(
     **members: Any,
 ) -> httpx2.Response:
     """Send one request and return its whole answer."""
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/{operation}",
         json={"model": model, **BODIES[operation], **members},
         timeout=60,

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import httpx2
 import pytest
 
 from gateway.domain.deployments.engine_load import EngineMetrics, read_page
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.providers.engine_sampler import EngineSampler
-from tests import factories
+from tests import factories, plain_http
 from tests.attacks.odd_engine import http, odd_engine
 from tests.attacks.raw_callers import two_teams
 from tests.gateway_process import StartGateway
@@ -91,7 +90,7 @@ def test_the_gateway_goes_on(start_gateway: StartGateway) -> None:
         pages = engine.pages
         engine.page = http(RUNNING + COSTLY["one label"][:60_000] + b"} 1\n")
         eventually(lambda: engine.pages > pages + 1, "two more looks", within_s=120)
-        took_s = [httpx2.get(url, timeout=60).elapsed.total_seconds() for _ in range(200)]
+        took_s = [plain_http.get(url, timeout=60).elapsed.total_seconds() for _ in range(200)]
         engine.page = http(RUNNING)
     assert max(took_s) < 1
 

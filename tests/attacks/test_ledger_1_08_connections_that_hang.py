@@ -25,6 +25,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
+from tests import plain_http
 from tests.fakes import FakeClock
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
@@ -138,7 +139,7 @@ def ask(gateway: Gateway, key: str) -> httpx2.Response:
     """Send one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {key}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     )
 

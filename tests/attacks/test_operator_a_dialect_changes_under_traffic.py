@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.attacks.fragile_provider import FragileProvider, fragile
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 from tests.waiting import eventually
@@ -88,7 +89,7 @@ def gateway(
 def asked(gateway: Gateway, route: str, *, is_stream: bool = True, session: str = "") -> Any:
     """Return the answer of a route."""
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions",
         json={
             "model": route,

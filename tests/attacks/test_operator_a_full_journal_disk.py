@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.money.test_gateway_budgets import ask
 from tests.integration.policy import small
@@ -113,7 +113,7 @@ def test_old_journals_are_written_before_a_new_one_is_created(
     admission.shut()
     asked = [ask(gateway, model="vllm", fake="out=40").headers["x-request-id"] for _ in range(5)]
     small_disk.fill()
-    ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
+    ready = plain_http.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
     (journal,) = [check for check in ready["checks"] if check["check"] == "journal"]
     assert journal["status"] == "warn", journal
     assert "its disk has room for" in journal["finding"], journal

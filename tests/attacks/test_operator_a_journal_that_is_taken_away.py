@@ -15,7 +15,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from gateway.domain.ledger.records import Intent
@@ -23,6 +22,7 @@ from gateway.errors import JournalFull
 from gateway.storage.journal import Segments, SettlementReader, journals_on
 from gateway.storage.journal.layout import segment_path
 from gateway.storage.ledger.event_journal import LeftJournals, OwnJournal, open_own
+from tests import plain_http
 from tests.factories import price
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.money.test_gateway_budgets import ask
@@ -179,7 +179,7 @@ def test_requests_are_refused_and_served_requests_are_booked(
 
     eventually(refused, "a refusal")
     assert "journal" in answers[-1].json()["error"]["message"]
-    ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10)
+    ready = plain_http.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10)
     assert ready.status_code == 503
     (check,) = [check for check in ready.json()["checks"] if check["check"] == "journal"]
     assert (check["status"], check["what_to_do"]) == ("fail", "see docs/runbooks/journal-gone.md")

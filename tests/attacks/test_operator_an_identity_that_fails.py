@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import PRICE
 from tests.running_server import address_of, running
@@ -82,7 +83,7 @@ def environment(file: Path, token_service: str) -> dict[str, str]:
 
 
 def asked(gateway: Gateway, route: str) -> httpx2.Response:
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions",
         json={"model": route, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5},
         headers={"authorization": f"Bearer {gateway.key}"},

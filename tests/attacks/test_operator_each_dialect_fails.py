@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.attacks.refusing_provider import REFUSALS, refusing
 from tests.chaos.token_host import TokenHost
 from tests.gateway_process import FakeUpstreamProcess, Gateway
@@ -147,7 +148,9 @@ def asked(gateway: Gateway, route: str) -> Seen:
     is_prompt = route.startswith("triton")
     body |= {"prompt": "word " * 40} if is_prompt else {"messages": messages}
     path = "completions" if is_prompt else "chat/completions"
-    with httpx2.Client(base_url=gateway.base_url, headers=headers, timeout=60) as http:
+    with httpx2.Client(
+        verify=plain_http.NO_CERTIFICATES, base_url=gateway.base_url, headers=headers, timeout=60
+    ) as http:
         answer = http.post(path, json=body)
         count = int(answer.headers["x-tollgate-attempts"])
         events = gateway.events(answer.headers["x-request-id"], count=count)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.attacks.fragile_provider import FragileProvider, Page, fragile
 from tests.gateway_process import Gateway
 from tests.waiting import eventually
@@ -76,7 +77,7 @@ def asked(gateway: Gateway, route: str) -> tuple[httpx2.Response, dict[str, Any]
     else:
         body["messages"] = [{"role": "user", "content": "word " * 40}]
     headers = {"authorization": f"Bearer {gateway.key}"}
-    answer = httpx2.post(f"{gateway.base_url}/{path}", json=body, headers=headers, timeout=60)
+    answer = plain_http.post(f"{gateway.base_url}/{path}", json=body, headers=headers, timeout=60)
     (event,) = gateway.events(answer.headers["x-request-id"])
     return answer, event
 
@@ -96,6 +97,6 @@ def test_requests_go_on_without_a_readable_load_page(
             assert (answer.status_code, row["outcome"]) == (200, "ok"), (route, answer.text)
             assert (row["input_tokens"], row["output_tokens"]) == (90, 6), route
             assert row["cost_usd"] > 0
-    health = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=30)
+    health = plain_http.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=30)
     assert health.status_code == 200, health.text
     assert not [line for line in gateway.log_lines() if line["level"] == "error"]

@@ -9,14 +9,13 @@ import os
 import time
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from gateway.domain.budgets.alerts import NotDelivered
 from gateway.errors import UpstreamAuth
 from gateway.providers.credentials import MOST_BYTES, resolve
 from gateway.providers.webhook import signing_key
-from tests import factories
+from tests import factories, plain_http
 from tests.attacks.odd_engine import odd_engine
 from tests.attacks.raw_callers import CHAT, question
 from tests.gateway_process import StartGateway
@@ -52,10 +51,10 @@ def test_requests_to_a_pipe_stop_no_others(start_gateway: StartGateway, pipe: Pa
         gateway = start_gateway(POLICY.format(url=engine.url, path=pipe))
         headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json"}
         site = f"http://127.0.0.1:{gateway.port}"
-        answer = httpx2.post(site + CHAT, content=question(), headers=headers, timeout=5)
+        answer = plain_http.post(site + CHAT, content=question(), headers=headers, timeout=5)
         assert (answer.status_code, engine.calls) == (502, 0)
         assert "is not a regular file" in answer.text
-        assert httpx2.get(f"{site}/healthz", timeout=5).status_code == 200
+        assert plain_http.get(f"{site}/healthz", timeout=5).status_code == 200
 
 
 def test_a_file_without_end_is_not_read(pipe: Path) -> None:

@@ -17,6 +17,7 @@ from gateway.domain.budgets.limits import LimitedBy
 from gateway.errors import Unavailable
 from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.limits.own_reads import AT_ONCE_PER_TEAM, OwnReads
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
@@ -79,14 +80,14 @@ def gateway(
 def usage(gateway: Gateway) -> httpx2.Response:
     """Return the caller's own usage."""
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=60)
+    return plain_http.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=60)
 
 
 def chat(gateway: Gateway) -> int:
     """Return the status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60
     ).status_code
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.domain.budgets.budgets import EACH
 from gateway.services.snapshot.snapshot import MOST_PROJECTS
 from gateway.wire.parsed_policy import parse
-from tests import factories
+from tests import factories, plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.money.test_gateway_budgets import policy
 
@@ -30,7 +30,7 @@ def ask(gateway: Gateway, project: str | None, *, key: str | None = None) -> htt
     headers = {"authorization": f"Bearer {key or gateway.keys['payments']}"}
     if project is not None:
         headers["x-tollgate-project"] = project
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     )
 

@@ -13,6 +13,7 @@ from gateway.domain.deployments.breaker import LEAST_OUTCOMES
 from gateway.errors import InvalidRequest, UpstreamAuth
 from gateway.providers.openai import OpenAI
 from gateway.services.deployments.state import DeploymentHealth
+from tests import plain_http
 from tests.factories import deployment
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import PRICE
@@ -60,7 +61,7 @@ def ask(gateway: Gateway, team: str, **members: Any) -> httpx2.Response:
         **members,
     }
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     )
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 import httpx2
 
 from gateway.storage.policy import pepper
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.policy import PRICE
 
@@ -44,6 +45,6 @@ def gateway_chat(base_url: str, key: str) -> httpx2.Response:
     """Return one plain answer."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
     headers = {"authorization": f"Bearer {key}"}
-    answer = httpx2.post(f"{base_url}/chat/completions", json=body, headers=headers, timeout=30)
+    answer = plain_http.post(f"{base_url}/chat/completions", json=body, headers=headers, timeout=30)
     assert answer.status_code == 200, answer.text
     return answer

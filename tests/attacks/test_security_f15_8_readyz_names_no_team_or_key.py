@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-import httpx2
-
+from tests import plain_http
 from tests.gateway_process import Gateway
 
 
 def test_readiness_names_no_team_key_path_or_address(red_and_blue: Gateway) -> None:
     """Its content is useless to an attacker, who cannot fill a journal anyway."""
-    answer = httpx2.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
+    answer = plain_http.get(f"http://127.0.0.1:{red_and_blue.port}/readyz", timeout=30)
     assert answer.status_code == 200
     assert {check["check"] for check in answer.json()["checks"]} >= {"journal", "writer"}
     database = urlsplit(red_and_blue.database_url)

@@ -12,12 +12,12 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from gateway.errors import RequestError
 from gateway.providers.http1.answer import Answer
 from gateway.providers.http1.connection import UpstreamExchange
+from tests import plain_http
 from tests.attacks.settling import ask, only_event, policy
 from tests.gateway_process import Gateway, StartGateway
 from tests.integration.raw_upstream import RawUpstream, raw_upstream
@@ -212,7 +212,7 @@ def test_the_largest_legal_request_for_embeddings_is_served(
         lambda: resident_bytes(gateway) < idle_bytes + MAY_STAY_BYTES,
         f"less than {idle_bytes + MAY_STAY_BYTES:,} bytes (now {resident_bytes(gateway):,})",
     )
-    assert httpx2.get(f"http://127.0.0.1:{gateway.port}/healthz", timeout=10).status_code == 200
+    assert plain_http.get(f"http://127.0.0.1:{gateway.port}/healthz", timeout=10).status_code == 200
 
 
 def resident_bytes(gateway: Gateway) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
+from tests import plain_http
 from tests.attacks.odd_engine import ANSWER, http, odd_engine
 from tests.attacks.raw_callers import CHAT, question, two_teams
 from tests.gateway_process import Gateway, StartGateway
@@ -27,7 +28,7 @@ WAITS = (
 
 def ask(gateway: Gateway) -> httpx2.Response:
     """Return the answer to one chat."""
-    return httpx2.post(
+    return plain_http.post(
         f"http://127.0.0.1:{gateway.port}{CHAT}",
         content=question(max_tokens=5),
         headers={"authorization": f"Bearer {gateway.key}", "content-type": "application/json"},

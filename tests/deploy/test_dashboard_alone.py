@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 
+from tests import plain_http
 from tests.deploy.dockerfile import REPOSITORY
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -93,7 +94,7 @@ def _variables(home: Path, database_url: str, **own: str) -> dict[str, str]:
 def _is_healthy(port: int) -> bool:
     try:
         return (
-            httpx2.get(
+            plain_http.get(
                 f"http://127.0.0.1:{port}/_stcore/health", timeout=5, trust_env=False
             ).status_code
             == 200

@@ -26,6 +26,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet, OctKey, RSAKey
 
 from gateway.cli.dashboard import BOUND_VARIABLE, HOSTS_VARIABLE, SIGN_IN_VARIABLE
+from tests import plain_http
 from tests.deploy.dockerfile import REPOSITORY
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -137,7 +138,10 @@ def test_people_sign_in_when_the_app_has_only_the_allowed_variables(
     )
     try:
         with httpx2.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False
+            verify=plain_http.NO_CERTIFICATES,
+            base_url=f"http://127.0.0.1:{port}",
+            timeout=30,
+            trust_env=False,
         ) as browser:
             eventually(lambda: _is_healthy(browser), "the dashboard", within_s=60)
             button = {

@@ -6,13 +6,13 @@ import signal
 from datetime import date
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from gateway.cli.up.demo_policy import Demo, document
 from gateway.domain.policy.policy import DataClass
 from gateway.domain.residency.rules import denials
 from gateway.wire.parsed_policy import parse
+from tests import plain_http
 from tests.e2e import road as roads
 from tests.gateway_process import FakeUpstreamProcess
 from tests.waiting import eventually
@@ -85,7 +85,7 @@ def test_up_joins_an_engine_and_announces_the_external_route(
         assert "vLLM" not in printed
         assert road.up["engine_url"] == fake_upstream.url
         headers = {"authorization": f"Bearer {road.up['api_key']}"}
-        models = httpx2.get(
+        models = plain_http.get(
             f"{road.up['gateway_url']}/v1/models", headers=headers, timeout=10
         ).json()["data"]
         assert {model["id"]: model["providers"] for model in models} == {

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import psycopg
 import pytest
 
+from tests import plain_http
 from tests.e2e import road as roads
 from tests.e2e.road import Road
 from tests.waiting import eventually
@@ -73,7 +73,7 @@ def row(road: Road, request_id: str) -> dict[str, Any]:
 
 def counters(road: Road) -> dict[str, float]:
     """Return vLLM's own counts."""
-    text = httpx2.get(f"{road.up['engine_url']}/metrics", timeout=10).text
+    text = plain_http.get(f"{road.up['engine_url']}/metrics", timeout=10).text
     return {
         name: sum(
             float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)
@@ -84,7 +84,7 @@ def counters(road: Road) -> dict[str, float]:
 
 def tokens_of(road: Road, text: str) -> int:
     """How many tokens the engine's own tokenizer makes of a text."""
-    answer = httpx2.post(
+    answer = plain_http.post(
         f"{road.up['engine_url']}/tokenize",
         json={"model": "tiny", "prompt": text, "add_special_tokens": False},
         timeout=10,
@@ -252,7 +252,7 @@ def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> No
             )
         )
         assert [float(team["cost_usd"]) for team in table] == [spent["demo"]]
-    mine = httpx2.get(
+    mine = plain_http.get(
         f"{road.up['gateway_url']}/v1/usage/me",
         headers={"authorization": f"Bearer {road.up['api_key']}"},
     ).json()

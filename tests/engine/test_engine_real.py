@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import msgspec
 import pytest
 from engine_factories import eventually, is_alive
@@ -26,7 +25,7 @@ from gateway.main import SystemClock
 from gateway.services.deployments.engine_load import EngineLoads
 from gateway.wire.openai.usage import engine_queue_s
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
-from tests import factories
+from tests import factories, plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.waiting import soon
 
@@ -74,7 +73,7 @@ teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [r]}}
 
 def where(gateway: Gateway) -> tuple[str, str]:
     """Return the deployment and the attempt that answered a short request."""
-    answer = httpx2.post(
+    answer = plain_http.post(
         f"{gateway.base_url}/chat/completions",
         timeout=60,
         headers={"authorization": f"Bearer {gateway.key}"},
@@ -272,13 +271,13 @@ def test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over(
     }
     headers = {"authorization": f"Bearer {gateway.key}"}
     try:
-        with httpx2.stream(
+        with plain_http.stream(
             "POST", f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60
         ) as stream:
             lines = stream.iter_lines()
             assert any('"content"' in line or '"reasoning"' in line for line in lines)
             send(signal.SIGSTOP, cores)
-            assert httpx2.get(f"{engine.url}/health", timeout=5).status_code == 200
+            assert plain_http.get(f"{engine.url}/health", timeout=5).status_code == 200
             last = [line for line in lines if line.startswith("data: ")][-1]
         assert json.loads(last[6:])["error"]["code"] == "upstream_timeout"
         assert where(gateway) == ("other", "1")  # passed over, not tried

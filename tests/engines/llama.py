@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 
+from tests import plain_http
 from tests.engines import build
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -46,13 +47,13 @@ class LlamaServer:
 
     def metrics(self) -> dict[str, float]:
         """Return the figures of its metrics page, by name."""
-        page = httpx2.get(f"{self.url}/metrics", timeout=10).text
+        page = plain_http.get(f"{self.url}/metrics", timeout=10).text
         lines = [line.removeprefix("llamacpp:").split() for line in page.splitlines()]
         return {line[0]: float(line[1]) for line in lines if len(line) == 2}
 
     def slots(self) -> list[dict[str, Any]]:
         """Return its slots."""
-        return list(httpx2.get(f"{self.url}/slots", timeout=10).json())
+        return list(plain_http.get(f"{self.url}/slots", timeout=10).json())
 
 
 @contextmanager
@@ -79,6 +80,6 @@ def is_up(server: LlamaServer, process: subprocess.Popen[bytes], log: Path) -> b
     """Return True once the model is loaded."""
     assert process.poll() is None, log.read_text(errors="replace")[-3000:]
     try:
-        return httpx2.get(f"{server.url}/health", timeout=5).status_code == 200
+        return plain_http.get(f"{server.url}/health", timeout=5).status_code == 200
     except httpx2.HTTPError:
         return False

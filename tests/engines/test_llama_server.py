@@ -21,7 +21,7 @@ from gateway.domain.deployments.engine_pages import pages_of, together
 from gateway.main import SystemClock
 from gateway.providers.engine_sampler import EngineSampler
 from gateway.services.deployments.engine_load import EngineLoads
-from tests import factories
+from tests import factories, plain_http
 from tests.engines.conftest import PROVIDERS
 from tests.engines.llama import SLOTS, LlamaServer, Tokens
 from tests.gateway_process import Gateway
@@ -272,10 +272,10 @@ async def test_a_worker_knows_its_load(llama: LlamaServer) -> None:
 def ask_long(llama: LlamaServer) -> None:
     """Ask the engine itself for an answer of 1,500 tokens."""
     body = {"prompt": "hello", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
-    httpx2.post(f"{llama.url}/v1/completions", json=body, timeout=120)
+    plain_http.post(f"{llama.url}/v1/completions", json=body, timeout=120)
 
 
 def post(gateway: Gateway, path: str, body: dict[str, Any]) -> httpx2.Response:
     """Send one request of the first team."""
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.post(f"{gateway.base_url}/{path}", json=body, headers=headers, timeout=60)
+    return plain_http.post(f"{gateway.base_url}/{path}", json=body, headers=headers, timeout=60)

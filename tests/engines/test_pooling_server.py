@@ -19,6 +19,7 @@ import pytest
 
 from engine import environment
 from engine.home import SHIPPED_MODELS, engine_home
+from tests import plain_http
 from tests.gateway_process import REPOSITORY, Gateway, free_port
 from tests.waiting import eventually
 
@@ -90,7 +91,7 @@ teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [rank
 
 def counted(url: str) -> int:
     """Return the prompt tokens that the engine has counted."""
-    page = httpx2.get(f"{url}/metrics", timeout=10).text
+    page = plain_http.get(f"{url}/metrics", timeout=10).text
     name = "vllm:prompt_tokens_total"
     lines = [line for line in page.splitlines() if line.startswith(name)]
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
@@ -98,7 +99,7 @@ def counted(url: str) -> int:
 
 def post(gateway: Gateway, path: str, **body: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/{path}", json={"model": "ranker", **body}, headers=headers, timeout=60
     )
 

@@ -16,6 +16,7 @@ from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
+from tests import plain_http
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
 from tests.integration.policy import shared, small
@@ -46,12 +47,8 @@ def gateway(
 
 @pytest.fixture
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
-    """Yield the official client with payments' key. It does not retry, so one call is one
-    request.
-    """
-    with openai.OpenAI(
-        base_url=gateway.base_url, api_key=gateway.key, max_retries=0, timeout=30
-    ) as made:
+    """Yield the official client with payments' key."""
+    with plain_http.official_client(gateway.base_url, gateway.key) as made:
         yield made
 
 
@@ -60,7 +57,10 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     """Yield a plain client with payments' key."""
     headers = {"authorization": f"Bearer {gateway.key}"}
     with httpx2.Client(
-        base_url=f"http://127.0.0.1:{gateway.port}", headers=headers, timeout=30
+        verify=plain_http.NO_CERTIFICATES,
+        base_url=f"http://127.0.0.1:{gateway.port}",
+        headers=headers,
+        timeout=30,
     ) as made:
         yield made
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.edge.response_server import ResponseServer
 
@@ -64,7 +64,7 @@ def test_no_case_is_a_server_error(
     """Every status of 500 and above is a finding."""
     gateway = start_gateway(policy(fake_upstream.url, keeper.url))
     headers = {"authorization": f"Bearer {gateway.key}"}
-    first = httpx2.post(
+    first = plain_http.post(
         f"{gateway.base_url}/responses", json={"model": "keeps", "input": "x"}, headers=headers
     )
     assert first.status_code == 200, first.text

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.fake_upstream.faults import Fault
 from tests.fake_upstream.ledger import MemoryLedger
 from tests.fake_upstream.plans import MIX, DrawnRun, Kind, shape
@@ -55,7 +56,10 @@ def upstream() -> Upstream:
 
 @pytest.fixture
 async def http(upstream: Upstream) -> AsyncIterator[httpx2.AsyncClient]:
-    async with serving(upstream) as url, httpx2.AsyncClient(base_url=url) as client:
+    async with (
+        serving(upstream) as url,
+        httpx2.AsyncClient(verify=plain_http.NO_CERTIFICATES, base_url=url) as client,
+    ):
         yield client
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.api.routes import ENDPOINTS
 from gateway.domain.ids import occurred_at, uuid7
-from tests import factories
+from tests import factories, plain_http
 from tests.canary import UPSTREAM_SECRET
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 from tests.integration.edge.test_sdk import MESSAGES
@@ -72,9 +72,9 @@ def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> 
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     url = f"http://127.0.0.1:{gateway.port}{path}"
     answer = (
-        httpx2.post(url, json=CHAT, headers=headers)
+        plain_http.post(url, json=CHAT, headers=headers)
         if path.endswith("completions")
-        else httpx2.get(url, headers=headers)
+        else plain_http.get(url, headers=headers)
     )
     check_error(answer, 401, "invalid_api_key")
     assert answer.headers["x-should-retry"] == "false"
@@ -83,7 +83,7 @@ def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> 
 @pytest.mark.parametrize("header", ["x-api-key", "api-key"])
 def test_other_spellings_of_the_key(gateway: Gateway, header: str) -> None:
     """Anthropic's and Azure's clients send the key in other headers."""
-    answer = httpx2.get(f"{gateway.base_url}/models", headers={header: gateway.key})
+    answer = plain_http.get(f"{gateway.base_url}/models", headers={header: gateway.key})
     assert answer.status_code == 200
 
 
@@ -93,7 +93,7 @@ def test_a_revoked_key_is_turned_away_within_seconds(gateway: Gateway) -> None:
     headers = {"authorization": f"Bearer {key}"}
 
     def status() -> int:
-        return httpx2.get(f"{gateway.base_url}/models", headers=headers).status_code
+        return plain_http.get(f"{gateway.base_url}/models", headers=headers).status_code
 
     eventually(lambda: status() == 200, "the new key", within_s=5)
     gateway.revoke_key(key)

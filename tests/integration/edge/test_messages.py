@@ -11,6 +11,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import UPSTREAM_SECRET, FakeUpstreamProcess, Gateway
 from tests.integration.messages_upstream import (
     MESSAGE,
@@ -78,6 +79,7 @@ def gateway(
 def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     """Yield a client that sends its key as Anthropic's clients did."""
     with httpx2.Client(
+        verify=plain_http.NO_CERTIFICATES,
         base_url=f"http://127.0.0.1:{gateway.port}",
         headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         timeout=30,
@@ -236,8 +238,8 @@ def test_a_key_may_be_a_bearer_and_a_wrong_one_is_refused(
     url = f"http://127.0.0.1:{gateway.port}/v1/messages"
     body = {"model": "claude", **ASK}
     headers = {"authorization": f"Bearer {gateway.key}"}
-    assert httpx2.post(url, json=body, headers=headers, timeout=30).status_code == 200
-    refused = httpx2.post(url, json=body, headers={"x-api-key": "tg_wrong"}, timeout=30)
+    assert plain_http.post(url, json=body, headers=headers, timeout=30).status_code == 200
+    refused = plain_http.post(url, json=body, headers={"x-api-key": "tg_wrong"}, timeout=30)
     assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
 
 
@@ -406,4 +408,4 @@ def test_models_have_the_shape_of_the_caller(http: httpx2.Client, gateway: Gatew
     assert (one["id"], one["display_name"], one["lifecycle"]) == ("claude", "claude", "active")
     bearer = {"authorization": f"Bearer {gateway.key}"}
     url = f"http://127.0.0.1:{gateway.port}/v1/models"
-    assert httpx2.get(url, headers=bearer, timeout=30).json()["object"] == "list"
+    assert plain_http.get(url, headers=bearer, timeout=30).json()["object"] == "list"

@@ -17,6 +17,7 @@ import pytest
 from gateway import __version__
 from gateway.api.plain.probes import DOCS_URL
 from gateway.api.routes import ENDPOINTS
+from tests import plain_http
 from tests.gateway_process import Gateway
 
 ROOT = Path(__file__).parents[3]
@@ -122,7 +123,7 @@ def test_ollamas_paths_get_its_error(http: httpx2.Client, method: str, path: str
 def test_an_unknown_path_needs_no_key_and_ends_its_connection(gateway: Gateway) -> None:
     """As before: nothing is looked up for it, and a flood of such requests keeps no connection."""
     for path in ("/v1/files", "/v1beta/models/x:generateContent", "/api/chat"):
-        answer = httpx2.post(f"http://127.0.0.1:{gateway.port}{path}", content=b"{}")
+        answer = plain_http.post(f"http://127.0.0.1:{gateway.port}{path}", content=b"{}")
         assert (answer.status_code, answer.headers["connection"]) == (404, "close")
 
 
@@ -144,11 +145,11 @@ def test_the_first_page_needs_no_key_and_shows_no_state(gateway: Gateway) -> Non
     """Name, version and documentation, and nothing of this gateway's policy."""
     base = f"http://127.0.0.1:{gateway.port}"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    page = _first_page(httpx2.get(f"{base}/"))
+    page = _first_page(plain_http.get(f"{base}/"))
     assert page == {"name": "tollgate", "version": __version__, "docs": DOCS_URL}
     assert (project["name"], project["urls"]["Documentation"]) == ("tollgate", DOCS_URL)
-    assert _first_page(httpx2.get(base, headers={"authorization": "Bearer wrong"})) == page
+    assert _first_page(plain_http.get(base, headers={"authorization": "Bearer wrong"})) == page
     head = httpx2.head(f"{base}/")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"] == "application/json"
-    assert json.loads(httpx2.post(f"{base}/").content)["error"]["code"] == "not_supported"
+    assert json.loads(plain_http.post(f"{base}/").content)["error"]["code"] == "not_supported"

@@ -21,6 +21,7 @@ import httpx2
 import psycopg
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, StartGateway, free_port
 from tests.waiting import eventually
 
@@ -70,7 +71,9 @@ def ask_many(gateway: Gateway, count: int) -> int:
         return client.post("/chat/completions", json=body, headers=headers).status_code
 
     with (
-        httpx2.Client(base_url=gateway.base_url, timeout=30) as client,
+        httpx2.Client(
+            verify=plain_http.NO_CERTIFICATES, base_url=gateway.base_url, timeout=30
+        ) as client,
         ThreadPoolExecutor(8) as pool,
     ):
         statuses = list(pool.map(ask, range(count)))
@@ -169,7 +172,7 @@ def test_an_apply_says_when_it_is_live_on_every_replica(
     assert "Live on 2/2 replicas in " in ran.stderr
     assert "Undo it with: tollgate policy rollback 1" in ran.stderr
     for gateway in twins:  # the report is true: no replica serves the previous version any more
-        ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
+        ready = plain_http.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
         assert ready["policy_version"] == 2
 
     assert second.process is not None
@@ -213,7 +216,10 @@ def test_no_request_sees_two_versions_while_policies_come_and_go(
             )
 
         async with httpx2.AsyncClient(
-            base_url=gateway.base_url, headers=headers, timeout=30
+            verify=plain_http.NO_CERTIFICATES,
+            base_url=gateway.base_url,
+            headers=headers,
+            timeout=30,
         ) as client:
             running: set[asyncio.Task[None]] = set()
             while not done.is_set():
@@ -293,14 +299,16 @@ def test_a_caller_gets_the_decision_for_its_own_request(gateway: Gateway, team: 
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
     where = f"{gateway.base_url}/route/explain"
     asked = {"model": "vllm", "tokens": 1000, "answer_tokens": 100}
-    short = httpx2.post(where, json=asked, headers=headers, timeout=10)
+    short = plain_http.post(where, json=asked, headers=headers, timeout=10)
     assert short.status_code == 200, short.text
     decision = short.json()
     assert (decision["team"], decision["route"], decision["is_refused"]) == (team, "vllm", False)
     assert decision["candidates"][0]["cost_usd"] == 0.00225
     body = {"model": "vllm", "messages": [{"role": "user", "content": "x"}]}
     assert (
-        httpx2.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0]["rank"]
+        plain_http.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0][
+            "rank"
+        ]
         == 1
     )
-    assert httpx2.post(where, json=body, timeout=10).status_code == 401
+    assert plain_http.post(where, json=body, timeout=10).status_code == 401

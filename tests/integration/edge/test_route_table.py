@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import httpx2
 import pytest
 from starlette.routing import Route
 
@@ -18,6 +17,7 @@ from gateway.api.edge import DESCRIPTION
 from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.routes import ENDPOINTS, Endpoint
 from gateway.domain.policy.policy import Operation
+from tests import plain_http
 from tests.gateway_process import Gateway
 from tests.integration.edge.test_edge import check_error
 
@@ -60,7 +60,7 @@ def asked(endpoint: Endpoint) -> str:
 @pytest.fixture(scope="module")
 def description(gateway: Gateway) -> Mapping[str, Any]:
     """Return the OpenAPI description that the gateway serves."""
-    return dict(httpx2.get(f"http://127.0.0.1:{gateway.port}/openapi.json").json())
+    return dict(plain_http.get(f"http://127.0.0.1:{gateway.port}/openapi.json").json())
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda one: f"{one.method} {one.path}")
@@ -69,7 +69,7 @@ def test_each_route_needs_a_key_or_says_why_not(gateway: Gateway, endpoint: Endp
     assert bool(endpoint.open_because) == (name(endpoint) in WITHOUT_KEY)
     url = f"http://127.0.0.1:{gateway.port}{asked(endpoint)}"
     for headers in ({}, {"authorization": "Bearer tg_wrong"}):
-        answer = httpx2.request(endpoint.method, url, headers=headers, timeout=30)
+        answer = plain_http.request(endpoint.method, url, headers=headers, timeout=30)
         if endpoint.open_because:
             assert answer.status_code == 200
         elif endpoint.path.startswith("/v1/messages"):

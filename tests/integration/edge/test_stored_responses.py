@@ -15,6 +15,7 @@ import httpx2
 import openai
 import pytest
 
+from tests import plain_http
 from tests.canary import COMPLETION, PROMPT, UPSTREAM_SECRET
 from tests.gateway_process import Gateway, StartGateway, free_port
 from tests.integration.edge.response_server import ResponseServer
@@ -81,8 +82,7 @@ def keeping(
 @contextmanager
 def asking(gateway: Gateway, team: str = "payments") -> Iterator[openai.OpenAI]:
     """Open the official client with a team's key."""
-    key = gateway.keys[team]
-    with openai.OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0, timeout=30) as client:
+    with plain_http.official_client(gateway.base_url, gateway.keys[team]) as client:
         yield client
 
 
@@ -91,7 +91,7 @@ def ask(gateway: Gateway, path: str, method: str = "GET", **options: Any) -> htt
     key = gateway.keys[options.pop("team", "payments")]
     headers = {"authorization": f"Bearer {key}"} | options.pop("headers", {})
     url = f"{gateway.base_url}{path}"
-    return httpx2.request(method, url, headers=headers, timeout=30, **options)
+    return plain_http.request(method, url, headers=headers, timeout=30, **options)
 
 
 def create(gateway: Gateway, model: str = "either", **members: Any) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def test_a_policy_that_changed_decides_again(
 
         def is_live() -> bool:
             url = f"http://127.0.0.1:{gateway.port}/readyz"
-            return bool(httpx2.get(url).json().get("policy_version") == version)
+            return bool(plain_http.get(url).json().get("policy_version") == version)
 
         eventually(is_live, "the new policy")
         sent.append(len(first.asked))

@@ -11,6 +11,7 @@ import httpx2
 import openai
 import pytest
 
+from tests import plain_http
 from tests.canary import PROMPT
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 from tests.integration.policy import PRICE, TIMEOUTS, USD_PER_TOKEN
@@ -60,10 +61,8 @@ def translating(
 
 @pytest.fixture
 def asking(translating: Gateway) -> Iterator[openai.OpenAI]:
-    """Yield the official client. It does not retry, so one call is one request."""
-    with openai.OpenAI(
-        base_url=translating.base_url, api_key=translating.key, max_retries=0, timeout=30
-    ) as made:
+    """Yield the official client."""
+    with plain_http.official_client(translating.base_url, translating.key) as made:
         yield made
 
 
@@ -190,7 +189,12 @@ def test_a_stream_that_breaks_is_an_error_for_the_client(
 def test_a_translated_response_is_not_stored(translating: Gateway) -> None:
     """A chat backend keeps nothing, and no other deployment has it."""
     headers = {"authorization": f"Bearer {translating.key}"}
-    with httpx2.Client(base_url=translating.base_url, headers=headers, timeout=30) as http:
+    with httpx2.Client(
+        verify=plain_http.NO_CERTIFICATES,
+        base_url=translating.base_url,
+        headers=headers,
+        timeout=30,
+    ) as http:
         made = http.post("/responses", json={"model": "strict", "input": PROMPT}).json()
         assert made["store"] is False
         assert http.get(f"/responses/{made['id']}").status_code == 404

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.canary import UPSTREAM_SECRET
 from tests.gateway_process import Gateway, StartGateway
 from tests.integration.policy import PRICE
@@ -87,7 +88,7 @@ teams:
 
 
 def asked(gateway: Gateway, route: str, **members: Any) -> httpx2.Response:
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions",
         json={"model": route, "messages": [{"role": "user", "content": "Hi"}], **members},
         headers={"authorization": f"Bearer {gateway.key}"},

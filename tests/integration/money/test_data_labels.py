@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 
 HEADER = "x-tollgate-data-class"
@@ -42,7 +43,7 @@ def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
         ("authorization", f"Bearer {gateway.keys[team]}"),
         *((HEADER, label) for label in labels),
     ]
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=BODY, headers=headers, timeout=30
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 
 PRICE = (
@@ -108,7 +109,10 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     """Yield a plain client with payments' key."""
     headers = {"authorization": f"Bearer {gateway.key}", "anthropic-version": "2023-06-01"}
     with httpx2.Client(
-        base_url=f"http://127.0.0.1:{gateway.port}", headers=headers, timeout=30
+        verify=plain_http.NO_CERTIFICATES,
+        base_url=f"http://127.0.0.1:{gateway.port}",
+        headers=headers,
+        timeout=30,
     ) as made:
         yield made
 

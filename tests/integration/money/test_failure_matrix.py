@@ -63,6 +63,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port, new_database
 from tests.integration.policy import PRICE
 from tests.integration.raw_upstream import (
@@ -240,7 +241,7 @@ Ask = Callable[..., Seen]
 
 @pytest.fixture
 def ask(matrix: Gateway) -> Iterator[Ask]:
-    with httpx2.Client(timeout=30) as http:
+    with httpx2.Client(verify=plain_http.NO_CERTIFICATES, timeout=30) as http:
 
         def asked(route: str, **members: Any) -> Seen:
             body = {"model": route, "messages": MESSAGES, "max_tokens": 8, **members}
@@ -490,7 +491,7 @@ def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: As
 )
 def test_row_26_a_body_that_cannot_be_read_is_a_400(matrix: Gateway, body: bytes) -> None:
     """Such a body must never reach an upstream."""
-    answer = httpx2.post(
+    answer = plain_http.post(
         f"{matrix.base_url}/chat/completions",
         content=body,
         headers={"authorization": f"Bearer {matrix.key}"},

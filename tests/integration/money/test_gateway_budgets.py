@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import PRICE
 from tests.waiting import eventually
@@ -49,7 +50,7 @@ def ask(
     headers = {"authorization": f"Bearer {gateway.keys[team]}"} | (
         {"idempotency-key": key} if key else {}
     )
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     )
 
@@ -202,7 +203,7 @@ def test_one_request_at_a_time(
         "stream": True,
         "fake": "out=20,tps=10",
     }
-    with httpx2.stream(
+    with plain_http.stream(
         "POST", f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     ) as first:
         assert first.status_code == 200

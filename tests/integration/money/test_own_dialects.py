@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, Gateway
 from tests.integration.policy import PRICE
 
@@ -57,7 +58,7 @@ def asked(
     gateway: Gateway, model: str, *, attempts: int = 1, **members: Any
 ) -> tuple[httpx2.Response, dict[str, Any]]:
     """Return the caller's answer and the ledger's row of its last attempt."""
-    answer = httpx2.post(
+    answer = plain_http.post(
         f"{gateway.base_url}/chat/completions",
         json={"model": model, "messages": [{"role": "user", "content": "Hi"}], **members},
         headers={"authorization": f"Bearer {gateway.key}"},
@@ -104,7 +105,7 @@ def test_a_field_without_a_place_is_refused_before_anything_is_sent(
     served: Gateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """By the caller's own name."""
-    answer = httpx2.post(
+    answer = plain_http.post(
         f"{served.base_url}/chat/completions",
         json={"model": "gemini-plain", "messages": [], "logit_bias": {"5": 1}},
         headers={"authorization": f"Bearer {served.key}"},

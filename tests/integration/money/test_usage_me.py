@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-import httpx2
-
+from tests import plain_http
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.money.test_gateway_budgets import account, ask, policy
 from tests.waiting import eventually
@@ -37,7 +36,7 @@ def test_a_developer_sees_the_remaining_budget_before_a_refusal(
     )
 
     headers = {"authorization": f"Bearer {gateway.key}"}
-    response = httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=30)
+    response = plain_http.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=30)
 
     assert response.status_code == 200, response.text
     usage = json.loads(response.text, parse_float=Decimal)
@@ -74,7 +73,7 @@ def test_a_developer_sees_the_remaining_budget_before_a_refusal(
     assert of_key["limit"] == f"payments/key:{key_id}"
     assert 0 < tokens["remaining"] < tokens["limit"] == 5000
 
-    other = httpx2.get(
+    other = plain_http.get(
         f"{gateway.base_url}/usage/me",
         headers={"authorization": f"Bearer {gateway.keys['search']}"},
         timeout=30,

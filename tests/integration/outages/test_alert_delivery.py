@@ -16,7 +16,6 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx2
 import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,7 +29,7 @@ from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
 from gateway.telemetry.metrics import Metrics
-from tests import factories
+from tests import factories, plain_http
 from tests.canary import UPSTREAM_SECRET
 from tests.fakes import FakeClock
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway, free_port
@@ -306,7 +305,7 @@ def ask(gateway: Gateway) -> None:
     headers = {"authorization": f"Bearer {gateway.key}"}
 
     def is_served() -> bool:
-        answer = httpx2.post(
+        answer = plain_http.post(
             f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
         )
         assert answer.status_code in (200, 503), answer.text

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
 import psycopg
 import pytest
 
@@ -29,6 +28,7 @@ from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
+from tests import plain_http
 from tests.factories import PEPPER, key, key_record
 from tests.fakes import FakeClock
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
@@ -309,6 +309,6 @@ def ask(gateway: Gateway, sent: str) -> int:
     """Return the status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {sent}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
     ).status_code

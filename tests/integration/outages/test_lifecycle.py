@@ -21,7 +21,7 @@ from sqlalchemy import text
 from gateway.storage.postgres import migrations, partitions
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
-from tests import factories
+from tests import factories, plain_http
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.edge.test_sdk import MESSAGES, check_event
 from tests.integration.policy import small
@@ -32,7 +32,7 @@ BODY: dict[str, Any] = {"model": "vllm", "messages": MESSAGES}
 
 def post(gateway: Gateway, key: str | None = None, **members: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {key or gateway.key}"}
-    return httpx2.post(
+    return plain_http.post(
         f"{gateway.base_url}/chat/completions",
         json={**BODY, **members},
         headers=headers,
@@ -50,7 +50,7 @@ def begin_streams(
 
     def run() -> str:
         headers = {"authorization": f"Bearer {gateway.key}"}
-        with httpx2.stream(
+        with plain_http.stream(
             "POST",
             f"{gateway.base_url}/chat/completions",
             json={**BODY, "stream": True, "fake": spec},
@@ -180,7 +180,7 @@ def test_a_database_that_is_away_is_no_auth_fault(
     assert post(gateway, key=stranger).json()["error"]["code"] == "unavailable"
     assert post(gateway).status_code == 200
     receipts = [
-        httpx2.get(
+        plain_http.get(
             f"{gateway.base_url}/requests/{answer.headers['x-request-id']}",
             headers={"authorization": f"Bearer {gateway.key}"},
             timeout=60,
@@ -226,7 +226,7 @@ def test_without_a_policy_it_is_alive_and_not_ready(
     that works.
     """
     gateway = start_gateway(None)
-    ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz")
+    ready = plain_http.get(f"http://127.0.0.1:{gateway.port}/readyz")
     assert ready.status_code == 503
     assert "tollgate policy apply" in ready.json()["problems"][0]
     refused = post(gateway, key=factories.key())

@@ -38,7 +38,7 @@ from gateway.wire.translation.answer_events import (
     ThoughtPiece,
     Used,
 )
-from tests import factories
+from tests import factories, plain_http
 
 USAGE = TokenUsage(
     input_tokens=100,
@@ -115,7 +115,7 @@ def read_by_openai(stream: bytes) -> int:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
             base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-            with openai.OpenAI(base_url=base_url, api_key="k", max_retries=0) as client:
+            with plain_http.official_client(base_url, "k") as client:
                 return len(list(client.responses.create(model="m", input="Hi", stream=True)))
         finally:
             server.shutdown()
