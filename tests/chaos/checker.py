@@ -102,7 +102,9 @@ def check(books: Books) -> Verdict:
     verdict.fired = Counter(attempt["fault"] for attempt in books.attempts if _has_fired(attempt))
     verdict.abandoned = Counter(call.ending for call in books.calls)
     pairs = _join(books, verdict)
+    answered_s = {call.index: call.ended_s for call in books.calls}
     for attempt, event in pairs:
+        _check_outcome(attempt, event, books, verdict, answered_s.get(attempt["index"], 0.0))
         _check_tokens(attempt, event, books, verdict)
     for event in books.events:
         _check_cost(event, books, verdict)
@@ -247,15 +249,31 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
         )
 
 
-def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict) -> None:
-    """Compare the booked with the generated tokens."""
-    where = (
+def _check_outcome(
+    attempt: Attempt, event: Event, books: Books, verdict: Verdict, answered_s: float
+) -> None:
+    """Require a kill while an interrupted attempt was in the gateway's hands: until its caller had
+    the end, which a busy gateway passes on seconds after the upstream's.
+    """
+    if event["outcome"] != "interrupted":
+        return
+    ended_s = max(attempt["ended_s"] or attempt["arrived_s"], answered_s)
+    if not _near_span(attempt["arrived_s"], ended_s, books.kills_s):
+        verdict.find("outcome", f"{_where(attempt, event)}: interrupted, but nothing was killed")
+
+
+def _where(attempt: Attempt, event: Event) -> str:
+    """Return the name of an attempt in a finding."""
+    return (
         f"{event['request_id']}/{event['attempt']} {event['model']} {event['outcome']} "
         f"({attempt['fault']})"
     )
+
+
+def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict) -> None:
+    """Compare the booked with the generated tokens."""
+    where = _where(attempt, event)
     source = event["usage_source"]
-    if event["outcome"] == "interrupted" and not _overlaps(attempt, books.kills_s):
-        verdict.find("outcome", f"{where}: interrupted, but nothing was killed then")
     is_wild = (
         attempt["fault"] == Fault.WILD
         and attempt["is_usage_final"]
@@ -536,10 +554,6 @@ def _near(moment_s: float, kills_s: Sequence[float]) -> bool:
 
 def _near_span(began_s: float, ended_s: float, kills_s: Sequence[float]) -> bool:
     return any(began_s - KILL_SLACK_S < kill_s < ended_s + KILL_SLACK_S for kill_s in kills_s)
-
-
-def _overlaps(attempt: Attempt, kills_s: Sequence[float]) -> bool:
-    return _near_span(attempt["arrived_s"], attempt["ended_s"] or attempt["arrived_s"], kills_s)
 
 
 # ---- faults planted by the self-test
