@@ -444,6 +444,25 @@ def test_a_stream_without_a_finish_reason_still_has_an_end() -> None:
     ]
 
 
+def test_the_arguments_of_a_call_stay_with_it_if_another_one_starts_first() -> None:
+    """A call without an id starts only at the end of an answer; its tool must not run with another
+    call's arguments.
+    """
+    calls = [
+        {"index": 0, "function": {"name": "pay", "arguments": '{"usd":1}'}},
+        {"index": 1, "id": "b", "function": {"name": "look", "arguments": '{"at":2}'}},
+        {"index": 2, "id": "c", "function": {"name": "stop"}},
+    ]
+    body = json.dumps({"choices": [{"index": 0, "message": {"tool_calls": calls}}]}).encode()
+    events = chat_events(body, Observed(is_done=True))
+    message = json.loads(written(writer().whole(events), lambda _: None))["choices"][0]["message"]
+    assert [tuple(call["function"].values()) for call in message["tool_calls"]] == [
+        ("look", '{"at":2}'),
+        ("stop", ""),
+        ("pay", '{"usd":1}'),
+    ]
+
+
 def test_a_whole_answer_that_is_none_is_refused() -> None:
     """It cannot be passed on in another dialect; an error is one in any."""
     with pytest.raises(UnreadableAnswer):

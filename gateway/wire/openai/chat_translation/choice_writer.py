@@ -98,8 +98,8 @@ class ChoiceMessage(Struct):
     _thought: list[str] = []  # since the last signature
     _blocks: list[dict[str, str]] = []
     _logprobs: list[msgspec.Raw] = []
-    _calls: list[dict[str, Any]] = []
-    _arguments: list[list[str]] = []
+    _calls: dict[int, dict[str, Any]] = {}  # by their numbers, in the order of their starts
+    _arguments: dict[int, list[str]] = {}
     _finish: Finish = Finish.STOP
 
     def add(self, event: ChoicePiece) -> None:
@@ -117,10 +117,9 @@ class ChoiceMessage(Struct):
             self._thought.append(event.text)
             self._blocks += thinking_blocks(event, self._thought)
         elif isinstance(event, CallStarted):
-            self._calls.append(call_of(event))
-            self._arguments.append([])
-        elif event.call < len(self._arguments):
-            self._arguments[event.call].append(event.text)
+            self._calls[event.call] = call_of(event)
+        else:
+            self._arguments.setdefault(event.call, []).append(event.text)
 
     def choice(self) -> dict[str, Any]:
         """Return the whole choice."""
@@ -134,9 +133,9 @@ class ChoiceMessage(Struct):
         if self._blocks:
             message["thinking_blocks"] = self._blocks
         if self._calls:
-            for call, arguments in zip(self._calls, self._arguments, strict=True):
-                call["function"]["arguments"] = "".join(arguments)
-            message["tool_calls"] = self._calls
+            for number, call in self._calls.items():
+                call["function"]["arguments"] = "".join(self._arguments.get(number, ()))
+            message["tool_calls"] = list(self._calls.values())
         return {
             "index": self.number,
             "message": message,
