@@ -23,12 +23,8 @@ class Operation(StrEnum):
         """
         return self not in WITHOUT_OUTPUT
 
-    @property
-    def pairs_texts(self) -> bool:
-        """Return True if the model reads texts in pairs, each of them with the same query."""
-        return self in PAIRING
 
-
+# The operations whose model reads texts in pairs, each of them with the same query.
 PAIRING = frozenset({Operation.RERANK, Operation.SCORE})
 WITHOUT_OUTPUT = PAIRING | {Operation.EMBEDDINGS}
 
