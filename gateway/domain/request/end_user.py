@@ -8,7 +8,6 @@ another hash in another team. A new pepper makes new hashes.
 
 from __future__ import annotations
 
-import hmac
 from hashlib import blake2b
 
 from gateway.domain.policy.api_keys import Pepper
@@ -23,7 +22,7 @@ PREFIX, HEX_DIGITS = "eu_", 32
 
 def end_user_key(pepper: Pepper) -> bytes:
     """Return the key for end users' names, 32 bytes, derived from the pepper for this use alone."""
-    return hmac.digest(pepper.secret, _PURPOSE, "sha256")
+    return pepper.derived(_PURPOSE)
 
 
 def recorded_end_user(name: str | None, team: Team, *, key: bytes) -> str | None:

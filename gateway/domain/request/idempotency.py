@@ -48,7 +48,7 @@ def claim_secret(pepper: Pepper) -> bytes:
     """Return the secret of the idempotency hashes, 32 bytes, derived from the pepper for this use
     alone.
     """
-    return hmac.digest(pepper.secret, _PURPOSE, "sha256")
+    return pepper.derived(_PURPOSE)
 
 
 def key_hash(team: str, key: str, *, secret: bytes) -> bytes:
