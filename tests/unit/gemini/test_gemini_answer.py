@@ -124,6 +124,14 @@ def test_a_usage_without_counts_replaces_none() -> None:
     assert seen.texts == ("ab",)
 
 
+def test_a_count_that_is_no_number_leaves_the_prompt_unknown() -> None:
+    """Content follows the unreadable figure, so the gateway counts the whole attempt itself."""
+    unreadable = {"promptTokenCount": "many", "candidatesTokenCount": []}
+    _, seen = streamed(sse(piece({"text": "a"}, usageMetadata=unreadable), piece({"text": "b"})))
+    assert seen.usage is None
+    assert seen.texts == ("ab",)
+
+
 @pytest.mark.parametrize(
     ("word", "finish"),
     [

@@ -420,6 +420,12 @@ def test_an_error_event_with_usage_is_metered() -> None:
     )
 
 
+def breakdown(model: bytes) -> bytes:
+    """Return an answer of this model whose usage is that of the models `m` and `other` together."""
+    models = b'"usage_breakdown":{"models":[{"model":"m"},{"model":"other"}]}'
+    return b'{"model":' + model + b',"usage":{"prompt_tokens":1},' + models + b"}"
+
+
 @pytest.mark.parametrize(
     ("body", "usage"),
     [
@@ -429,6 +435,10 @@ def test_an_error_event_with_usage_is_metered() -> None:
         (b'{"error":"x","usage":null}', None),
         (b"[" * 5000, None),
         (b'{"model":"\xff","usage":{"prompt_tokens":1}}', TokenUsage(input_tokens=1)),
+        (breakdown(b'"m"'), TokenUsage(input_tokens=1, other_model_calls=1)),
+        (breakdown(b"null"), TokenUsage(input_tokens=1, other_model_calls=2)),
+        (breakdown(b"7"), TokenUsage(input_tokens=1, other_model_calls=2)),
+        (breakdown(b'"\xff"'), TokenUsage(input_tokens=1, other_model_calls=2)),
     ],
 )
 def test_usage_of_an_error_answer(body: bytes, usage: TokenUsage | None) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,
@@ -321,6 +322,25 @@ def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
     assert stated_tier(b'"service_tier"' + wire) is None
     assert engine_queue_s(wire) is None or isinstance(engine_queue_s(wire), float)
     assert isinstance(with_tool_calls(TokenUsage(), b"_call" + wire), TokenUsage)
+
+
+@pytest.mark.parametrize(
+    ("models", "others"),
+    [
+        ([], None),
+        (["m"], None),
+        (["m", "other", None], 2),
+        (["m"] * MAX_USAGE_BYTES, 1),
+    ],
+)
+def test_tokens_of_other_models_are_not_charged_at_this_models_price(
+    models: list[str | None], others: int | None
+) -> None:
+    """A breakdown that is too large to read may name any model."""
+    wire = json.dumps({"models": [{"model": model} for model in models]}).encode()
+    known = TokenUsage(input_tokens=9, output_tokens=5)
+    expected = TokenUsage(input_tokens=9, output_tokens=5, other_model_calls=others)
+    assert with_other_models(known, wire, model="m") == expected
 
 
 @given(
