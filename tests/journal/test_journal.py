@@ -44,7 +44,7 @@ from tests.journal.factories import (
     names,
     settlements,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, soon
 
 
 async def attempt(journal: Journal, number: int, payload: bytes = b"intent") -> None:
@@ -408,6 +408,20 @@ async def test_a_segment_goes_only_after_the_copies_of_its_intents_are_durable(
     await journal.flush()
     assert not (journal.directory / "00000001.segment").exists()
     assert not (journal.directory / "00000002.segment").exists()
+
+
+async def test_a_commit_finds_out_that_the_folder_was_moved(make_journal: MakeJournal) -> None:
+    """An intent in it would not outlive the process, so it must be refused."""
+    journal = make_journal(disk=Disk(sync=lambda _: None))
+    journal.directory.rename(journal.directory.with_name("away"))
+
+    def is_found_out() -> bool:
+        journal.flush()
+        return journal.is_gone
+
+    await soon(is_found_out, "a commit that looks for the folder")
+    with pytest.raises(NoJournalRoom, match="removed or moved away"):
+        journal.intend(key(1), b"intent")
 
 
 async def test_segments_go_in_order_each_for_good(make_journal: MakeJournal) -> None:

@@ -353,6 +353,19 @@ def test_a_session_is_the_callers_else_its_keys(estimates: Estimates) -> None:
     assert {first(None, f"k{i}") for i in range(40)} == {"a", "b"}
 
 
+def test_a_kept_session_is_in_the_record_of_its_decision(estimates: Estimates) -> None:
+    """An auditor sees why a dearer deployment took the request; another session has no such
+    reason.
+    """
+    decision = decided("a", "b", objective="cheapest")
+    ours, other = replace(REQUEST, session="ours"), replace(REQUEST, session="other")
+    cached = TokenUsage(input_tokens=1000, cached_input_tokens=900, output_tokens=5)
+    estimates.note_session(ours, ended("b", usage=cached))
+    record = estimates.rank(ours, decision).record
+    assert (record["ranked"], record["session_kept_at"]) == (["b", "a"], "b")
+    assert estimates.rank(other, decision).record == decision.record
+
+
 def test_attempts_under_way_are_counted(estimates: Estimates) -> None:
     """Bounded load counts this worker's attempts; ended or unknown ones are dropped."""
     estimates.began("a")
