@@ -278,6 +278,7 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
         attempt["fault"] == Fault.WILD
         and attempt["is_usage_final"]
         and event["outcome"] != "interrupted"
+        and not _was_on_its_way(attempt, event, books)
     )
     if is_wild and (not event["is_suspect"] or source == "provider"):
         verdict.find("suspect", f"{where}: booked as {source} and not flagged")
@@ -398,32 +399,30 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
         if not attempt["usage_s"]:
             continue
         age_s = attempt["ended_s"] - attempt["usage_s"]
-        is_closed_at_once = event["outcome"] == "client_gone" and not attempt["model"].startswith(
-            "paid"
-        )
-        if age_s >= (
-            PROGRESS_EVERY_S
-            if event["outcome"] == "interrupted"
-            else books.on_its_way_s * is_closed_at_once
-        ):
+        is_young = event["outcome"] == "interrupted" and age_s < PROGRESS_EVERY_S
+        if not (is_young or _was_on_its_way(attempt, event, books)):
             verdict.find(
                 "unknown",
                 f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before",
             )
     # Only their provider can count a request with pictures: without its report the usage stays
-    # unknown.
+    # unknown. A kill takes the text of an answer with it: what the upstream had not reported is
+    # unknown, too.
     pictured = {call.index for call in books.calls if call.kind == Kind.PICTURES}
-    uncountable = {
-        attempt["request_id"] for attempt in books.attempts if attempt["index"] in pictured
-    }
-    countable = [event for event in books.events if str(event["request_id"]) not in uncountable]
-    all_unknown, count = (
-        sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in events)
-        for events in (books.events, countable)
-    )
-    share = count / max(len(countable), 1)
+    by_picture = [pair for pair in unknown if pair[0]["index"] in pictured]
+    by_kill = [
+        (attempt, event)
+        for attempt, event in unknown
+        if attempt["index"] not in pictured
+        and event["outcome"] == "interrupted"
+        and not attempt["usage_s"]
+    ]
+    count = len(unknown) - len(by_picture) - len(by_kill)
+    countable = sum(attempt["index"] not in pictured for attempt in books.attempts)
+    share = count / max(countable, 1)
     verdict.counts["unknown per 100,000"] = round(share * 100_000)
-    verdict.counts["unknown, with pictures"] = all_unknown - count
+    verdict.counts["unknown, with pictures"] = len(by_picture)
+    verdict.counts["unknown, killed unreported"] = len(by_kill)
     verdict.counts.update(
         Counter(f"because {_cause(attempt, event)}" for attempt, event in unknown)
     )
@@ -432,6 +431,17 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
             "unknown",
             f"{share:.2%} of what can be counted is unknown, {books.most_unknown:.2%} may be",
         )
+
+
+def _was_on_its_way(attempt: Attempt, event: Event, books: Books) -> bool:
+    """Return True if the usage left an engine just before its caller did: its bytes may never have
+    been read.
+    """
+    is_closed_at_once = event["outcome"] == "client_gone" and not attempt["model"].startswith(
+        "paid"
+    )
+    age_s: float = attempt["ended_s"] - attempt["usage_s"]
+    return is_closed_at_once and age_s < books.on_its_way_s
 
 
 def _cause(attempt: Attempt, event: Event) -> str:

@@ -63,6 +63,10 @@ class Result:
             "unknown, with pictures: only their provider can count them",
             f"{counts['unknown, with pictures']:,}",
         )
+        self.say(
+            "unknown, killed before the upstream reported anything",
+            f"{counts['unknown, killed unreported']:,}",
+        )
         because = _part(counts, "because ")
         if because:
             self.say(
