@@ -1,0 +1,112 @@
+"""Reads the figures of a model's `config.json` that decide whether a profile can serve it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import EngineError
+
+UNSCALED = frozenset(
+    {"default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
+)
+"""RoPE types whose `max_position_embeddings` is the whole context: vllm/config/model.py,
+`_get_and_verify_max_len` (vLLM 0.32.0).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """The figures of a model's `config.json`; None if it does not give one."""
+
+    is_known: bool = True
+    """Whether there is a `config.json` on this machine."""
+    context_tokens: int | None = None
+    attention_heads: int | None = None
+    head_dim: int | None = None
+    vocabulary: int | None = None
+    layers: int | None = None
+    has_experts: bool = False
+    is_eagle: bool = False
+    is_eagle3: bool = False
+    quantization: str | None = None
+    """The checkpoint's quantization: `fp8`, `int8`, `awq`, `gptq`, or another method's own name."""
+    quantization_method: str | None = None
+    """The method's name in `config.json`, which is also vLLM's."""
+
+
+def model_facts(folder: Path) -> ModelFacts:
+    """Return the facts of the model in a folder. Raises `EngineError` if its `config.json` is
+    broken.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"Cannot read {path}: {error}. Nothing was started.") from error
+    if not isinstance(config, dict):
+        raise EngineError(f"{path} is no JSON object. Nothing was started.")
+    return facts_of(config)
+
+
+def facts_of(config: Mapping[str, Any]) -> ModelFacts:
+    """Return the facts of a `config.json`, whose text model may lie in `text_config`."""
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    heads, hidden = _whole(text, "num_attention_heads"), _whole(text, "hidden_size")
+    derived = hidden // heads if heads and hidden else None
+    architectures = " ".join(map(str, config.get("architectures") or ())).lower()
+    method = config.get("quantization_config")
+    return ModelFacts(
+        context_tokens=_context_tokens(text),
+        attention_heads=heads,
+        head_dim=_whole(text, "head_dim") or derived,
+        vocabulary=_whole(text, "vocab_size"),
+        layers=_whole(text, "num_hidden_layers"),
+        has_experts=any(
+            (_whole(text, name) or 0) > 1
+            for name in ("num_experts", "num_local_experts", "n_routed_experts")
+        ),
+        is_eagle="eagle" in architectures,
+        is_eagle3="eagle3" in architectures,
+        quantization=_quantization(method) if isinstance(method, dict) else None,
+        quantization_method=str(method.get("quant_method")) if isinstance(method, dict) else None,
+    )
+
+
+def _whole(text: Mapping[str, Any], name: str) -> int | None:
+    """Return a whole number above 0 of a config, or None."""
+    value = text.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _context_tokens(text: Mapping[str, Any]) -> int | None:
+    """Return the tokens of a model's context, with a RoPE factor that is not yet in them."""
+    tokens = _whole(text, "max_position_embeddings")
+    rope = text.get("rope_parameters") or text.get("rope_scaling")
+    if tokens is None or not isinstance(rope, dict) or "gemma3" in str(text.get("model_type")):
+        return tokens
+    is_scaled = rope.get("rope_type", rope.get("type", "default")) not in UNSCALED
+    factor = rope.get("factor")
+    return int(tokens * factor) if is_scaled and isinstance(factor, int | float) else tokens
+
+
+def _quantization(method: Mapping[str, Any]) -> str:
+    """Return a checkpoint's quantization in a profile's words.
+
+    `compressed-tensors` holds several formats; its members are those of the package of that name.
+    """
+    name = str(method.get("quant_method")).lower()
+    if name != "compressed-tensors":
+        return name
+    groups = method.get("config_groups")
+    weights = [
+        group.get("weights") or {}
+        for group in (groups.values() if isinstance(groups, dict) else ())
+        if isinstance(group, dict)
+    ]
+    kinds = {(part.get("type"), part.get("num_bits")) for part in weights}
+    if kinds == {("float", 8)}:
+        return "fp8"
+    return "int8" if kinds == {("int", 8)} else name
