@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine import environment, health, model_making, supervisor, vllm_command
+from engine import environment, model_making, vllm_command
 from engine import home as homes
-from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
 from engine.progress import StageProgress
+from engine.serving.profile import shipped_names
+from engine.serving.readiness import probe_of, wait_until_ready
+from engine.serving.serve import DEFAULT_MODEL, serve
 from engine.status import as_text, status
 
 TOUR = """\
@@ -22,7 +24,7 @@ Self-hosted inference for Tollgate: vLLM in an environment of its own.
   python -m engine setup      install vLLM (0.6 GB to download, 2.3 GB of disk, about 2 minutes)
   python -m engine model      say where the tiny chat model is that comes with this package
   python -m engine serve      serve it on http://127.0.0.1:8001 until you press Ctrl-C
-  python -m engine wait       wait until it answers
+  python -m engine wait       wait until it answers a one-token request
   python -m engine status     what is installed and made
 
 Run setup and serve in this order; setup is instant where its work is already done.
@@ -165,12 +167,44 @@ def _model(options: argparse.Namespace) -> int:
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Add the command `serve`, which runs vLLM, with its options."""
     command = _command(
-        commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve
+        commands,
+        "serve",
+        does="Serve a model with vLLM until told to stop; start it again if it ends.",
+        act=serve,
     )
     command.add_argument(
+        "--profile",
+        metavar="NAME|FILE.yaml",
+        help=f"settings of the engine: {', '.join(shipped_names())}, or a file of yours",
+    )
+    command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the command and each refused key as JSON, and start nothing",
+    )
+    _add_serve_address(command)
+    _add_serve_settings(command)
+    command.add_argument(
+        "--outlive-parent",
+        action="store_true",
+        help="go on when the program that started this ends (nohup)",
+    )
+    command.add_argument(
+        "--must-start",
+        action="store_true",
+        help="end, instead of starting it again, if the engine ends before it was ever ready",
+    )
+    command.add_argument(
+        "extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve"
+    )
+
+
+def _add_serve_address(command: argparse.ArgumentParser) -> None:
+    """Add the options of `serve` that name the model and its address."""
+    command.add_argument(
         "--model",
-        default="tiny",
-        help="tiny, a folder, a name in the engine's home, or a hub name (ORG/NAME)",
+        help="tiny, a folder, a name in the engine's home, or a hub name (ORG/NAME); default: the "
+        f"profile's, else {DEFAULT_MODEL}",
     )
     command.add_argument(
         "--served-model-name",
@@ -189,8 +223,27 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--api-key-file", type=Path, metavar="FILE", help="clients must send the key in this file"
     )
-    _add_device(command)
-    command.add_argument("--max-model-len", type=_positive, default=4096, metavar="TOKENS")
+    command.add_argument(
+        "--region",
+        default="unknown",
+        metavar="NAME",
+        help="the region in the printed deployment block; default: %(default)s",
+    )
+
+
+def _add_serve_settings(command: argparse.ArgumentParser) -> None:
+    """Add the options of `serve` that win over the profile."""
+    command.add_argument(
+        "--device",
+        choices=("auto", "cpu", "gpu"),
+        help="default: the profile's, else that of the installed environment",
+    )
+    command.add_argument(
+        "--max-model-len",
+        type=_positive,
+        metavar="TOKENS",
+        help="default: the profile's, else 4096",
+    )
     command.add_argument(
         "--runner",
         choices=("generate", "pooling"),
@@ -199,70 +252,29 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     command.add_argument(
         "--reasoning-parser",
-        default="qwen3",
         metavar="NAME",
-        help="of vLLM, or none; default: %(default)s",
+        help="of vLLM, or none; default: the profile's, without a profile qwen3",
     )
     command.add_argument(
         "--tool-call-parser",
-        default="hermes",
         metavar="NAME",
-        help="of vLLM, or none; default: %(default)s",
-    )
-    command.add_argument(
-        "--outlive-parent",
-        action="store_true",
-        help="go on when the program that started this ends (nohup)",
-    )
-    command.add_argument(
-        "extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve"
-    )
-
-
-def _serve(options: argparse.Namespace) -> int:
-    """Serve a model with vLLM until it ends; return the exit code. Raises `UsageError` if no engine
-    is installed.
-    """
-    home = _home()
-    device = environment.installed_device(home)
-    if device is None:
-        raise UsageError(
-            f"There is no complete engine environment in {home.venv}. Make it with: python -m "
-            "engine setup"
-        )
-    serving = vllm_command.Serving(
-        model=options.model,
-        served_model_name=options.served_model_name
-        or vllm_command.default_name(home, options.model),
-        host=options.host,
-        port=options.port,
-        device=device if options.device == "auto" else options.device,
-        max_model_len_tokens=options.max_model_len,
-        runner=options.runner,
-        reasoning_parser=options.reasoning_parser,
-        tool_call_parser=options.tool_call_parser,
-        api_key_file=options.api_key_file,
-        extra=tuple(options.extra),
-        number_format=number_format_here(os.environ),
-    )
-    argv, variables = (
-        vllm_command.command(home, serving),
-        vllm_command.environment(home, serving, os.environ),
-    )
-    vllm_command.require_free_port(serving.host, serving.port)
-    grace_s = vllm_command.SHUTDOWN_TIMEOUT_S + 5.0
-    return supervisor.run(
-        argv, variables, grace_s=grace_s, is_bound_to_parent=not options.outlive_parent
+        help="of vLLM, or none; default: the profile's, without a profile hermes",
     )
 
 
 def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Add the command `wait`, which waits for an engine, with its options."""
-    command = _command(commands, "wait", does="Wait until an engine answers /health.", act=_wait)
+    command = _command(
+        commands, "wait", does="Wait until an engine answers a one-token request.", act=_wait
+    )
     command.add_argument(
         "--url",
         default=f"http://127.0.0.1:{vllm_command.DEFAULT_PORT}",
-        help="default: %(default)s",
+        help="with or without /v1; default: %(default)s",
+    )
+    command.add_argument("--model", metavar="NAME", help="default: the first that the engine lists")
+    command.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help="the file with the engine's key"
     )
     command.add_argument(
         "--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s"
@@ -274,8 +286,11 @@ def _wait(options: argparse.Namespace) -> int:
     """Wait until an engine answers and return 0. Raises `UnknownStateError` if it does not in
     time.
     """
-    health.wait(
-        options.url, float(options.timeout), StageProgress(stage="wait", format=options.progress)
+    key = vllm_command.read_key(options.api_key_file) if options.api_key_file else None
+    wait_until_ready(
+        probe_of(options.url, model=options.model, key=key),
+        float(options.timeout),
+        StageProgress(stage="wait", format=options.progress),
     )
     return 0
 

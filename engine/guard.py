@@ -23,8 +23,7 @@ def main() -> None:
     try:
         os.kill(group, signal.SIGTERM)
         deadline_s = time.monotonic() + grace_s
-        while time.monotonic() < deadline_s:
-            os.kill(group, 0)
+        while time.monotonic() < deadline_s and not has_ended(group):
             time.sleep(POLL_S)
     except ProcessLookupError:
         pass
@@ -32,6 +31,15 @@ def main() -> None:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def has_ended(pid: int) -> bool:
+    """Return True if a process is gone, or has ended and no parent has asked for its exit code."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 if __name__ == "__main__":

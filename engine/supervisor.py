@@ -1,25 +1,30 @@
-"""Runs one program, vLLM, as the leader of a process group until it ends or a stop is requested,
-and then ends the whole group; it restarts nothing.
+"""Runs one program, vLLM, as the leader of a process group; starts it again when it or one of its
+workers ends, and ends the whole group when asked to.
 
 vLLM is three processes or more. Killing only its API process leaves EngineCore and Worker running
 with all the memory (seen in 0.32.0). So there are three safeguards. This process ends the group
-when it is asked to, when its parent dies, or when the program ends. A guard ends the group when
-this process is killed. The kernel signals the program when its parent is gone.
+when it is asked to, when its parent dies, or when one process of the group ends. A guard ends the
+group when this process is killed. The kernel signals the program when its parent is gone.
 """
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 from engine import home as homes
 from engine.children import start_bound
+from engine.errors import EngineError
+from engine.process_group import GroupMember, kill_group, workers_of
 
-POLL_S = 0.2
+POLL_S = 0.1
+PROBE_EVERY_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -41,66 +46,196 @@ class StopRequests:
         return len(set(self.taken)) < len(self.taken)
 
 
-def run(
-    argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool
-) -> int:
-    """Run a program as a process group until it ends or is asked to end.
+@dataclass(slots=True)
+class RestartWaits:
+    """The seconds before each restart: doubled until the engine was ready, then short again."""
 
-    Return 0 if it was asked to end, else its own exit code, at least 1. `grace_s` is the program's
-    time after SIGTERM before its group is killed.
+    _next_s: float = FIRST_WAIT_S
+
+    def next_s(self) -> float:
+        """Return the seconds before the next restart."""
+        wait_s, self._next_s = self._next_s, min(2 * self._next_s, LONGEST_WAIT_S)
+        return wait_s
+
+    def reset(self) -> None:
+        """Begin again with the shortest time: the engine was ready."""
+        self._next_s = FIRST_WAIT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedProgram:
+    """The program to run, and the questions about it."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    grace_s: float
+    """The program's time after SIGTERM before its group is killed."""
+    is_bound_to_parent: bool
+    failure: Callable[[], str | None]
+    """Return None once the program is ready, else the reason; called in a thread of its own."""
+    on_ready: Callable[[], None]
+    """Called once, when the program is ready for the first time."""
+    must_start: bool = False
+    """End, instead of starting it again, if it ends before it was ever ready."""
+
+
+class Readiness:
+    """Asks a program in a thread until it is ready. A hung program must not hang its supervisor."""
+
+    def __init__(self, failure: Callable[[], str | None]) -> None:
+        """Begin to ask."""
+        self._failure = failure
+        self._ready, self._over = threading.Event(), threading.Event()
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    def _ask(self) -> None:
+        """Ask until the answer is yes or `stop`. Runs in the thread."""
+        while not self._over.is_set():
+            if self._failure() is None:
+                self._ready.set()
+                return
+            self._over.wait(PROBE_EVERY_S)
+
+    @property
+    def is_reached(self) -> bool:
+        """Return True if the program has been ready."""
+        return self._ready.is_set()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+
+def run(supervised: SupervisedProgram) -> int:
+    """Run a program until an end is requested, and start it again whenever it ends before that.
+
+    Return 0 if an end was requested. With `must_start`, return the program's exit code, at least 1,
+    if it ended before it was ever ready. Raises `EngineError` if it cannot be started at all.
     """
-    stop = StopRequests()
-    for number in STOP_SIGNALS:
-        signal.signal(number, stop.on_signal)
-    # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
-    # ends.
-    parent = os.getppid() if is_bound_to_parent else None
-    program = start_bound(argv, environment, is_group_leader=True)
-    guard = _start_guard(program.pid, grace_s)
-    try:
-        was_asked = _wait(program, stop, parent)
-        if was_asked:
-            _stop_gracefully(program, stop, grace_s)
-    finally:
-        kill_group(program.pid)
-        program.wait()
-        _dismiss(guard)
-    return 0 if was_asked else max(1, abs(program.returncode))
+    return _Supervisor(supervised).run()
 
 
-def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
-    """Wait until the program ends or must end; return True if an end was requested, False if it
-    ended by itself.
-    """
-    while program.poll() is None:
-        if stop.taken:
-            return True
-        if parent is not None and os.getppid() != parent:
-            print(
-                "The program that started the engine is gone: stopping.",
-                file=sys.stderr,
-                flush=True,
+class _Supervisor:
+    """The state of one `run`."""
+
+    def __init__(self, supervised: SupervisedProgram) -> None:
+        """Take the stop signals of this process."""
+        self._supervised = supervised
+        self._stop = StopRequests()
+        self._waits = RestartWaits()
+        self._was_ready = False
+        # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
+        # ends.
+        self._parent = os.getppid() if supervised.is_bound_to_parent else None
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._stop.on_signal)
+
+    def run(self) -> int:
+        """Run the program again and again; see `run`."""
+        while not self._must_end():
+            code, reason = self._run_once()
+            if reason is None:
+                return 0
+            if self._supervised.must_start and not self._was_ready:
+                _say(f"The engine {reason} before it was ready.")
+                return max(1, abs(code))
+            wait_s = self._waits.next_s()
+            _say(f"The engine {reason}. Starting it again in {wait_s:g} s.")
+            self._sleep(wait_s)
+        return 0
+
+    def _run_once(self) -> tuple[int, str | None]:
+        """Run the program once; return its exit code and the reason of its end, None if an end was
+        requested.
+        """
+        try:
+            # Its output goes to standard error: only the deployment block is on standard output.
+            program = start_bound(
+                self._supervised.argv,
+                self._supervised.environment,
+                is_group_leader=True,
+                stdout=sys.stderr.fileno(),
             )
+        except OSError as error:
+            raise EngineError(f"Cannot run {self._supervised.argv[0]}: {error}.") from error
+        guard = _start_guard(program.pid, self._supervised.grace_s)
+        readiness = Readiness(self._supervised.failure)
+        try:
+            guard, reason = self._watch(program, guard, readiness)
+            if reason is None:
+                self._stop_gracefully(program)
+        finally:
+            readiness.stop()
+            kill_group(program.pid)
+            program.wait()
+            _dismiss(guard)
+        return program.returncode, reason
+
+    def _watch(
+        self, program: subprocess.Popen[str], guard: subprocess.Popen[bytes], readiness: Readiness
+    ) -> tuple[subprocess.Popen[bytes], str | None]:
+        """Wait until the program or one of its workers ends, or an end is requested.
+
+        Return the guard, which is another one if it was killed, and the reason of the end.
+        """
+        workers: Sequence[GroupMember] | None = None
+        while program.poll() is None:
+            if self._must_end():
+                return guard, None
+            if guard.poll() is not None:
+                guard = _start_guard(program.pid, self._supervised.grace_s)
+            if workers is None and readiness.is_reached:
+                workers = workers_of(program.pid)
+                self._on_ready()
+            for worker in workers or ():
+                if not worker.is_alive:
+                    return guard, f"lost its process {worker.pid} ({worker.name})"
+            time.sleep(POLL_S)
+        return guard, None if self._must_end() else _ending(program.returncode)
+
+    def _on_ready(self) -> None:
+        """Record that the program is ready, and report it the first time."""
+        self._waits.reset()
+        _say("The engine is ready: it answered a one-token request.")
+        if not self._was_ready:
+            self._was_ready = True
+            self._supervised.on_ready()
+
+    def _must_end(self) -> bool:
+        """Return True if an end was requested or the parent is gone."""
+        if self._stop.taken:
             return True
-        time.sleep(POLL_S)
-    return bool(stop.taken)
+        if self._parent is not None and os.getppid() != self._parent:
+            _say("The program that started the engine is gone: stopping.")
+            self._stop.taken.append(signal.SIGTERM)
+            return True
+        return False
+
+    def _stop_gracefully(self, program: subprocess.Popen[str]) -> None:
+        """Ask the leader to end and wait for it, at most `grace_s` or until a second signal."""
+        # Only the leader: its workers must live until it has drained them.
+        program.send_signal(signal.SIGTERM)
+        deadline_s = time.monotonic() + self._supervised.grace_s
+        while program.poll() is None and not self._stop.is_urgent:
+            if time.monotonic() > deadline_s:
+                return
+            time.sleep(POLL_S)
+
+    def _sleep(self, wait_s: float) -> None:
+        """Wait before a restart, until an end is requested at the most."""
+        until_s = time.monotonic() + wait_s
+        while time.monotonic() < until_s and not self._must_end():
+            time.sleep(min(POLL_S, wait_s))
 
 
-def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s: float) -> None:
-    """Ask the leader to end and wait for it, at most `grace_s` or until a second signal."""
-    # Only the leader: its workers must live until it has drained them.
-    program.send_signal(signal.SIGTERM)
-    deadline_s = time.monotonic() + grace_s
-    while program.poll() is None and time.monotonic() < deadline_s and not stop.is_urgent:
-        time.sleep(POLL_S)
+def _say(message: str) -> None:
+    """Print a message on standard error."""
+    print(message, file=sys.stderr, flush=True)
 
 
-def kill_group(group: int) -> None:
-    """Kill every process that is left in a group, if there is one."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+def _ending(code: int) -> str:
+    """Describe the end of a program; a negative code is a signal's."""
+    return f"was killed (signal {-code})" if code < 0 else f"ended by itself (exit {code})"
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
@@ -108,10 +243,14 @@ def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
     standard input is its signal.
     """
     argv = [sys.executable, str(homes.PACKAGE / "guard.py"), str(group), str(grace_s)]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True
+    )
 
 
 def _dismiss(guard: subprocess.Popen[bytes]) -> None:
     """Kill the guard process, which is not needed after the program's end."""
     guard.kill()
     guard.wait()
+    if guard.stdin is not None:
+        guard.stdin.close()

@@ -5,6 +5,7 @@ Owns vLLM's flags and their reasons.
 """
 
 import errno
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ cores.
 """
 
 NO_PARSER = "none"
+PROGRAM_VARIABLE = "TOLLGATE_ENGINE_VLLM"
+"""Names the program that is run in place of the environment's vLLM: `FILE serve MODEL --port …`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +53,23 @@ class Serving:
     host: str
     port: int
     device: Device
-    max_model_len_tokens: int
+    max_model_len_tokens: int | None
+    """The longest context; None leaves it to `flags` or to vLLM."""
     runner: Literal["generate", "pooling"] = "generate"
     reasoning_parser: str = "qwen3"
     """The parser with which vLLM separates thinking from the answer, or `NO_PARSER`."""
     tool_call_parser: str = "hermes"
     api_key_file: Path | None = None
+    max_queued_requests: int = MAX_QUEUED_REQUESTS
+    flags: tuple[str, ...] = ()
+    """The flags of the profile."""
     extra: tuple[str, ...] = ()
     number_format: NumberFormat
     """The number format on a CPU; a GPU uses the model's own format."""
+    has_ranks: bool = False
+    """Whether the model is split or repeated over several processes."""
+    program: Path | None = None
+    """The program that is run in place of the environment's vLLM."""
 
 
 def model_path(home: EngineHome, name: str) -> Path | None:
@@ -78,6 +89,19 @@ def model_path(home: EngineHome, name: str) -> Path | None:
     return None
 
 
+def program(inherited: Mapping[str, str]) -> Path | None:
+    """Return the program that is run in place of the environment's vLLM, or None.
+
+    Raises: UsageError: it cannot be run.
+    """
+    if not (given := inherited.get(PROGRAM_VARIABLE)):
+        return None
+    path = Path(given).expanduser().absolute()
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise UsageError(f"{PROGRAM_VARIABLE}={given} is no file that can be executed.")
+    return path
+
+
 def default_name(home: EngineHome, model: str) -> str:
     """Return the name by which clients request a model if the command line gives none: its
     folder's, else its name on the hub.
@@ -89,18 +113,21 @@ def default_name(home: EngineHome, model: str) -> str:
 def command(home: EngineHome, serving: Serving) -> list[str]:
     """Return the argv that starts vLLM."""
     model = model_path(home, serving.model)
-    argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "serve"]
+    argv = [str(serving.program)] if serving.program else _environment_vllm(home)
     argv += [
+        "serve",
         str(model) if model else serving.model,
         "--served-model-name",
         serving.served_model_name,
     ]
     argv += ["--host", serving.host, "--port", str(serving.port)]
-    argv += ["--max-model-len", str(serving.max_model_len_tokens)]
+    if serving.max_model_len_tokens is not None:
+        argv += ["--max-model-len", str(serving.max_model_len_tokens)]
+    argv += serving.flags
     argv += _metering_flags()
     argv += [
         "--max-num-queued-reqs",
-        str(MAX_QUEUED_REQUESTS),
+        str(serving.max_queued_requests),
         "--shutdown-timeout",
         str(SHUTDOWN_TIMEOUT_S),
     ]
@@ -112,6 +139,11 @@ def command(home: EngineHome, serving: Serving) -> list[str]:
         if serving.number_format == "float32":
             argv += ["--dtype", "float32"]
     return [*argv, *serving.extra]
+
+
+def _environment_vllm(home: EngineHome) -> list[str]:
+    """Return the argv of the vLLM in the engine's environment."""
+    return [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py")]
 
 
 def _metering_flags() -> Sequence[str]:
@@ -148,7 +180,8 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
     model = model_path(home, serving.model)
     if serving.device == "cpu":
         defaults["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_KV_CACHE_GIB)
-        if model is not None and model.parent == homes.SHIPPED_MODELS:
+        is_shipped = model is not None and model.parent == homes.SHIPPED_MODELS
+        if is_shipped and not serving.has_ranks:
             defaults |= CALM_ON_CPU
     if model:
         defaults |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

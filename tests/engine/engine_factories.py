@@ -90,8 +90,10 @@ subprocess.run([sys.executable, *sys.argv[1:]])
 SUPERVISOR_PROGRAM = """\
 import os, sys
 from engine import supervisor
-sys.exit(supervisor.run(sys.argv[2:], os.environ, grace_s=float(sys.argv[1]), is_bound_to_parent=True))
-"""  # noqa: E501
+sys.exit(supervisor.run(supervisor.SupervisedProgram(argv=sys.argv[2:], environment=os.environ,
+    grace_s=float(sys.argv[1]), is_bound_to_parent=True, failure=lambda: "no probe",
+    on_ready=lambda: None, must_start=True)))
+"""
 
 
 def supervised(folder: Path, *, grace_s: float, is_deaf: bool = False) -> list[str]:

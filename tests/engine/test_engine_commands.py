@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,26 +30,58 @@ def engine(home: Path, *arguments: str, **variables: str) -> subprocess.Complete
     )
 
 
-class Healthy(http.server.BaseHTTPRequestHandler):
-    """Plays an engine that is up."""
+class Engine(http.server.BaseHTTPRequestHandler):
+    """Plays an engine whose `/health` answers; `is_writing` says whether a token comes."""
+
+    is_writing = True
+    offered = "/v1/completions"
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/health" else 404)
+        self.answer(200, {"data": [{"id": "tiny"}]} if self.path == "/v1/models" else {})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if self.path != self.offered:
+            self.answer(404, {"error": {"message": "not found"}})
+        elif not self.is_writing:
+            self.answer(503, {"error": {"message": "no core"}})
+        else:
+            self.answer(200, {"choices": [{"text": "1"}]})
+
+    def answer(self, status: int, body: dict[str, object]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
         self.end_headers()
+        self.wfile.write(data)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Keep the test's output clean."""
 
 
-@pytest.fixture
-def healthy_url() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
+class HungEngine(Engine):
+    """An engine whose core is dead, though `/health` answers 200."""
+
+    is_writing = False
+
+
+class ChatEngine(Engine):
+    """An engine that offers chat alone."""
+
+    offered = "/v1/chat/completions"
+
+
+@contextmanager
+def listening(engine_class: type[Engine]) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), engine_class)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_help_teaches_the_order_of_the_commands(tmp_path: Path) -> None:
@@ -139,11 +172,23 @@ def test_status_says_which_models_of_a_home_are_not_used(tmp_path: Path) -> None
     assert f"not used: the shipped model has this name; remove {home.models / 'tiny'}" in shown
 
 
-def test_wait_ends_when_the_engine_answers(tmp_path: Path, healthy_url: str) -> None:
+@pytest.mark.parametrize(("engine_class", "suffix"), [(Engine, ""), (ChatEngine, "/v1")])
+def test_wait_ends_when_the_engine_answers_one_token(
+    tmp_path: Path, engine_class: type[Engine], suffix: str
+) -> None:
     """`tollgate up` goes on at this line."""
-    result = engine(tmp_path, "wait", "--url", healthy_url, "--progress", "json")
+    with listening(engine_class) as url:
+        result = engine(tmp_path, "wait", "--url", url + suffix, "--progress", "json")
     assert result.returncode == 0
     assert json.loads(result.stdout.splitlines()[-1])["step"] == "done"
+
+
+def test_an_engine_whose_health_alone_answers_is_not_ready(tmp_path: Path) -> None:
+    """vLLM says 200 there while its core is dead."""
+    with listening(HungEngine) as url:
+        result = engine(tmp_path, "wait", "--url", url, "--timeout", "1")
+    assert result.returncode == 3
+    assert "HTTP 503" in result.stderr
 
 
 def test_wait_gives_up_with_3_and_the_last_reason(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from engine_factories import PARENT_PROGRAM, eventually, is_alive, python_variables, supervised
 
+from engine.supervisor import RestartWaits
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has"
 )
@@ -92,3 +94,12 @@ def test_a_killed_leader_takes_its_workers_with_it(tmp_path: Path) -> None:
         subprocess.run(["kill", "-9", str(leader)], check=True)
         assert supervisor.wait(timeout=20) == signal.SIGKILL
         assert eventually(lambda: not is_alive(worker))
+
+
+def test_waits_double_to_a_minute_and_are_short_again_after_a_ready_engine() -> None:
+    """A broken engine must not take a core for itself, and a healthy one must be back at once."""
+    waits = RestartWaits()
+    taken = [waits.next_s() for _ in range(9)]
+    assert taken == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    waits.reset()
+    assert waits.next_s() == 0.5

@@ -1,0 +1,213 @@
+"""Plans and runs `python -m engine serve`: chooses device and model, checks the profile, builds
+vLLM's command, supervises it and prints the deployment block once the engine is ready.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine import environment, supervisor, vllm_command
+from engine import home as homes
+from engine.cpu import number_format_here
+from engine.errors import EngineError, UsageError
+from engine.serving import checks, flags
+from engine.serving.deployment_block import DeploymentFacts, deployment_block, dialable_url
+from engine.serving.hardware import hardware_here
+from engine.serving.model_config import ModelFacts, model_facts
+from engine.serving.profile import Profile, ProfileFile, Refused, read_profile
+from engine.serving.readiness import EngineProbe, probe_of
+
+DEFAULT_MODEL = "tiny"
+WITHOUT_PROFILE = Profile(
+    max_model_len=4096,
+    reasoning_parser="qwen3",
+    tool_call_parser="hermes",
+    max_num_queued_reqs=vllm_command.MAX_QUEUED_REQUESTS,
+)
+"""The settings of `serve` without `--profile`: those of the shipped model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServePlan:
+    """One engine to be started: its settings, its command and the reasons against it."""
+
+    name: str | None
+    """The profile's name; None without a profile."""
+    serving: vllm_command.Serving
+    argv: list[str]
+    refused: tuple[Refused, ...]
+
+    def as_json(self) -> str:
+        """Return the output of `--dry-run`."""
+        refused = [
+            {"key": item.key, "value": item.value, "reason": item.reason} for item in self.refused
+        ]
+        shown = {"profile": self.name, "command": self.argv, "refused": refused}
+        return json.dumps(shown, indent=2, default=str)
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Serve a model until an end is requested; return the exit code. With `--dry-run`, print the
+    plan and start nothing.
+
+    Raises: UsageError: no engine is installed, or an argument is wrong. EngineError: the profile
+        has a key that is unknown or impossible.
+    """
+    home = homes.engine_home(os.environ)
+    plan = plan_of(home, options, os.environ)
+    if options.dry_run:
+        print(plan.as_json())
+        for item in plan.refused:
+            print(item, file=sys.stderr)
+        return 1 if plan.refused else 0
+    if plan.refused:
+        lines = "\n".join(map(str, plan.refused))
+        raise EngineError(f"The profile cannot be served; nothing was started.\n{lines}")
+    if plan.serving.program is None and environment.installed_device(home) is None:
+        raise UsageError(
+            f"There is no complete engine environment in {home.venv}. Make it with: python -m "
+            "engine setup"
+        )
+    variables = vllm_command.environment(home, plan.serving, os.environ)
+    vllm_command.require_free_port(plan.serving.host, plan.serving.port)
+    return supervisor.run(_supervised(plan, variables, options))
+
+
+def plan_of(
+    home: homes.EngineHome, options: argparse.Namespace, variables: Mapping[str, str]
+) -> ServePlan:
+    """Return the plan of one engine, with every reason against it. Raises `UsageError`, or
+    `EngineError` if a file cannot be read.
+    """
+    given = ProfileFile(name="", profile=WITHOUT_PROFILE, refused=())
+    if options.profile is not None:
+        given = read_profile(options.profile)
+    profile = _with_options(given.profile, options)
+    program = vllm_command.program(variables)
+    installed = None if program else environment.installed_device(home)
+    device = installed or environment.detect_device("auto")
+    if profile.device != "auto":
+        device = profile.device
+    model = options.model or profile.model or DEFAULT_MODEL
+    facts = _facts(home, model)
+    draft = _draft_facts(home, profile)
+    refused = checks.refusals(
+        profile, hardware_here(device), facts, draft=draft, installed=installed
+    )
+    serving = _serving(home, profile, options, model=model, device=device, program=program)
+    serving = replace(
+        serving,
+        flags=flags.profile_flags(profile, device, facts, draft),
+        number_format=(
+            "bfloat16"  # no flag of ours: the profile has one, or the kernels need 16 bits
+            if profile.dtype != "auto"
+            or checks.quantization_of(profile, facts) in checks.SIXTEEN_BITS
+            else number_format_here(variables)
+        ),
+    )
+    return ServePlan(
+        name=options.profile,
+        serving=serving,
+        argv=vllm_command.command(home, serving),
+        refused=(*given.refused, *refused),
+    )
+
+
+def _with_options(profile: Profile, options: argparse.Namespace) -> Profile:
+    """Return a profile with the command line's own settings, which win."""
+    chosen = {
+        name: value
+        for name in ("device", "max_model_len", "reasoning_parser", "tool_call_parser")
+        if (value := getattr(options, name)) is not None
+    }
+    return replace(profile, **chosen)
+
+
+def _facts(home: homes.EngineHome, model: str) -> ModelFacts:
+    """Return the facts of a local model; unknown ones of a model on the hub."""
+    folder = vllm_command.model_path(home, model)
+    return model_facts(folder) if folder is not None else ModelFacts(is_known=False)
+
+
+def _draft_facts(home: homes.EngineHome, profile: Profile) -> ModelFacts | None:
+    """Return the facts of the model that drafts tokens; None if it is not on this machine."""
+    if profile.speculative is None or profile.speculative.model is None:
+        return None
+    folder = vllm_command.model_path(home, profile.speculative.model)
+    return model_facts(folder) if folder is not None else None
+
+
+def _serving(
+    home: homes.EngineHome,
+    profile: Profile,
+    options: argparse.Namespace,
+    *,
+    model: str,
+    device: environment.Device,
+    program: Path | None,
+) -> vllm_command.Serving:
+    """Return the settings of vLLM that are no flags of the profile."""
+    ranks = (
+        profile.tensor_parallel_size,
+        profile.pipeline_parallel_size,
+        profile.data_parallel_size,
+    )
+    return vllm_command.Serving(
+        model=model,
+        served_model_name=options.served_model_name or vllm_command.default_name(home, model),
+        host=options.host,
+        port=options.port,
+        device=device,
+        max_model_len_tokens=None,  # one of the profile's flags
+        runner=options.runner,
+        reasoning_parser=profile.reasoning_parser or vllm_command.NO_PARSER,
+        tool_call_parser=profile.tool_call_parser or vllm_command.NO_PARSER,
+        api_key_file=options.api_key_file,
+        max_queued_requests=profile.max_num_queued_reqs or vllm_command.MAX_QUEUED_REQUESTS,
+        extra=tuple(options.extra),
+        number_format="bfloat16",
+        has_ranks=max(ranks) > 1,
+        program=program,
+    )
+
+
+def _supervised(
+    plan: ServePlan, variables: Mapping[str, str], options: argparse.Namespace
+) -> supervisor.SupervisedProgram:
+    """Return the program that the supervisor runs, with its probe."""
+    serving = plan.serving
+    url = dialable_url(serving.host, serving.port)
+    key = vllm_command.read_key(serving.api_key_file) if serving.api_key_file else None
+    probe = probe_of(url, model=serving.served_model_name, key=key)
+    return supervisor.SupervisedProgram(
+        argv=plan.argv,
+        environment=variables,
+        grace_s=vllm_command.SHUTDOWN_TIMEOUT_S + 5.0,
+        is_bound_to_parent=not options.outlive_parent,
+        failure=probe.failure,
+        on_ready=lambda: _print_block(serving, probe, options.region),
+        must_start=options.must_start,
+    )
+
+
+def _print_block(serving: vllm_command.Serving, probe: EngineProbe, region: str) -> None:
+    """Print the deployment block on standard output, the only thing that is printed there."""
+    is_pooling = serving.runner == "pooling"
+    facts = DeploymentFacts(
+        url=probe.url,
+        served_model_name=serving.served_model_name,
+        region=region,
+        context_tokens=probe.context_tokens(),
+        api_key_file=serving.api_key_file,
+        is_pooling=is_pooling,
+        has_tools=serving.tool_call_parser != vllm_command.NO_PARSER,
+        has_reasoning=serving.reasoning_parser != vllm_command.NO_PARSER,
+    )
+    try:
+        print(deployment_block(facts), end="", flush=True)
+    except OSError as error:  # the reader has gone; the engine stays
+        print(f"The deployment block could not be printed: {error}.", file=sys.stderr, flush=True)
