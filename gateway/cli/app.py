@@ -89,6 +89,9 @@ COMMANDS = {
     "dashboard": Command(
         "gateway.cli.dashboard", "Show finance's reports in the browser.", is_group=False
     ),
+    "engine": Command(
+        "gateway.cli.engine", "Run self-hosted inference: python -m engine.", is_group=False
+    ),
     "doctor": Command(
         "gateway.cli.checks.doctor",
         "Find problems on this machine and their remedies.",

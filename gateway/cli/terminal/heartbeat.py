@@ -1,5 +1,5 @@
 """Prints a line on standard error after every three silent seconds of a command, so that a person
-sees it working; not for serve, dashboard and up.
+sees it working; not for serve, dashboard, up and engine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from time import monotonic
 from typing import Any
 
 SILENT_S = 3.0
-RUNS_ON = frozenset({"serve", "dashboard", "up"})  # these are silent because nothing happens
+RUNS_ON = frozenset(
+    {"serve", "dashboard", "up", "engine"}
+)  # these are silent because nothing happens
 
 
 @contextmanager

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gateway.services.stores import Stores
 
 TINY = "The tiny model's answers mean nothing. "
-ENGINE_WITHIN_S = 300.0
+ENGINE_WITHIN_S = 300
 CONTEXT_WINDOW = 4096
 DEMO_DAYS = 90
 
@@ -297,15 +297,18 @@ def _start_engine(options: Options, children: Children, chosen: UpOptions) -> tu
     with ProgressStep("Engine: vLLM in its own environment") as step:
         children.follow("engine-setup", step)
     name = Path(chosen.model).name if chosen.model else "tiny"
+    key_file = str(_engine_key_file(options))
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
-    serve += ["--api-key-file", str(_engine_key_file(options))] + (
-        ["--model", chosen.model] if chosen.model else []
-    )
+    serve += ["--api-key-file", key_file, "--must-start"]
+    serve += ["--model", chosen.model] if chosen.model else []
+    # The engine's own probe: an engine that answers /health may be unable to write a token.
+    wait = ["wait", "--url", url, "--model", name, "--api-key-file", key_file]
+    wait += ["--timeout", str(ENGINE_WITHIN_S), "--progress", "json"]
+    program, variables = [sys.executable, "-m", "engine"], _engine_variables(options)
     with ProgressStep("Engine: starting vLLM", usual_s=60) as step:
-        children.start(
-            "engine", [sys.executable, "-m", "engine", *serve], _engine_variables(options)
-        )
-        wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
+        children.start("engine", [*program, *serve], variables)
+        children.begin("engine-wait", [*program, *wait], variables)
+        children.follow("engine-wait", step)
     return url, name
 
 

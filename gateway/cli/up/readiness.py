@@ -11,7 +11,6 @@ from collections.abc import Callable
 import httpx2
 
 from gateway.cli.terminal.fetch import fetch
-from gateway.cli.terminal.progress import ProgressStep
 from gateway.cli.up.children import Children
 from gateway.errors import BadUsage, OperatorError
 
@@ -23,7 +22,6 @@ def wait_for(
     children: Children,
     *,
     within_s: float = READY_WITHIN_S,
-    step: ProgressStep | None = None,
     is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
 ) -> None:
     """Wait until `url` answers 200 and `is_right` accepts the answer.
@@ -41,8 +39,6 @@ def wait_for(
             last = f"HTTP {answer.status_code} {answer.text[:500]}".rstrip()
         except httpx2.HTTPError as broken:
             last = str(broken) or type(broken).__name__
-        if step is not None:
-            step.advance("loading the model")
         time.sleep(0.2)
     raise OperatorError(
         f"{url} was not ready in {within_s:g} s: {last}. The logs in {children.logs} have the "
