@@ -9,7 +9,10 @@ from pathlib import Path
 KILL_LIMIT_S = 10.0
 POLL_S = 0.05
 PASSING = frozenset(
-    {"ninja", "nvcc", "cicc", "ptxas", "cc1plus", "g++", "gcc", "ld", "lscpu", "ldconfig"}
+    {
+        *("as", "c++", "cc", "cc1", "cc1plus", "cicc", "cudafe++", "fatbinary", "g++", "gcc", "ld"),
+        *("ldconfig", "lscpu", "ninja", "nvcc", "nvlink", "ptxas"),
+    }
 )
 """Programs that a healthy engine starts for a moment: compilers and questions about the machine."""
 PASSING_WORKER = "compile_worker"  # torch's pool of compilers, which ends when it is idle

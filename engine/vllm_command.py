@@ -183,6 +183,9 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
         is_shipped = model is not None and model.parent == homes.SHIPPED_MODELS
         if is_shipped and not serving.has_ranks:
             defaults |= CALM_ON_CPU
+    if serving.has_ranks:
+        # Ranks talk without a password, by default at an address that other machines reach.
+        defaults["VLLM_HOST_IP"] = "127.0.0.1"
     if model:
         defaults |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     # The key travels in the environment: every user of the machine can read a command line.

@@ -67,7 +67,7 @@ class HardwareRule:
     def _reason(self, hardware: Hardware, need: str) -> str:
         """Return a refusal for people, with the evidence of the row."""
         because = f": {self.why}" if self.why else ""
-        return f"{need}{because}; not on {hardware.name} (rule table: {self.source})"
+        return f"{need}{because}; not on {hardware.name} (by the rule table alone: {self.source})"
 
 
 def _text_of(capability: tuple[int, int]) -> str:

@@ -1,6 +1,8 @@
 """Profiles: their keys, their translation into vLLM's flags, and the settings that cannot work."""
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ import pytest
 from engine_factories import REPOSITORY
 
 from engine.errors import EngineError, UsageError
+from engine.home import engine_home
 from engine.serving.checks import refusals
-from engine.serving.flags import profile_flags
+from engine.serving.flags import NUMBERS, SIZES, SWITCHES, profile_flags
 from engine.serving.hardware import Hardware, InstalledGpu, gpus_in
 from engine.serving.hardware_rules import hardware_rules, rule_for
 from engine.serving.model_config import ModelFacts, facts_of, model_facts
@@ -23,6 +26,7 @@ from engine.serving.profile import (
     shipped_names,
 )
 
+VLLM = next(engine_home(os.environ).venv.glob("lib/python*/site-packages/vllm"), None)
 AMX = frozenset({"avx2", "avx512f", "amx_tile", "avx512_bf16"})
 AVX512 = frozenset({"avx2", "avx512f"})
 AVX2 = frozenset({"avx2"})
@@ -418,6 +422,26 @@ def test_the_answer_of_nvidia_smi_is_read() -> None:
         ("NVIDIA H200", (9, 0)),
         ("NVIDIA GeForce RTX 3090", (8, 6)),
     ]
+
+
+@pytest.mark.skipif(VLLM is None, reason="needs vLLM's source: python -m engine setup")
+def test_the_installed_vllm_has_each_flag_name_and_source() -> None:
+    """A flag that vLLM renames ends every start; its own source is the list."""
+    assert VLLM is not None
+    text = (VLLM / "engine" / "arg_utils.py").read_text(encoding="utf-8")
+    flags_of_ours = {*NUMBERS.values(), *SIZES.values(), "--dtype", "--kv-cache-dtype"}
+    flags_of_ours |= {f"--{name}" for name in SWITCHES.values()}
+    flags_of_ours |= {"--quantization", "--speculative-config", "--max-num-queued-reqs"}
+    assert {flag for flag in flags_of_ours if f'"{flag}"' not in text} == set()
+    methods = (VLLM / "config" / "speculative.py").read_text(encoding="utf-8")
+    for method in ("ngram", "draft_model", "eagle", "eagle3"):
+        assert f'"{method}"' in methods
+    online = (VLLM / "config" / "quantization.py").read_text(encoding="utf-8")
+    for name in ("fp8_per_channel", "fp8_per_tensor", "int8_per_channel_weight_only"):
+        assert f'"{name}"' in online
+    for rule in hardware_rules():
+        for path in re.findall(r"\bvllm/([\w/]+\.py)", rule.source):
+            assert (VLLM / path).is_file(), path
 
 
 def test_the_reference_lists_every_key_and_profile() -> None:

@@ -77,6 +77,19 @@ def test_the_tiny_model_is_served_by_one_thread_and_a_larger_one_as_vllm_likes(
         assert not calm.keys() & vllm_command.environment(home, other, {}).keys()
 
 
+def test_ranks_talk_on_this_machine_alone_and_need_their_processes(tmp_path: Path) -> None:
+    """Their channels have no password; and one process cannot hold several ranks."""
+    given = vllm_command.environment(a_home(tmp_path), a_serving(has_ranks=True), {})
+    assert given["VLLM_HOST_IP"] == "127.0.0.1"
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in given
+
+
+def test_another_program_is_run_in_place_of_vllm(tmp_path: Path) -> None:
+    """It gets the same arguments, and its model needs no weights."""
+    argv = vllm_command.command(a_home(tmp_path), a_serving(program=Path("/opt/vllm")))
+    assert argv[:3] == ["/opt/vllm", "serve", str(model_making.TINY)]
+
+
 def test_extra_arguments_come_last(tmp_path: Path) -> None:
     """The last of two equal flags wins in vLLM, so the user's flags must stand behind ours."""
     assert vllm_command.command(a_home(tmp_path), a_serving(extra=("--seed", "7")))[-2:] == [
