@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from engine.errors import UnknownStateError, UsageError
@@ -19,6 +20,11 @@ POLL_S = 0.5
 PROBE_LIMIT_S = 15.0
 NOT_OFFERED = frozenset({400, 404, 405, 501})
 """Statuses of an endpoint that this kind of model does not have; the next one is tried."""
+
+BROKEN_ANSWER = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError)
+"""Errors of a connection that ends early, of an answer that is no HTTP, and of JSON of another
+shape.
+"""
 
 REQUESTS: Mapping[str, Mapping[str, object]] = {
     "/v1/completions": {"prompt": "1", "max_tokens": 1, "temperature": 0},
@@ -60,7 +66,7 @@ class EngineProbe:
             if isinstance(error.reason, ConnectionRefusedError):
                 return "connection refused"
             return str(error.reason)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except BROKEN_ANSWER as error:
             return str(error) or type(error).__name__
 
     def context_tokens(self) -> int | None:
@@ -70,7 +76,7 @@ class EngineProbe:
                 if self.model in (None, listed["id"]):
                     tokens = listed.get("max_model_len")
                     return tokens if isinstance(tokens, int) else None
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except BROKEN_ANSWER:
             return None
         return None
 

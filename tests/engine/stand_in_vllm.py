@@ -3,9 +3,9 @@
 socket and two real workers, which a test steers by files in a folder.
 
 `STAND_IN` names the folder. It writes `starts` (a line for each start: its pid and its workers'),
-`arguments` and `drained`. It reads `broken` (exit 3 at the start), `hung` (no request is answered,
-though `/health` says 200), `slow` (a start that takes until the file is gone) and `release` (until
-then, requests with the prompt "wait" are not answered).
+`arguments`, `waiting` (a request waits) and `drained`. It reads `broken` (exit 3 at the start),
+`hung` (no request is answered, though `/health` says 200), `slow` (a start that takes until the
+file is gone) and `release` (until then, requests with the prompt "wait" are not answered).
 """
 
 import http.server
@@ -39,8 +39,10 @@ class Endpoints(http.server.BaseHTTPRequestHandler):
         if (FOLDER / "hung").exists():
             self.answer(503, {"error": {"message": "no token"}})
             return
-        while asked["prompt"] == "wait" and not (FOLDER / "release").exists():
-            time.sleep(POLL_S)
+        if asked["prompt"] == "wait":
+            (FOLDER / "waiting").touch()
+            while not (FOLDER / "release").exists():
+                time.sleep(POLL_S)
         key = os.environ.get("VLLM_API_KEY")
         if key is not None and self.headers.get("authorization") != f"Bearer {key}":
             self.answer(401, {"error": "Unauthorized"})

@@ -71,6 +71,14 @@ class ChatEngine(Engine):
     offered = "/v1/chat/completions"
 
 
+class BrokenEngine(Engine):
+    """An engine that answers something that is no HTTP."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.wfile.write(b"nonsense\r\n\r\n")
+
+
 @contextmanager
 def listening(engine_class: type[Engine]) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), engine_class)
@@ -183,12 +191,18 @@ def test_wait_ends_when_the_engine_answers_one_token(
     assert json.loads(result.stdout.splitlines()[-1])["step"] == "done"
 
 
-def test_an_engine_whose_health_alone_answers_is_not_ready(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine_class", "reason"), [(HungEngine, "HTTP 503"), (BrokenEngine, "nonsense")]
+)
+def test_an_engine_whose_health_alone_answers_is_not_ready(
+    tmp_path: Path, engine_class: type[Engine], reason: str
+) -> None:
     """vLLM says 200 there while its core is dead."""
-    with listening(HungEngine) as url:
+    with listening(engine_class) as url:
         result = engine(tmp_path, "wait", "--url", url, "--timeout", "1")
     assert result.returncode == 3
-    assert "HTTP 503" in result.stderr
+    assert reason in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_wait_gives_up_with_3_and_the_last_reason(tmp_path: Path) -> None:
