@@ -1,0 +1,126 @@
+"""Compares `engine plan` with published figures and writes the table of docs/engine-plan.md.
+
+Run `python -m bench.plan_accuracy` to print it, with `--write` to renew the page. The figures are
+in tests/engine/plan_published.json, each with source, date and settings. None tuned the model.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.plan.architecture import count
+from engine.plan.config import read_config
+from engine.plan.gpus import gpu_named
+from engine.plan.layout import Layout, Served, fit
+from engine.plan.roofline import Work, predict
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "tests" / "engine" / "plan_published.json"
+PAGE = ROOT / "docs" / "engine-plan.md"
+BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
+MOST_AT_ONCE = 2048
+"""Sequences at once if the source states no batch: trtllm-bench's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One published figure beside the plan's."""
+
+    published: dict[str, Any]
+    batch: int
+    planned_tok_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Return plan / published."""
+        return self.planned_tok_per_s / float(self.published["throughput_tok_per_s"])
+
+    @property
+    def factor(self) -> float:
+        """Return by how much the plan is wrong, in either direction; at least 1."""
+        return max(self.ratio, 1 / self.ratio)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Return model and GPU."""
+        return self.published["model"], self.published["gpu"]
+
+
+def compare(published: dict[str, Any]) -> Compared:
+    """Return the plan for the settings of a published figure.
+
+    Without a batch, as many sequences run as fit with half of their answer written.
+    """
+    prompt, answer = published["prompt"], published["answer"]
+    served = Served(
+        model=count(read_config(published["model"])),
+        quantization=published["quantization"],
+        kv_cache=published["kv_cache"],
+        context=prompt + answer,
+    )
+    gpu, layout = gpu_named(published["gpu"]), Layout(tensor=published["gpus"])
+    found = fit(served, gpu, layout)
+    is_stated = published["batch"] is not None
+    room = found.sequences_of(served, prompt + (answer if is_stated else answer // 2))
+    batch = min(published["batch"] or MOST_AT_ONCE, room)
+    times = predict(served, gpu, layout, Work(prompt=prompt, answer=answer, batch=batch))
+    return Compared(published=published, batch=batch, planned_tok_per_s=times.throughput_tok_per_s)
+
+
+def all_compared() -> list[Compared]:
+    """Return every published figure beside the plan's."""
+    return [compare(row) for row in json.loads(PUBLISHED.read_text(encoding="utf-8"))]
+
+
+def table(rows: Sequence[Compared]) -> str:
+    """Return the summary and the table in Markdown."""
+    factors = [row.factor for row in rows]
+    sources = sorted({(row.published["source"], row.published["date"]) for row in rows})
+    number = {source: index for index, (source, _) in enumerate(sources, start=1)}
+    lines = [
+        f"{len(rows)} figures of {len({row.pair for row in rows})} pairs of model and GPU:"
+        f" median factor {statistics.median(factors):.2f}, largest {max(factors):.2f}.",
+        "",
+        "| model | GPU | weights, KV | prompt / answer | batch | published tok/s | plan tok/s"
+        " | plan / published | source |",
+        "|---|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        one = row.published
+        kv = "fp8" if one["kv_cache"] == "fp8" else "16 bits"
+        weights = "16 bits" if one["quantization"] == "none" else one["quantization"]
+        batch = str(row.batch) if one["batch"] is not None else f"({row.batch})"
+        lines.append(
+            f"| {one['model']} | {one['gpus']} × {one['gpu']} | {weights}, {kv} |"
+            f" {one['prompt']} / {one['answer']} | {batch} | {one['throughput_tok_per_s']:,.0f} |"
+            f" {row.planned_tok_per_s:,.0f} | {row.ratio:.2f} | {number[one['source']]} |"
+        )
+    lines += ["", "Batches in brackets are the plan's own: the source states none.", ""]
+    for source, date in sources:
+        notes = sorted(
+            {row.published["settings"] for row in rows if row.published["source"] == source}
+        )
+        lines.append(f"{number[source]}. {source}, {date}: {'; '.join(notes)}.")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table, or write it into the page."""
+    text = table(all_compared())
+    if "--write" in arguments:
+        page = PAGE.read_text(encoding="utf-8")
+        head, tail = page.partition(BEGIN)[0], page.partition(END)[2]
+        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+    else:
+        print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
