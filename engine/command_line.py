@@ -1,5 +1,5 @@
-"""Declares and runs the commands of `python -m engine` (setup, model, serve, wait, status), and
-turns their errors into messages and exit codes.
+"""Declares and runs the commands of `python -m engine` (plan, setup, model, serve, wait, status),
+and turns their errors into messages and exit codes.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from engine import environment, model_making, vllm_command
 from engine import home as homes
 from engine.errors import EngineError, UsageError
+from engine.plan.command import add_plan, run_plan
 from engine.progress import StageProgress
 from engine.serving.profile import shipped_names
 from engine.serving.readiness import probe_of, wait_until_ready
@@ -26,6 +27,7 @@ Self-hosted inference for Tollgate: vLLM in an environment of its own.
   python -m engine serve      serve it on http://127.0.0.1:8001 until you press Ctrl-C
   python -m engine wait       wait until it answers a one-token request
   python -m engine status     what is installed and made
+  python -m engine plan       what fits on which GPU, how fast and at what cost (needs no setup)
 
 Run setup and serve in this order; setup is instant where its work is already done.
 """
@@ -65,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_wait(commands)
     _add_status(commands)
+    add_plan(
+        _command(commands, "plan", does="Say what fits, how fast and at what cost.", act=run_plan)
+    )
     return top
 
 

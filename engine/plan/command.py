@@ -1,0 +1,207 @@
+"""Declares `python -m engine plan` with its options, and prints the plan."""
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.errors import EngineError, UsageError
+from engine.plan import text
+from engine.plan.architecture import count
+from engine.plan.config import read_config
+from engine.plan.demand import read_demand
+from engine.plan.gpus import gpu_named
+from engine.plan.layout import Served
+from engine.plan.memory import KV_BYTES, QUANTIZATIONS
+from engine.plan.picture import picture
+from engine.plan.report import PlanSettings, plan
+
+DEFAULT_CONTEXT = 8192
+DEFAULT_PROMPT, DEFAULT_ANSWER = 1024, 256
+FEWEST_MONTHS, MOST_MONTHS = 12, 18
+DESCRIPTION = """\
+Say what fits on which GPU, how fast it will be and what a million tokens will cost: arithmetic on
+the model's config and the GPUs' data sheets. Needs no GPU, no torch and no network.
+"""
+EXAMPLES = """\
+examples:
+  python -m engine plan --model Llama-3.1-8B --gpu L40S,H100
+  python -m engine plan --model Llama-3.3-70B --gpu H100 --gpus 2 --quantization fp8 --kv-cache fp8
+  python -m engine plan --model /models/mine --gpu H200 --prompt 2000 --answer 400 --batch 64
+  python -m engine plan --model Qwen3-32B --gpu H200 --demand demand.yaml --months 18
+  python -m engine plan --list gpus
+
+A row is one batch size: the sequences that run at once. Up to 8 GPUs are one tensor-parallel group
+(TP); beyond, the nodes are copies (DP) or, if one node is too small, pipeline stages (PP). Without
+--gpus the smallest group that fits is taken. USD are the middle of the GPU's price range unless
+--gpu-usd-per-hour is given.
+
+The demand file, in YAML or JSON (- reads standard input):
+  requests_per_day: 200000
+  prompt_tokens: {p50: 900, p95: 4000}
+  output_tokens: {p50: 200, p95: 700}
+  cached_share: 0.3          # of the prompt's tokens
+  growth_per_month: 0.1
+  peak_to_mean: 3
+  start: 2027-01
+  slo: {ttft_ms: 1000, tpot_ms: 50}
+
+Exit codes: 0 success, 1 it does not fit or cannot be counted, 2 bad usage, 3 no answer of the hub.
+"""
+
+
+def add_plan(command: argparse.ArgumentParser) -> None:
+    """Add the options of `plan` to its parser."""
+    command.description = DESCRIPTION
+    command.epilog = EXAMPLES
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = command.add_argument
+    add("--model", metavar="DIR|NAME", help="a folder with config.json, or a shipped model")
+    add("--gpu", metavar="NAME[,NAME]", help="see --list gpus")
+    add("--gpus", type=_whole, metavar="N", help="GPUs of all copies; default: as few as fit")
+    add("--quantization", metavar="|".join(QUANTIZATIONS), help="default: the config's own")
+    add("--kv-cache", choices=tuple(KV_BYTES), default="auto", help="auto: 16 bits")
+    add("--context", type=_whole, metavar="N", help=f"tokens of a sequence; {DEFAULT_CONTEXT}")
+    add("--prompt", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
+    add("--answer", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
+    add("--batch", type=_whole, metavar="N", help="sequences at once; default: several sizes")
+    add("--gpu-usd-per-hour", type=_positive, metavar="X", help="of one GPU")
+    add("--utilisation", type=_share, default=1.0, metavar="U", help="0 to 1; default 1")
+    add("--demand", metavar="FILE", help="size replicas and GPUs for months")
+    add("--from-ledger", metavar="30d", help="pipe `tollgate report demand` into --demand -")
+    add("--months", type=_months, default=FEWEST_MONTHS, metavar="12..18", help="default 12")
+    add("--download", action="store_true", help="read a model's config.json from the hub")
+    add("--list", choices=("gpus", "models"), dest="listed", help="the shipped table")
+    add("--format", choices=("table", "json", "csv"), default="table", help="default: table")
+    add("--picture", type=Path, metavar="FILE.svg", help="draw output against time per token")
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """Print a plan or a list; return 0. Raises `EngineError` and its subclasses."""
+    if options.listed:
+        rows = text.gpu_rows() if options.listed == "gpus" else text.model_rows()
+        print(_listed(rows, options.format))
+        return 0
+    document = plan(_settings(options))
+    if options.picture:
+        try:
+            options.picture.write_text(picture(document), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{options.picture} cannot be written: {error.strerror}.") from error
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
+        "json": lambda one: json.dumps(one, indent=2),
+        "csv": text.as_csv,
+        "table": text.as_text,
+    }
+    print(shown[options.format](document))
+    if not any(row["fits"] for row in document["rows"]):
+        reasons = " ".join(row["reason"] for row in document["rows"])
+        raise EngineError(f"Nothing fits. {reasons}")
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> PlanSettings:
+    """Return the checked choices. Raises `UsageError` for bad ones, `EngineError` for the model."""
+    if options.from_ledger:
+        raise UsageError(
+            "The engine reads no ledger. Pipe the gateway's demand in: tollgate report demand"
+            " --days 30 --format json | python -m engine plan --demand - …"
+        )
+    if not options.model or not options.gpu:
+        raise UsageError("plan needs --model and --gpu; see: python -m engine plan --help")
+    gpus = [gpu_named(name) for name in options.gpu.split(",")]
+    if options.quantization is not None and options.quantization not in QUANTIZATIONS:
+        raise UsageError(
+            f"Unknown quantization {options.quantization!r}. Known: {', '.join(QUANTIZATIONS)}."
+        )
+    demand = read_demand(options.demand) if options.demand else None
+    config = read_config(options.model, may_download=options.download)
+    if options.quantization:
+        fields = {**config.fields, "quantization_config": None}
+        config = type(config)(name=config.name, source=config.source, fields=fields)
+    model = count(config)
+    prompt = options.prompt or (demand.prompt_p50 if demand else DEFAULT_PROMPT)
+    answer = options.answer or (demand.answer_p50 if demand else DEFAULT_ANSWER)
+    context = options.context
+    if context is None:
+        longest = demand.prompt_p95 + demand.answer_p95 if demand else 0
+        context = max(min(DEFAULT_CONTEXT, model.max_context), prompt + answer, longest)
+    for name, tokens in (("context", context), ("prompt and answer", prompt + answer)):
+        if tokens > model.max_context:
+            raise EngineError(
+                f"A {name} of {tokens} tokens is beyond the {model.max_context} of {model.name}"
+                " (max_position_embeddings)."
+            )
+    if prompt + answer > context:
+        raise UsageError(
+            f"--prompt {prompt} and --answer {answer} are longer than --context {context}."
+        )
+    return PlanSettings(
+        served=Served(
+            model=model,
+            quantization=options.quantization or model.own_format,
+            kv_cache=options.kv_cache,
+            context=context,
+        ),
+        gpus=gpus,
+        gpus_count=options.gpus,
+        prompt=prompt,
+        answer=answer,
+        batch=options.batch,
+        usd_per_hour=options.gpu_usd_per_hour,
+        utilisation=options.utilisation,
+        demand=demand,
+        months=options.months,
+    )
+
+
+def _listed(rows: list[dict[str, Any]], shape: str) -> str:
+    """Return a shipped table in the asked format."""
+    if shape == "json":
+        return json.dumps(rows, indent=2)
+    heads = list(rows[0])
+    cells = [["-" if row[head] is None else _cell(row[head]) for head in heads] for row in rows]
+    if shape == "csv":
+        return text.csv_of(heads, rows)
+    return text.table(heads, cells)
+
+
+def _cell(value: object) -> str:
+    """Return a value of a list for people."""
+    return f"{value:,.0f}" if isinstance(value, int | float) and value >= 1000 else str(value)
+
+
+def _whole(given: str) -> int:
+    """Return a whole number above 0. Raises `ArgumentTypeError` otherwise."""
+    if not (given.isascii() and given.isdecimal() and 0 < int(given) < 10**9):
+        raise argparse.ArgumentTypeError(f"{given!r} is not a whole number above 0")
+    return int(given)
+
+
+def _positive(given: str) -> float:
+    """Return a finite number above 0. Raises `ArgumentTypeError` otherwise."""
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{given!r} is not a number above 0")
+    return value
+
+
+def _share(given: str) -> float:
+    """Return a share above 0 and at most 1. Raises `ArgumentTypeError` otherwise."""
+    value = _positive(given)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{given!r} is above 1")
+    return value
+
+
+def _months(given: str) -> int:
+    """Return a number of months from 12 to 18. Raises `ArgumentTypeError` otherwise."""
+    value = _whole(given)
+    if not FEWEST_MONTHS <= value <= MOST_MONTHS:
+        raise argparse.ArgumentTypeError(f"{given} is not from {FEWEST_MONTHS} to {MOST_MONTHS}")
+    return value
