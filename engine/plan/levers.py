@@ -51,7 +51,7 @@ def _tried(
             " longer for its next token",
         )
     for name in ("fp8", "int8", "awq"):
-        if BITS[name] < BITS[served.quantization] and _has_unit(gpu, name):
+        if BITS[name] < 0.9 * BITS[served.quantization] and _has_unit(gpu, name):
             changed = replace(served, quantization=name)
             rate = predict(changed, gpu, found.layout, work).throughput_tok_per_s
             yield "quantization", name, rate, _quantization_reason(name, served.quantization)
