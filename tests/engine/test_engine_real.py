@@ -6,6 +6,7 @@ Needs `python -m engine setup` to have run; skips cleanly if it has not.
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import urllib.request
@@ -18,8 +19,12 @@ from engine_factories import eventually, is_alive
 from engine_load import PROBE, at_work, cores_of, deployment_of, health_status, look_at
 from running_engine import IS_READY, RunningEngine, served
 
-from engine import model_making, training_chats
-from engine.home import engine_home
+from engine import model_making, training_chats, vllm_command
+from engine.cpu import number_format_here
+from engine.home import SHIPPED_MODELS, engine_home
+from engine.plan.architecture import count
+from engine.plan.config import read_config
+from engine.plan.memory import kv_tokens
 from gateway.domain.deployments.engine_load import load_between
 from gateway.main import SystemClock
 from gateway.services.deployments.engine_load import EngineLoads
@@ -89,6 +94,22 @@ def test_it_counts_down_exactly_and_stops(engine: RunningEngine, start: int) -> 
     choice = engine.ask(f"Count down from {start}")["choices"][0]
     assert choice["message"]["content"] == training_chats.numbers_down(start)
     assert choice["finish_reason"] == "stop"
+
+
+def test_the_kv_cache_holds_the_tokens_that_the_plan_computes(engine: RunningEngine) -> None:
+    """`engine plan` sizes GPUs by this arithmetic; here vLLM itself did it, on a CPU."""
+    with urllib.request.urlopen(f"{engine.url}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    labels = re.search(r"^vllm:cache_config_info\{(.*)\}", page, re.MULTILINE)
+    assert labels is not None
+    found = dict(re.findall(r'(\w+)="([^"]*)"', labels[1]))
+    tokens = int(found["block_size"]) * int(found["num_gpu_blocks"])
+    tiny = count(read_config(str(SHIPPED_MODELS / "tiny")))
+    memory_bytes = vllm_command.CPU_KV_CACHE_GIB * 2**30
+    planned = kv_tokens(tiny, memory_bytes, context=4096, kv_cache="auto")
+    if number_format_here(os.environ) == "float32":
+        planned //= 2
+    assert tokens == pytest.approx(planned, rel=0.01)
 
 
 def test_completion_tokens_are_thinking_marks_answer_and_end(engine: RunningEngine) -> None:
