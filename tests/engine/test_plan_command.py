@@ -5,6 +5,7 @@ import json
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 from engine.command_line import main
 from engine.plan.config import shipped_models
 from engine.plan.gpus import gpu_named
-from engine.plan.report import COLUMNS
+from engine.plan.report import COLUMNS, usd_per_mtok
 
 TINY = Path(__file__).parents[2] / "engine" / "models" / "tiny"
 DEMAND: dict[str, Any] = {
@@ -326,10 +327,11 @@ def test_the_hub_is_asked_only_with_download(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_middle_of_the_price_range_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """And a GPU without a published range has no price, not a price of zero."""
+    """And a GPU without a range has no price, not a price of zero."""
     (row,) = planned(capsys, *BASE, "--batch", "8")["rows"]
     low, high = gpu_named("H100").usd_per_hour or (0, 0)
     hourly = row["usd_per_mtok"] * row["throughput_tok_per_s"] * 3600 / 1e6
     assert hourly == pytest.approx((low + high) / 2)
-    asked = ("plan", "--model", "Llama-3.1-8B", "--gpu", "A5000", "--batch", "8")
-    assert planned(capsys, *asked)["rows"][0]["usd_per_mtok"] is None
+    unpriced = replace(gpu_named("H100"), usd_per_hour=None)
+    assert unpriced.middle_usd_per_hour is None
+    assert usd_per_mtok(None, gpus=1, throughput_tok_per_s=1.0, utilisation=1.0) is None
