@@ -169,8 +169,13 @@ def _listed(rows: list[dict[str, Any]], shape: str) -> str:
 
 
 def _cell(value: object) -> str:
-    """Return a value of a list for people."""
-    return f"{value:,.0f}" if isinstance(value, int | float) and value >= 1000 else str(value)
+    """Return a value of a list for people: billions as G, trillions as T."""
+    if not isinstance(value, int | float) or value < 1000:
+        return str(value)
+    for size, unit in ((1e12, "T"), (1e9, "G")):
+        if value >= size:
+            return f"{value / size:,.2f} {unit}"
+    return f"{value:,.0f}"
 
 
 def _whole(given: str) -> int:
