@@ -64,7 +64,8 @@ def compare(published: dict[str, Any]) -> Compared:
         kv_cache=published["kv_cache"],
         context=prompt + answer,
     )
-    gpu, layout = gpu_named(published["gpu"]), Layout(tensor=published["gpus"])
+    gpu, tensor = gpu_named(published["gpu"]), published["tensor"]
+    layout = Layout(tensor=tensor, data=published["gpus"] // tensor)
     found = fit(served, gpu, layout)
     is_stated = published["batch"] is not None
     room = found.sequences_of(served, prompt + (answer if is_stated else answer // 2))
@@ -95,9 +96,10 @@ def table(rows: Sequence[Compared]) -> str:
         one = row.published
         kv = "fp8" if one["kv_cache"] == "fp8" else "16 bits"
         weights = "16 bits" if one["quantization"] == "none" else one["quantization"]
+        copies = ", copies" if one["tensor"] < one["gpus"] else ""
         batch = str(row.batch) if one["batch"] is not None else f"({row.batch})"
         lines.append(
-            f"| {one['model']} | {one['gpus']} × {one['gpu']} | {weights}, {kv} |"
+            f"| {one['model']} | {one['gpus']} × {one['gpu']}{copies} | {weights}, {kv} |"
             f" {one['prompt']} / {one['answer']} | {batch} | {one['throughput_tok_per_s']:,.0f} |"
             f" {row.planned_tok_per_s:,.0f} | {row.ratio:.2f} | {number[one['source']]} |"
         )
