@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from tests.chaos.client import Call
@@ -63,7 +64,8 @@ class Books:
     """The compared books. `rates` are USD per million tokens by model: input, cached input, output;
     `more_rates` those of rarer kinds, by the kind of a receipt's line.
 
-    `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine.
+    `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine. `behind_s`: how
+    late a process may notice there that an answer ended or that its caller left.
     """
 
     attempts: Sequence[Attempt]
@@ -75,6 +77,7 @@ class Books:
     counted: Sequence[Attempt] = ()  # the prompts that the upstream only counted
     most_unknown: float = MOST_UNKNOWN
     on_its_way_s: float = ON_ITS_WAY_S
+    behind_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -258,8 +261,12 @@ def _check_outcome(
     if event["outcome"] != "interrupted":
         return
     ended_s = max(attempt["ended_s"] or attempt["arrived_s"], answered_s)
-    if not _near_span(attempt["arrived_s"], ended_s, books.kills_s):
-        verdict.find("outcome", f"{_where(attempt, event)}: interrupted, but nothing was killed")
+    if not _near_span(attempt["arrived_s"], ended_s + books.behind_s, books.kills_s):
+        later_s = min((kill - ended_s for kill in books.kills_s if kill > ended_s), default=inf)
+        verdict.find(
+            "outcome",
+            f"{_where(attempt, event)}: interrupted, the next kill came {later_s:.1f} s on",
+        )
 
 
 def _where(attempt: Attempt, event: Event) -> str:
@@ -580,6 +587,7 @@ def _with_events(books: Books, events: list[Event]) -> Books:
         counted=books.counted,
         most_unknown=books.most_unknown,
         on_its_way_s=books.on_its_way_s,
+        behind_s=books.behind_s,
     )
 
 
