@@ -26,10 +26,12 @@ Tuned on the first-token times of LLaMA 7B and 70B with 2,048 tokens on H100 and
 throughput figures of that page tuned nothing.
 """
 LINK_SHARE = 0.7
+"""Of a link's rate that an all-reduce reaches. An estimate."""
+
 BATCHED_TOKENS = 8192
 """Tokens that one pass takes at most: vLLM's --max-num-batched-tokens on a data-centre GPU."""
 PASS_OVERHEAD_S = 0.0008
-"""Scheduling, sampling and kernel starts of one pass."""
+"""Scheduling, sampling and kernel starts of one pass; tuned with `BANDWIDTH_SHARE`."""
 EXPERT_LAYER_S = 115e-6
 """Routing, sorting and the small kernels of one layer with experts, in each pass.
 

@@ -1,6 +1,7 @@
 """`python -m engine plan` for its users: JSON, months, and each error with its exit code."""
 
 import http.server
+import io
 import json
 import threading
 import xml.etree.ElementTree as ET
@@ -175,6 +176,14 @@ def test_more_traffic_or_a_tighter_slo_never_needs_fewer_replicas(
     assert loose <= replicas(requests_per_day=5_000_000, peak_to_mean=6)
     assert loose < replicas(requests_per_day=5_000_000, slo={"ttft_ms": 1000, "tpot_ms": 9})
     assert replicas(requests_per_day=5_000_000, cached_share=0.9) <= loose
+
+
+def test_a_demand_is_read_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So `tollgate report demand` can be piped in: the engine reads no ledger."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(DEMAND)))
+    assert len(planned(capsys, *BASE, "--demand", "-")["months"]) == 12
 
 
 def test_an_slo_that_cannot_be_kept_is_refused(
