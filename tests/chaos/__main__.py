@@ -130,11 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--pairs", type=int, default=1000)
     one.add_argument("--kills", type=int, default=5)
     one.add_argument("--replicas", type=int, default=3)
-    one = scenario("limits", "ten times the allowed rate")
+    one = scenario("limits", "five times the allowed rate")
     one.add_argument("--seconds", type=float, default=180)
     one.add_argument("--replicas", type=int, default=3)
     one.add_argument(
-        "--times", type=float, default=10, help="offered, as a multiple of what is allowed"
+        "--times", type=float, default=5, help="offered, as a multiple of what is allowed"
     )
     one = scenario("cuts", "twelve recorded transcripts cut at every byte")
     one.add_argument("--side", choices=("both", "upstream", "client"), default="both")
