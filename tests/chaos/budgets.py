@@ -81,7 +81,6 @@ QUIET_S, QUIET_AFTER_KILL_S, QUIET_REFUSALS = 2.2, 4.0, 20
 ROUND_S = 40.0
 LIMIT_S = 30.0
 ON_ITS_WAY_S = 2.0  # four hundred callers on two cores
-BEHIND_S = 8.0  # a crowd that comes at once is served in as long, about fifty requests a second
 MOST_BUSY_SHARE = (
     0.05  # of the answers may be 503: Postgres took more than 50 ms, on a machine that is full
 )
@@ -492,7 +491,6 @@ def _judge(result: Result, fleet: Fleet, play: Run, rounds: Sequence[Round]) -> 
         more_rates=MORE_RATES,
         most_unknown=1.0,
         on_its_way_s=ON_ITS_WAY_S,
-        behind_s=BEHIND_S,
     )
     result.judge(books)
     _judge_accounts(result, attempts, events)

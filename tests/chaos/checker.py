@@ -64,8 +64,7 @@ class Books:
     """The compared books. `rates` are USD per million tokens by model: input, cached input, output;
     `more_rates` those of rarer kinds, by the kind of a receipt's line.
 
-    `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine. `behind_s`: how
-    late a process may notice there that an answer ended or that its caller left.
+    `on_its_way_s`: the latest arrival of an engine's bytes; more on a busy machine.
     """
 
     attempts: Sequence[Attempt]
@@ -77,7 +76,6 @@ class Books:
     counted: Sequence[Attempt] = ()  # the prompts that the upstream only counted
     most_unknown: float = MOST_UNKNOWN
     on_its_way_s: float = ON_ITS_WAY_S
-    behind_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -255,17 +253,19 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
 def _check_outcome(
     attempt: Attempt, event: Event, books: Books, verdict: Verdict, answered_s: float
 ) -> None:
-    """Require a kill while an interrupted attempt was in the gateway's hands: until its caller had
-    the end, which a busy gateway passes on seconds after the upstream's.
+    """Require a kill while an interrupted attempt was in the gateway's hands: from its start by the
+    gateway's clock, as a crowded upstream reads it seconds later, until its caller had the end.
     """
     if event["outcome"] != "interrupted":
         return
-    ended_s = max(attempt["ended_s"] or attempt["arrived_s"], answered_s)
-    if not _near_span(attempt["arrived_s"], ended_s + books.behind_s, books.kills_s):
-        later_s = min((kill - ended_s for kill in books.kills_s if kill > ended_s), default=inf)
+    began_s, ended_s = _unix(event), max(attempt["ended_s"] or attempt["arrived_s"], answered_s)
+    if not _near_span(began_s, ended_s, books.kills_s):
+        before_s = min((began_s - kill for kill in books.kills_s if kill < began_s), default=inf)
+        after_s = min((kill - ended_s for kill in books.kills_s if kill > ended_s), default=inf)
         verdict.find(
             "outcome",
-            f"{_where(attempt, event)}: interrupted, the next kill came {later_s:.1f} s on",
+            f"{_where(attempt, event)}: interrupted, with the next kills {before_s:.1f} s before "
+            f"its start and {after_s:.1f} s after its end",
         )
 
 
@@ -587,7 +587,6 @@ def _with_events(books: Books, events: list[Event]) -> Books:
         counted=books.counted,
         most_unknown=books.most_unknown,
         on_its_way_s=books.on_its_way_s,
-        behind_s=books.behind_s,
     )
 
 
