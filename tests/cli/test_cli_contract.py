@@ -30,7 +30,7 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 CLOSED_URL = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1 has no listener
-NOT_BUILT = ("export", "engine", "rollback", "simulate")
+NOT_BUILT = ("export", "rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:
@@ -50,6 +50,7 @@ def test_help_names_only_commands_that_exist(capfd: pytest.CaptureFixture[str]) 
         "up",
         "serve",
         "dashboard",
+        "engine",
         "doctor",
         "db",
         "policy",

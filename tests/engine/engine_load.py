@@ -3,7 +3,7 @@
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,17 @@ def look_at(engine: RunningEngine) -> EngineMetrics:
 
 def cores_of(engine: RunningEngine) -> list[int]:
     """All processes of the engine but those that serve HTTP, which go on when these hang."""
-    found = _descendants(engine.process.pid)
+    found = below(engine.process.pid)
     return [pid for pid in found if b"EngineCore" in _name(pid) or b"Worker" in _name(pid)]
 
 
-def _descendants(pid: int) -> list[int]:
+def below(pid: int) -> list[int]:
+    """Return the pids of all processes below this one; its threads come and go meanwhile."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="utf-8").split()):
-            found += [child, *_descendants(child)]
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, (task / "children").read_text(encoding="utf-8").split()):
+                found += [child, *below(child)]
     return found
 
 

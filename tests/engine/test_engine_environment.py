@@ -276,9 +276,9 @@ def test_an_asked_device_is_not_second_guessed() -> None:
     assert environment.detect_device("gpu") == "gpu"
 
 
-def test_only_one_index_host_is_named_in_the_package() -> None:
-    """The index of torch's CPU build is a fact of that build; every other address is a setting
-    of pip.
+def test_only_two_hosts_are_named_in_the_package() -> None:
+    """The index of torch's CPU build is a fact of that build, and `plan --download` asks the hub of
+    models; every other address is a setting of pip.
     """
     sources = [
         path
@@ -290,4 +290,4 @@ def test_only_one_index_host_is_named_in_the_package() -> None:
         for path in sources
         for host in re.findall(r"https://([\w.-]+)", path.read_text(encoding="utf-8"))
     }
-    assert hosts == {"download.pytorch.org"}
+    assert hosts == {"download.pytorch.org", "huggingface.co"}

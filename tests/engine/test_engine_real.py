@@ -11,12 +11,11 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 from engine_factories import eventually, is_alive
-from engine_load import PROBE, at_work, cores_of, deployment_of, health_status, look_at
+from engine_load import PROBE, at_work, below, cores_of, deployment_of, health_status, look_at
 from running_engine import IS_READY, RunningEngine, served
 
 from engine import model_making, training_chats, vllm_command
@@ -325,16 +324,7 @@ def test_a_pooling_engine_embeds_and_leaves_nothing_behind_when_killed(
     answer = embedder.post("/v1/embeddings", model="tiny-embed", input="red apple")
     assert len(answer["data"][0]["embedding"]) == 256
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
-    pids = descendants(embedder.process.pid)
+    pids = below(embedder.process.pid)
     assert len(pids) >= 3
     embedder.process.kill()
     assert eventually(lambda: not any(map(is_alive, pids)), deadline_s=60)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the pids of all processes below this one."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="utf-8").split()):
-            found += [child, *descendants(child)]
-    return found

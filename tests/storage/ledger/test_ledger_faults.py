@@ -71,8 +71,13 @@ def writer_pids(database: Database) -> list[int]:
 
 
 def end_others(connection: psycopg.Connection[Any]) -> None:
-    """End every other backend of this database, and wait until each is gone."""
-    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    """End every other client's backend of this database, and wait until each is gone. An autovacuum
+    worker goes by itself, and only the superuser may end it.
+    """
+    others = (
+        "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend'"
+    )
     connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
     eventually(
         lambda: not connection.execute(f"SELECT pid {others}".encode()).fetchall(),
