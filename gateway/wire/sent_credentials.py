@@ -4,13 +4,16 @@ from its reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from gateway.domain.providers.table import PROVIDERS
 from gateway.errors import RequestError
 
 LEAST_SECRET_CHARS = 8  # a shorter one could be a word of any message
 REMOVED = "(a credential of the gateway)"
+# AWS signs instead of sending a key: the name of the key and the signature are in the header.
+_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/.*Signature=(\w+)")
 # A session of AWS has a token beside its signature.
 _HEADERS = frozenset({"x-amz-security-token", *(one.key_header for one in PROVIDERS.values())})
 
@@ -36,5 +39,11 @@ def with_clean_message(error: RequestError, headers: Mapping[str, str]) -> Reque
 
 def _secrets(headers: Mapping[str, str]) -> list[str]:
     """Return the credentials in the headers of a request."""
-    sent = (headers[name].rpartition(" ")[2] for name in _HEADERS & headers.keys())
-    return [secret for secret in sent if len(secret) >= LEAST_SECRET_CHARS]  # without `Bearer`
+    return [secret for secret in _parts(headers) if len(secret) >= LEAST_SECRET_CHARS]
+
+
+def _parts(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield each secret part of the headers that have a credential."""
+    for name in _HEADERS & headers.keys():
+        signed = _SIGNED.fullmatch(headers[name])
+        yield from signed.groups() if signed else (headers[name].rpartition(" ")[2],)  # `Bearer …`

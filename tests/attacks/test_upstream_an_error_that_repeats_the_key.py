@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.policy.policy import Credentials, Deployment
 from gateway.domain.providers.table import PROVIDERS
 from gateway.errors import RequestError
-from gateway.wire.sent_credentials import REMOVED
+from gateway.wire.sent_credentials import REMOVED, without_credentials
 from tests.factories import deployment
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import body, once
@@ -36,6 +37,11 @@ def key(tmp_path: Path) -> Path:
 async def message_of(provider: str, sent: bytes, key: Path, status: int = 400) -> str:
     """Return the caller's message for an upstream's error."""
     at = deployment(provider=provider, native=PROVIDERS[provider].native, api_key=f"file:{key}")
+    return await message_at(at, sent, status)
+
+
+async def message_at(at: Deployment, sent: bytes, status: int = 400) -> str:
+    """Return the caller's message for the error of a deployment."""
     asked = body(messages=[{"role": "user", "content": "x"}], max_tokens=5)
     with pytest.raises(RequestError) as failed:
         await once(FakeUpstreamAnswer([sent], status=status)).answer(asked, at)
@@ -50,6 +56,26 @@ async def test_a_message_has_no_credential(provider: str, status: int, key: Path
     message = await message_of(provider, sent, key, status)
     assert SECRET not in message
     assert REMOVED in message
+
+
+async def test_the_parts_of_a_signing_key_are_credentials(key: Path) -> None:
+    """Its secret part is never sent. The other one names the key in the header."""
+    reference = f"file:{key}"
+    credentials = Credentials(access_key_id=reference, secret_access_key=reference)
+    at = deployment(provider="bedrock", native=frozenset(), credentials=credentials)
+    message = await message_at(at, json.dumps(ERRORS["bedrock"]).encode())
+    assert SECRET not in message
+    assert REMOVED in message
+
+
+def test_a_signature_is_a_credential() -> None:
+    header = (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261126/eu-central-1/bedrock/aws4_request, "
+        "SignedHeaders=content-type;host;x-amz-date, Signature=0123456789abcdef"
+    )
+    said = b"key AKIDEXAMPLE, signature 0123456789abcdef"
+    answer = without_credentials(said, {"authorization": header})
+    assert answer == f"key {REMOVED}, signature {REMOVED}".encode()
 
 
 async def test_a_credential_behind_escapes_is_one_too(key: Path) -> None:
