@@ -167,6 +167,8 @@ class AttemptReceipt:
                 if rate is None:
                     return None
                 rates[kind] = rate
+        if not rates:
+            return Decimal(0)
         return usd_from_nusd(cache_saving_nusd(event.lines, usd_per_mtok=rates))
 
     @property
