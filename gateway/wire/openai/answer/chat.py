@@ -44,6 +44,7 @@ from gateway.wire.openai.answer.shapes import (
     decode_usage,
     is_there,
     note_unread_event,
+    note_usage_detail,
     number_of,
     usage_of,
     without_halves_of_pairs,
@@ -51,8 +52,6 @@ from gateway.wire.openai.answer.shapes import (
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
-    stated_geo,
-    stated_tier,
     usage_from_groq,
     usage_of_choices,
     usage_of_embeddings,
@@ -60,9 +59,7 @@ from gateway.wire.openai.usage import (
 )
 from gateway.wire.openai.usage_detail import (
     groq_detail,
-    may_have_detail,
     timings_detail,
-    usage_detail,
 )
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
@@ -450,10 +447,7 @@ def _note_detail(observed: Observed, chunk: Chunk) -> None:
     """Record the tier, the place and the figures beside tokens in a final usage, and llama.cpp's
     times.
     """
-    if may_have_detail(chunk.usage):
-        observed.service_tier = stated_tier(chunk.usage) or observed.service_tier
-        observed.stated_geo = stated_geo(chunk.usage)
-        observed.note_detail(usage_detail(chunk.usage))
+    note_usage_detail(observed, chunk.usage)
     if chunk.timings is not ABSENT:
         observed.note_detail(timings_detail(chunk.timings))
 

@@ -23,6 +23,7 @@ from gateway.wire.openai.answer.shapes import (
     decode_event,
     is_there,
     note_unread_event,
+    note_usage_detail,
     number_of,
     response_of,
     usage_in,
@@ -30,8 +31,7 @@ from gateway.wire.openai.answer.shapes import (
     without_halves_of_pairs,
 )
 from gateway.wire.openai.error import error_event, read_error
-from gateway.wire.openai.usage import stated_geo, stated_tier, usage_from_wire, with_tool_calls
-from gateway.wire.openai.usage_detail import usage_detail
+from gateway.wire.openai.usage import usage_from_wire, with_tool_calls
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -206,6 +206,4 @@ def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool)
             observed.note_running(response.usage, usage_from_wire)
     elif (usage := usage_of(response)) is not None:
         observed.note_final(with_tool_calls(usage, response.output))
-        observed.note_detail(usage_detail(response.usage))
-        observed.service_tier = stated_tier(response.usage) or observed.service_tier
-        observed.stated_geo = stated_geo(response.usage)
+        note_usage_detail(observed, response.usage)

@@ -19,7 +19,13 @@ from gateway.wire.foreign_json import SMALL_BYTES
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
-from gateway.wire.openai.usage import usage_from_wire, with_other_models
+from gateway.wire.openai.usage import (
+    stated_geo,
+    stated_tier,
+    usage_from_wire,
+    with_other_models,
+)
+from gateway.wire.openai.usage_detail import may_have_detail, usage_detail
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -195,6 +201,14 @@ def note_unread_event(observed: Observed, payload: bytes) -> None:
     observed.note_unread(len(payload))
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)
+
+
+def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
+    """Record the tier, the place and the figures beside tokens in a final usage."""
+    if may_have_detail(raw):
+        observed.service_tier = stated_tier(raw) or observed.service_tier
+        observed.stated_geo = stated_geo(raw)
+        observed.note_detail(usage_detail(raw))
 
 
 def number_of(index: msgspec.Raw) -> int:
