@@ -23,7 +23,7 @@ from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
 from gateway.domain.deployments.engine_load import EngineMetrics
-from gateway.domain.deployments.engine_pages import pages_of, together
+from gateway.domain.deployments.engine_pages import figures_on, pages_of
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.routing.decide import DEFAULT_PORTS
@@ -336,9 +336,8 @@ def _load_check(deployment: Deployment, *, page_of: LoadPage) -> Check:
     """Check that an engine shows its load on one of the pages that the gateway reads."""
     name, groups = f"load {deployment.name}", pages_of(deployment.provider)
     for pages in groups:
-        texts = ((page, page_of(deployment, page.path)) for page in pages)
-        found = together(page.read(text, deployment.model) for page, text in texts if text)
-        if found != EngineMetrics():
+        found = figures_on(pages, deployment.model, partial(page_of, deployment))
+        if found not in (None, EngineMetrics()):
             paths = " and ".join(page.path for page in pages)
             return Check(name, Status.OK, f"its load is read from {paths}")
     paths = ", ".join(page.path for pages in groups for page in pages)

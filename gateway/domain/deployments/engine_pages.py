@@ -117,6 +117,23 @@ def pages_of(provider: str) -> tuple[tuple[EnginePage, ...], ...]:
     return (_OWN[provider], *_OTHERS) if provider in _OWN else _OTHERS
 
 
+def figures_on(
+    pages: Iterable[EnginePage], model: str, text_of: Callable[[str], str | None]
+) -> EngineMetrics | None:
+    """Return the figures on the pages of one group; None if the first one is silent.
+
+    `text_of` returns the text of the page at a path, None without an answer.
+    """
+    found: list[EngineMetrics] = []
+    for page in pages:
+        text = text_of(page.path)
+        if text is not None:
+            found.append(page.read(text, model))
+        elif not found:
+            return None
+    return together(found)
+
+
 def together(figures: Iterable[EngineMetrics]) -> EngineMetrics:
     """Return the figures of several pages as one; the first page that has a figure counts."""
     found: dict[str, float] = {}

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from gateway.domain.deployments.engine_load import (
     load_between,
     was_restarted,
 )
-from gateway.domain.deployments.engine_pages import pages_of, together
+from gateway.domain.deployments.engine_pages import figures_on, pages_of
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.services.ports import Clock
 from gateway.wire.vllm_load import LoadHeader, read_load
@@ -276,14 +277,9 @@ class EngineLoads:
         """Fetch and parse one engine's pages, in a thread: parsing takes under 1 ms but still
         longer than a request's work. None if the first page is silent.
         """
-        found: list[EngineMetrics] = []
-        for page in engine.pages[engine.group]:
-            text = self._page(engine.deployment, page.path)
-            if text is not None:
-                found.append(page.read(text, engine.deployment.model))
-            elif not found:
-                return None
-        return together(found)
+        deployment = engine.deployment
+        pages = engine.pages[engine.group]
+        return figures_on(pages, deployment.model, partial(self._page, deployment))
 
 
 def _is_same(known: Deployment, now: Deployment) -> bool:
