@@ -11,6 +11,7 @@ from typing import Literal
 
 from engine.errors import EngineError
 from engine.plan.config import ModelConfig
+from engine.serving.model_config import COMPRESSED_TENSORS, weight_kinds
 
 Attention = Literal["full", "window", "latent", "linear"]
 FAMILIES = {
@@ -338,13 +339,16 @@ def _own_format(config: ModelConfig) -> str:
     quantization = config.get("quantization_config")
     if not quantization:
         return "none"
+    if not isinstance(quantization, dict):
+        raise EngineError(f"quantization_config of {config.name} is no JSON object.")
     method = str(quantization.get("quant_method", "")).lower()
-    if method == "compressed-tensors":
-        groups = list(quantization.get("config_groups", {}).values()) or [{}]
-        weights = groups[0].get("weights") or {}
-        method = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "gptq"}.get(
-            (weights.get("type", ""), weights.get("num_bits", 0)), method
-        )
+    if method == COMPRESSED_TENSORS and (kinds := weight_kinds(quantization)):
+        known: dict[object, str] = {
+            ("float", 8): "fp8",
+            ("int", 8): "int8",
+            ("int", 4): "gptq",
+        }
+        method = known.get(kinds[0], method)
     is_eight_bit = method in ("gptq", "awq") and quantization.get("bits", 4) == 8
     if method not in ("fp8", "int8", "awq", "gptq", "mxfp4"):
         raise EngineError(

@@ -31,6 +31,7 @@ class Hardware:
     cores: int = 1
     numa_nodes: int = 1
     gpus: tuple[InstalledGpu, ...] = ()
+    """Asked for only if they serve."""
 
     @property
     def name(self) -> str:
@@ -48,7 +49,7 @@ def hardware_here(device: Device) -> Hardware:
         cpu_flags=cpu.flags_here(),
         cores=len(os.sched_getaffinity(0)),
         numa_nodes=max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
-        gpus=_gpus_here(),
+        gpus=_gpus_here() if device == "gpu" else (),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import EngineError
 
+COMPRESSED_TENSORS = "compressed-tensors"
 UNSCALED = frozenset(
     {"default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
 )
@@ -93,20 +94,24 @@ def _context_tokens(text: Mapping[str, Any]) -> int | None:
 
 
 def _quantization(method: Mapping[str, Any]) -> str:
-    """Return a checkpoint's quantization in a profile's words.
-
-    `compressed-tensors` holds several formats; its members are those of the package of that name.
-    """
+    """Return a checkpoint's quantization in a profile's words."""
     name = str(method.get("quant_method")).lower()
-    if name != "compressed-tensors":
+    if name != COMPRESSED_TENSORS:
         return name
-    groups = method.get("config_groups")
-    weights = [
-        group.get("weights") or {}
-        for group in (groups.values() if isinstance(groups, dict) else ())
-        if isinstance(group, dict)
-    ]
-    kinds = {(part.get("type"), part.get("num_bits")) for part in weights}
+    kinds = set(weight_kinds(method))
     if kinds == {("float", 8)}:
         return "fp8"
     return "int8" if kinds == {("int", 8)} else name
+
+
+def weight_kinds(quantization: Mapping[str, Any]) -> list[tuple[object, object]]:
+    """Return the type and the bits of each group's weights in a `quantization_config` of
+    compressed-tensors, in order, such as ("float", 8). The members are those of that package.
+    """
+    groups = quantization.get("config_groups")
+    found = []
+    for group in groups.values() if isinstance(groups, dict) else ():
+        weights = group.get("weights") if isinstance(group, dict) else None
+        if isinstance(weights, dict):
+            found.append((weights.get("type"), weights.get("num_bits")))
+    return found

@@ -176,6 +176,20 @@ def test_an_architecture_that_cannot_be_counted_is_named() -> None:
         count(changed("Llama-3.1-8B", quantization_config={"quant_method": "bitsandbytes"}))
 
 
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        "fp8",
+        {"quant_method": "compressed-tensors", "config_groups": ["group_0"]},
+        {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": 8}}},
+    ],
+)
+def test_a_broken_quantization_is_named(quantization: object) -> None:
+    """A traceback would not say which file to mend."""
+    with pytest.raises(EngineError, match="quantization_config of "):
+        count(changed("Llama-3.1-8B", quantization_config=quantization))
+
+
 def test_the_configs_own_format_counts() -> None:
     """An FP8 checkpoint is not loaded at 16 bits."""
     assert model("DeepSeek-V3").own_format == "fp8"
