@@ -160,6 +160,21 @@ def test_no_permit_is_changed_into_another() -> None:
         }, path
 
 
+def test_an_error_of_an_upstream_is_made_in_one_place() -> None:
+    """A provider's error may repeat the gateway's key. One function takes the key out of it."""
+    makers = {
+        path
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "error"
+        and "body" in {keyword.arg for keyword in node.keywords}
+        and path.startswith("gateway/services/")
+    }
+    assert makers == {"gateway/services/upstream_error.py"}
+
+
 def test_content_leaves_through_one_module() -> None:
     """The transport alone imports the HTTP client for content, so that no other way out can be
     overlooked.

@@ -29,6 +29,7 @@ from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from gateway.services.ports import Clock, Provider, Transport
+from gateway.services.upstream_error import caller_error
 
 log = structlog.get_logger()
 
@@ -185,7 +186,7 @@ class EngineProbes:
         answer.made = _tokens(provider.usage_in(body))
         if not 200 <= status < 300:
             answer.made = answer.made or NOTHING
-            raise provider.error(deployment, status, headers, body=body)
+            raise caller_error(provider, deployment, call, (status, headers), body=body)
 
     async def _note(self, note: Callable[..., None]) -> bool:
         """Record a probe's begin or end in Postgres; return False if that fails."""

@@ -18,15 +18,15 @@ from gateway.domain.routing.decide import Choice
 from gateway.errors import ContextLengthExceeded, InvalidRequest, RequestError, UpstreamError
 from gateway.services.request.service import RequestService
 from gateway.services.snapshot.snapshot import Snapshot
+from gateway.services.upstream_error import ErrorReader, caller_error
 from gateway.wire.dialect import UpstreamRequest
-from gateway.wire.sent_credentials import with_clean_message
 
 WITHIN_S = 10.0  # of one call: clients count before each of their requests
 MOST_CALLS = 2
 MAX_ANSWER_BYTES = 2**16
 
 
-class PromptCounter(Protocol):
+class PromptCounter(ErrorReader, Protocol):
     """A provider that can count the tokens of a prompt."""
 
     async def count_call(self, deployment: Deployment, request: Request) -> UpstreamRequest:
@@ -34,11 +34,6 @@ class PromptCounter(Protocol):
 
     def counted(self, body: bytes) -> int | None:
         """Return the tokens that an answer to the call states, None if it states none."""
-
-    def error(
-        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
-    ) -> RequestError:
-        """Return the caller's error for an upstream's error answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +94,7 @@ class PromptCounts:
         finally:
             upstream.close()
         if not 200 <= status < 300:
-            error = counter.error(deployment, status, headers, body=body)
-            raise with_clean_message(error, call.headers)
+            raise caller_error(counter, deployment, call, (status, headers), body=body)
         tokens = counter.counted(body)
         if tokens is None:
             raise UpstreamError(f"{deployment.name} stated no count.")

@@ -19,7 +19,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Caller, RequestBody, RequestFacts, unsent
 from gateway.domain.request.stored_response import StoredResponse, StoredResponseAction
 from gateway.domain.routing.decide import Candidate, Decision, decide
-from gateway.errors import NotSupported, RequestError, RouteNotAllowed, UpstreamError
+from gateway.errors import NotSupported, RouteNotAllowed, UpstreamError
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, full_error
 from gateway.services.ports import (
@@ -32,14 +32,12 @@ from gateway.services.request.stored_responses import StoredResponses, require_s
 from gateway.services.request.upstream_answer import (
     LARGE_BYTES,
     MAX_ANSWER_BYTES,
-    MAX_ERROR_BYTES,
     in_own_thread,
 )
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot
+from gateway.services.upstream_error import caller_error, error_body
 from gateway.wire.dialect import UnreadableAnswer, UpstreamRequest, written
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
-from gateway.wire.sent_credentials import with_clean_message
 
 NEEDED = "stored_state"  # the permission that a deployment must give
 _NAMED = ((NEEDED, "the id of a stored response"),)
@@ -217,17 +215,13 @@ async def _read(
     if 200 <= status < 300:
         content_type = headers.get("content-type", "application/json")
         return content_type, await upstream.read(MAX_ANSWER_BYTES)
-    try:
-        body = inflated(await upstream.read(MAX_ERROR_BYTES))
-    except RequestError:
-        body = b""
+    body = await error_body(upstream)
     if status == 404:
         raise NotSupported(
             f"{deployment.name} does not have response {stored.response_id} (HTTP 404): it was not "
             "stored, was deleted, or has expired."
         )
-    error = provider.error(deployment, status, headers, body=body)
-    raise with_clean_message(error, call.headers)
+    raise caller_error(provider, deployment, call, head, body=body)
 
 
 async def _for_caller(

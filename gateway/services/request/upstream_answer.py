@@ -16,6 +16,7 @@ from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
+from gateway.services.upstream_error import caller_error, error_body
 from gateway.wire.dialect import (
     AnswerPart,
     AnswerStream,
@@ -24,7 +25,6 @@ from gateway.wire.dialect import (
     UpstreamRequest,
     written,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
@@ -34,7 +34,6 @@ from gateway.wire.vllm_load import LOAD_HEADER
 # 2,048 inputs of 3,072 dimensions as decimals, gets an answer of about 130 MB.
 MAX_ANSWER_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
-MAX_ERROR_BYTES = 2**20
 LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a thread
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
 # A translation decodes each event: 16 KiB of the shortest lines of JSON took 20 ms.
@@ -300,16 +299,12 @@ class UpstreamAnswer(Struct, kw_only=True):
         """Read an error answer and return the caller's error for it, after recording any usage it
         reports.
         """
-        try:
-            body = inflated(await self.upstream.read(MAX_ERROR_BYTES))
-        except RequestError:
-            body = b""
+        body = await error_body(self.upstream)
         deployment = self.attempt.candidate.deployment
         usage = self.provider.usage_in(body)
         if usage is not None:
             self.attempt.observed.note_final(usage)
-        error = self.provider.error(deployment, status, headers, body=body)
-        return with_clean_message(error, self.call.headers)
+        return caller_error(self.provider, deployment, self.call, (status, headers), body=body)
 
     def _unreadable(self, what: str) -> UpstreamError:
         """Return the error for an answer that cannot be used; it is final, so no other attempt
