@@ -191,7 +191,7 @@ def test_content_leaves_through_one_module() -> None:
     assert own == ["gateway/providers/transport.py"]
     # The doctor's connections carry no content.
     assert set(calls_of("create_connection")) == {
-        "gateway/cli/checks/doctor.py",
+        "gateway/cli/checks/connections.py",
         "gateway/providers/http1/pool.py",
     }
     assert set(calls_of("open_connection")) == set()

@@ -7,47 +7,32 @@ Sends no content.
 from __future__ import annotations
 
 import os
-import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import httpx2
 import typer
 
+from gateway.cli.checks.connections import connection, http_status, json_object
+from gateway.cli.checks.deployments import deployment_checks
 from gateway.cli.checks.ledger import journal_checks, ledger_checks
 from gateway.cli.checks.machine import machine_checks
-from gateway.cli.terminal.fetch import NO_HEADERS, fetch
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
-from gateway.domain.deployments.engine_load import EngineMetrics
-from gateway.domain.deployments.engine_pages import figures_on, pages_of
 from gateway.domain.logins import LoginPurpose
-from gateway.domain.policy.policy import Deployment, PolicyVersion
-from gateway.domain.routing.decide import DEFAULT_PORTS
-from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
+from gateway.domain.policy.policy import PolicyVersion
+from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from gateway.cli.toolbox import CredentialProblem, LoadPage, Machine, Options, SecretOf, Toolbox
+    from gateway.cli.toolbox import Options, Toolbox
     from gateway.services.stores import Stores
 
-PROBE_LIMIT_S = 3.0
-NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's forbidden place
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
 )
-_IDENTITY_REMEDY = (
-    "run doctor where the gateway runs; give that machine the identity and let it reach the host "
-    "(docs/reference/policy.md, deployments: credentials), or name a key"
-)
-_TRUST_REMEDY = "have it renewed, or put its authority into SSL_CERT_FILE, here and at the gateway"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -113,7 +98,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     version, policy_check = _policy(stores)
     yield policy_check
     if version is not None:
-        yield from _deployments(version, toolbox.machine, is_demo=_is_demo(stores))
+        yield from deployment_checks(version, toolbox.machine, is_demo=_is_demo(stores))
         yield from _prices(version, toolbox, stores)
 
 
@@ -236,120 +221,6 @@ def _is_demo(stores: Stores) -> bool:
     return stored is not None and stored.is_demo
 
 
-def _deployments(version: PolicyVersion, machine: Machine, *, is_demo: bool) -> Iterator[Check]:
-    """Yield the checks of each deployment's secret, identity and connection, and of the load of
-    each engine that can be reached.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    deployments = list(version.policy.deployments.values())
-    for deployment in deployments:
-        if deployment.secret_references:
-            yield _secret(deployment, machine.secret_problem)
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from _identities(deployments, machine.identity_problem, pool)
-        reach = partial(_reach_check, secret_of=machine.secret_of, is_demo=is_demo)
-        reached = list(pool.map(reach, deployments))
-        yield from reached
-        engines = [
-            one
-            for one, check in zip(deployments, reached, strict=True)
-            if one.is_self_hosted and check.status is Status.OK
-        ]
-        yield from pool.map(partial(_load_check, page_of=machine.load_page), engines)
-
-
-def _secret(deployment: Deployment, problem_of: CredentialProblem) -> Check:
-    """Check that a deployment's secrets can be read on this machine, and a key that is exchanged
-    for tokens can sign.
-    """
-    name, problem = f"secret {deployment.name}", problem_of(deployment)
-    if problem is not None:
-        return Check(name, Status.FAIL, problem, "set it on the gateway's machine")
-    verb = "is" if len(deployment.secret_references) == 1 else "are"
-    return Check(name, Status.OK, f"{', '.join(deployment.secret_references)} {verb} set here")
-
-
-def _identities(
-    deployments: Sequence[Deployment], problem_of: CredentialProblem, pool: Executor
-) -> Iterator[Check]:
-    """Yield the check of each deployment with the platform's identity: one token or key for each
-    host is fetched, and dropped.
-    """
-    ambient = [one for one in deployments if one.is_ambient]
-    asked = {_host_of(one): one for one in ambient}
-    problems = dict(zip(asked, pool.map(problem_of, asked.values()), strict=True))
-    for one in ambient:
-        name, problem = f"identity {one.name}", problems[_host_of(one)]
-        if problem is None:
-            yield Check(name, Status.OK, "the platform gives this machine its identity")
-        else:
-            yield Check(name, Status.FAIL, f"the identity {problem}", _IDENTITY_REMEDY)
-
-
-def _host_of(deployment: Deployment) -> tuple[str, str]:
-    """Return a deployment's provider and host: deployments with the same ones share a token."""
-    return deployment.provider, urlsplit(deployment.base_url).netloc
-
-
-def _reach_check(deployment: Deployment, *, secret_of: SecretOf, is_demo: bool) -> Check:
-    """Check that a deployment can be reached: an engine by its health endpoint, a provider only by
-    a connection, with its certificate.
-    """
-    parts = urlsplit(deployment.base_url)
-    host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
-    name = f"reach {deployment.name}"
-    remedy = f"start it, or fix base_url; from here: nc -zv {host} {port}"
-    if is_demo and deployment.is_self_hosted:
-        remedy = "tollgate up, which starts the demo's engine too"
-    if host.endswith(NEVER_RESOLVES):
-        return Check(name, Status.WARN, f"{host} is a name for examples: nothing is there")
-    try:
-        with socket.create_connection((host, port), timeout=PROBE_LIMIT_S) as connection:
-            if parts.scheme == "https":
-                ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
-    except ssl.SSLCertVerificationError as untrusted:
-        finding = f"the certificate of {host}:{port} is refused here: {untrusted.verify_message}"
-        return Check(name, Status.FAIL, finding, _TRUST_REMEDY)
-    except OSError as broken:
-        reason = broken.strerror or type(broken).__name__
-        return Check(name, Status.FAIL, f"no connection to {host}:{port}: {reason}", remedy)
-    if deployment.provider != "vllm":
-        return Check(name, Status.OK, f"{host}:{port} takes connections")
-    status = _http_status(f"{parts.scheme}://{parts.netloc}/health")
-    if status == 200:
-        return Check(name, Status.OK, f"{host}:{port} is healthy")
-    # Many compatible servers have no /health; one that lists its models is loaded.
-    header = _key_header(deployment, secret_of)
-    if status == 404 and _http_status(f"{deployment.base_url}/models", headers=header) == 200:
-        return Check(name, Status.OK, f"{host}:{port} lists its models; it has no /health")
-    answer = "does not answer" if status is None else f"answers {status}"
-    return Check(
-        name,
-        Status.FAIL,
-        f"/health of {host}:{port} {answer}",
-        "wait until it is loaded, or see its log",
-    )
-
-
-def _load_check(deployment: Deployment, *, page_of: LoadPage) -> Check:
-    """Check that an engine shows its load on one of the pages that the gateway reads."""
-    name, groups = f"load {deployment.name}", pages_of(deployment.provider)
-    for pages in groups:
-        found = figures_on(pages, deployment.model, partial(page_of, deployment))
-        if found not in (None, EngineMetrics()):
-            paths = " and ".join(page.path for page in pages)
-            return Check(name, Status.OK, f"its load is read from {paths}")
-    paths = ", ".join(page.path for pages in groups for page in pages)
-    return Check(
-        name,
-        Status.WARN,
-        f"no page shows its queue or its memory, so requests are not routed by them ({paths})",
-        "have the engine show its metrics there (llama-server: --metrics), and let the gateway "
-        "read them without a key",
-    )
-
-
 def _trust_check(file: str) -> Iterator[Check]:
     """Check the file of trusted certificates, if one is named. OpenSSL ignores a file that it
     cannot read, and then refuses the certificates of its authorities.
@@ -405,7 +276,7 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
 
     It answers whether it is ready or not: its reasons not to be ready are failures here.
     """
-    answer = _json(f"http://{_dialable(options.host)}:{options.port}/readyz")
+    answer = json_object(f"http://{_dialable(options.host)}:{options.port}/readyz")
     for problem in answer.get("problems", ()):
         yield Check("gateway", Status.FAIL, str(problem))
     for reported in answer.get("checks", ()):
@@ -423,11 +294,10 @@ def _port_check(part: str, host: str, port: int, *, health: str, setting: str) -
     """
     name = f"port {part}"
     try:
-        with socket.create_connection((_dialable(host), port), timeout=PROBE_LIMIT_S):
-            pass
+        connection(_dialable(host), port).close()
     except OSError:
         return Check(name, Status.OK, f"{host}:{port} is free")
-    if _http_status(health) == 200:
+    if http_status(health) == 200:
         return Check(name, Status.OK, f"{host}:{port} is in use by this Tollgate's {part}")
     return Check(
         name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}"
@@ -439,36 +309,3 @@ def _dialable(host: str) -> str:
     becomes the loopback.
     """
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - for dialling, not for listening
-
-
-def _json(url: str) -> dict[str, Any]:
-    """Return the JSON object that a GET of an address answers, whatever its status; empty without
-    an answer.
-    """
-    try:
-        found = fetch(url, timeout_s=PROBE_LIMIT_S).json()
-    except (httpx2.HTTPError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _key_header(deployment: Deployment, secret_of: SecretOf) -> dict[str, str]:
-    """Return the header with the engine's key, or nothing if it declares none or the key is
-    missing here.
-    """
-
-    try:
-        key = secret_of(deployment)
-    except RequestError:
-        return {}
-    return {"authorization": f"Bearer {key}"} if key else {}
-
-
-def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
-    """Return the status that a GET of an address answers; None if no HTTP answer came within the
-    time limit.
-    """
-    try:
-        return int(fetch(url, headers=headers, timeout_s=PROBE_LIMIT_S).status_code)
-    except httpx2.HTTPError:
-        return None
