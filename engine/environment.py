@@ -242,7 +242,7 @@ def _install_packages(
 ) -> None:
     """Install a lock's packages with pip, the CPU build of torch from its own index."""
     text = lock.read_text(encoding="utf-8")
-    total = package_count(text)
+    output, total = PipOutput(), package_count(text)
     if device == "cpu" and not _has_torch(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
         # Separately, because pip asks every index for every package: 148 more queries, and retries
@@ -251,8 +251,9 @@ def _install_packages(
             torch.write(requirement_of("torch", text))
             torch.flush()
             arguments = ["--index-url", TORCH_CPU_INDEX, "-r", torch.name]
-            _pip_install(home, arguments, total=total, progress=progress)
-    _pip_install(home, ["-r", str(lock)], total=total, progress=progress)
+            _pip_install(home, arguments, output, total=total, progress=progress)
+            output = output.of_next_run()
+    _pip_install(home, ["-r", str(lock)], output, total=total, progress=progress)
 
 
 def requirement_of(name: str, lock_text: str) -> str:
@@ -263,10 +264,15 @@ def requirement_of(name: str, lock_text: str) -> str:
 
 
 def _pip_install(
-    home: EngineHome, arguments: Sequence[str], *, total: int, progress: StageProgress
+    home: EngineHome,
+    arguments: Sequence[str],
+    output: PipOutput,
+    *,
+    total: int,
+    progress: StageProgress,
 ) -> None:
-    """Run `pip install` with verified hashes, and report its progress. Raises `EngineError` if it
-    fails.
+    """Run `pip install` with verified hashes, read its lines into `output`, and report the
+    progress. Raises `EngineError` if it fails.
     """
     argv = [
         str(home.python),
@@ -279,7 +285,7 @@ def _pip_install(
     ]
     argv += ["--disable-pip-version-check", "--progress-bar", "off", *arguments]
     pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
-    output = _follow_pip(pip, home, total=total, progress=progress)
+    _follow_pip(pip, home, output, total=total, progress=progress)
     if pip.returncode != 0:
         raise EngineError(
             f"pip could not install the packages:\n{output.errors()}\n"
@@ -308,13 +314,17 @@ def _has_torch(home: EngineHome, lock: Path) -> bool:
 
 
 def _follow_pip(
-    pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: StageProgress
-) -> PipOutput:
+    pip: subprocess.Popen[str],
+    home: EngineHome,
+    output: PipOutput,
+    *,
+    total: int,
+    progress: StageProgress,
+) -> None:
     """Report pip's progress until it ends; it is silent while it unpacks, so packages are
     counted.
     """
     assert pip.stdout is not None
-    output = PipOutput()
     while True:
         is_readable, _, _ = select.select([pip.stdout], [], [], POLL_S)
         if is_readable:
@@ -324,28 +334,23 @@ def _follow_pip(
             output.feed(line)
         _report_pip(output, home, total=total, progress=progress)
     pip.wait()
-    return output
 
 
 def _report_pip(
     output: PipOutput, home: EngineHome, *, total: int, progress: StageProgress
 ) -> None:
-    """Report the number of packages that pip has downloaded or installed, and the time left."""
-    installed = (
-        len(list(home.venv.glob("lib/python*/site-packages/*.dist-info")))
-        if output.is_installing
-        else 0
-    )
-    share = min(1.0, (output.collected + installed) / (2 * total))
-    left_s = progress.elapsed_s * (1 / share - 1) if share > 0.05 else None
-    done, step = (
-        (min(installed, total), "install")
-        if output.is_installing
-        else (output.collected, "download")
-    )
-    message = (
-        "Installing packages"
-        if output.is_installing
-        else f"Fetching packages ({output.downloaded_bytes / 1e6:.0f} MB, {output.current})"
-    )
-    progress.advance(step, message, done=done, total=total, unit="packages", left_s=left_s)
+    """Report how many packages pip has downloaded and installed, and the time left.
+
+    A package is two steps of one count: a count for each would fall when the second begins.
+    """
+    installed = len(list(home.venv.glob("lib/python*/site-packages/*.dist-info")))
+    collected, installed = min(output.collected, total), min(installed, total)
+    done, steps = collected + installed, 2 * total
+    left_s = progress.elapsed_s * (steps / done - 1) if done > 0.05 * steps else None
+    if output.is_installing:
+        step, message = "install", f"Installing packages ({installed} of {total})"
+    else:
+        megabytes = f"{output.downloaded_bytes / 1e6:.0f} MB"
+        step = "download"
+        message = f"Fetching packages ({collected} of {total}, {megabytes}, {output.current})"
+    progress.advance(step, message, done=done, total=steps, unit="steps", left_s=left_s)

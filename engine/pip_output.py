@@ -33,6 +33,10 @@ class PipOutput:
         elif line.startswith("Installing collected packages"):
             self.is_installing = True
 
+    def of_next_run(self) -> "PipOutput":
+        """Return the output of pip's next run for the same environment, which goes on counting."""
+        return PipOutput(collected=self.collected, downloaded_bytes=self.downloaded_bytes)
+
     def errors(self) -> str:
         """Return pip's lines with the error, or its last lines if there is none."""
         marked = [line for line in self.last_lines if line.startswith(("ERROR", "error"))]

@@ -2,6 +2,8 @@
 a result.
 """
 
+import io
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from engine import home as homes
 from engine.environment import LOCKED_PYTHONS, STACKS, Device, Interpreter
 from engine.errors import EngineError, UsageError
 from engine.pip_output import PipOutput
+from engine.progress import StageProgress
 
 PIP_SAYS = """\
 Looking in links: /somewhere
@@ -188,6 +191,40 @@ def test_pip_output_counts_packages_and_bytes() -> None:
     assert not output.is_installing
     output.feed("Installing collected packages: anyio, torch\n")
     assert output.is_installing
+
+
+# More than a pipe holds: the program goes on when its lines so far were read.
+A_PIP = """\
+case "$*" in
+  *" index "*) exit 0;;
+  *--index-url*) names="torch";;
+  *) names="anyio vllm";;
+esac
+for name in $names; do echo "Collecting $name==1"; done
+echo "Installing collected packages: $names"
+for name in $names; do
+  for line in 1 2 3 4 5 6 7 8 9 10; do printf '%16000s\\n' "a long line"; done
+  mkdir -p "$(dirname "$0")/../lib/python3.11/site-packages/$name-1.dist-info"
+  echo "$name is there"
+done
+"""
+
+
+def test_the_progress_of_packages_never_goes_back(tmp_path: Path) -> None:
+    """It fell from 100 % to 8 % when pip had fetched the packages and began to install them, and
+    from torch, which is installed first, to nothing.
+    """
+    home, lock, out = a_home(tmp_path), tmp_path / "lock", io.StringIO()
+    a_python(home.python.parent, home.python.name, A_PIP)
+    lock.write_text("torch==1 \\\n    --hash=sha256:0\nanyio==1\nvllm==1\n")
+    progress = StageProgress(stage="setup", format="json", out=out)
+    environment._install_packages(home, "cpu", lock, progress)
+    reports = [json.loads(line) for line in out.getvalue().splitlines()]
+    shares = [one["done"] / one["total"] for one in reports if one["total"]]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5
+    assert shares[-1] == 1
+    assert "Installing packages (3 of 3)" in {one["message"] for one in reports}
 
 
 def test_pip_errors_are_reported_without_the_noise() -> None:
