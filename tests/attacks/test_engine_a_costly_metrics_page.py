@@ -10,12 +10,17 @@ import pytest
 
 from gateway.domain.deployments.engine_load import EngineMetrics, read_page
 from gateway.domain.deployments.engine_sample import EngineSample
-from gateway.providers.engine_sampler import EngineSampler
+from gateway.providers.engine_sampler import (
+    MOST_LINE_CHARS,
+    MOST_LINES,
+    EngineSampler,
+    _wanted,
+)
 from tests import factories, plain_http
 from tests.attacks.odd_engine import http, odd_engine
 from tests.attacks.raw_callers import two_teams
 from tests.gateway_process import StartGateway
-from tests.waiting import eventually
+from tests.waiting import eventually, plain_loop_s
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 RUNNING = b"vllm:num_requests_running 1\nvllm:prompt_tokens_total 7\n"
@@ -47,13 +52,29 @@ def load(page: bytes) -> EngineMetrics:
     return read_page(page.decode())
 
 
+def test_the_work_for_a_long_label_grows_as_the_label_does() -> None:
+    """A pattern for labels took 30 s for 80 KB, and no other thread ran meanwhile."""
+    page = RUNNING + COSTLY["one label"][:32_000] + b"} 1\n"
+    began_s = time.thread_time()
+    load(page)
+    assert time.thread_time() - began_s < 20 * plain_loop_s(len(page))
+
+
+@pytest.mark.parametrize("page", COSTLY.values(), ids=COSTLY)
+def test_the_parser_gets_a_bounded_part_of_any_page(page: bytes) -> None:
+    """It takes minutes for a line of 4 MB."""
+    lines = _wanted((RUNNING + page).decode()).splitlines(keepends=True)
+    assert 1 <= len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= MOST_LINE_CHARS
+
+
 @pytest.mark.parametrize("read", [load, sample])
 @pytest.mark.parametrize("page", COSTLY.values(), ids=COSTLY)
-def test_a_page_of_4_mb_is_read_in_moments(read: Callable[[bytes], object], page: bytes) -> None:
-    """A pattern for labels took 30 s for 80 KB, and no other thread ran meanwhile."""
-    began_s = time.process_time()
-    read(RUNNING + page)
-    assert time.process_time() - began_s < 3
+def test_a_page_of_4_mb_is_read(
+    read: Callable[[bytes], EngineMetrics | EngineSample], page: bytes
+) -> None:
+    """Its first lines are figures like any other engine's."""
+    assert read(RUNNING + page).running == 1
 
 
 @pytest.mark.parametrize("line", ODD_LINES.values(), ids=ODD_LINES)
@@ -83,16 +104,17 @@ def test_a_part_of_a_page_is_no_sum() -> None:
 
 
 def test_the_gateway_goes_on(start_gateway: StartGateway) -> None:
-    """With 60 KB of one label each health check took up to 17 s."""
+    """With 60 KB of one label each look at the page stopped the gateway for 17 s. The looks go on
+    at a page for which that would be hours.
+    """
     with odd_engine(RUNNING) as engine:
         gateway = start_gateway(two_teams(engine.url))
         url = f"http://127.0.0.1:{gateway.port}/healthz"
         pages = engine.pages
-        engine.page = http(RUNNING + COSTLY["one label"][:60_000] + b"} 1\n")
+        engine.page = http(RUNNING + COSTLY["one label"])
         eventually(lambda: engine.pages > pages + 1, "two more looks", within_s=120)
-        took_s = [plain_http.get(url, timeout=60).elapsed.total_seconds() for _ in range(200)]
-        engine.page = http(RUNNING)
-    assert max(took_s) < 1
+        for _ in range(200):  # the second page is read meanwhile
+            assert plain_http.get(url, timeout=60).status_code == 200
 
 
 def test_labels_are_found_as_before() -> None:

@@ -31,10 +31,10 @@ from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
 from tests.storage.factories import event
-from tests.waiting import eventually
+from tests.waiting import eventually, without_hanging
 
 LIMIT_S = 2.0  # limit of a transaction, in the tests that wait for it
-HEALED_WITHIN_S, ENDED_WITHIN_S = 45.0, 35.0
+HEALED_WITHIN_S = 45.0
 
 
 @pytest.fixture
@@ -86,11 +86,9 @@ def test_no_question_waits_for_a_frozen_connection(
     ask = STEPS[step](behind)
     ask()
     admission.freeze()
-    began_s = time.monotonic()
     with suppress(DatabaseUnavailable):
-        ask()
-    assert time.monotonic() - began_s < 10 * LIMIT_S, "a loaded machine, but no hang"
-    ask()
+        without_hanging(ask)
+    without_hanging(ask)
 
 
 async def test_a_writer_that_was_frozen_writes_again(
@@ -176,8 +174,7 @@ def test_a_stop_ends_whatever_postgres_does(
     assert ask(gateway, gateway.key).status_code == 200
     getattr(admission, state)()
     assert ask(gateway, gateway.key).status_code == 200
-    began_s = time.monotonic()
-    gateway.stop(signal.SIGTERM)
-    took_s = time.monotonic() - began_s
-    admission.open()  # the gateway's fixture reads the database
-    assert took_s < ENDED_WITHIN_S
+    try:
+        gateway.stop(signal.SIGTERM)  # waits a minute at most
+    finally:
+        admission.open()  # the gateway's fixture reads the database

@@ -6,7 +6,7 @@ Each request to the deployment reads its secret on the event loop.
 from __future__ import annotations
 
 import os
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests import factories, plain_http
 from tests.attacks.odd_engine import odd_engine
 from tests.attacks.raw_callers import CHAT, question
 from tests.gateway_process import StartGateway
+from tests.waiting import without_hanging
 
 POLICY = """\
 version: 1
@@ -62,13 +63,12 @@ def test_a_file_without_end_is_not_read(pipe: Path) -> None:
     opened = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UpstreamAuth, match="directory"):
         resolve(factories.deployment("d", api_key=f"file:{pipe.parent}"))
-    began_s = time.monotonic()
     for path in ("/dev/zero", str(pipe)):
+        deployment = factories.deployment("d", api_key=f"file:{path}")
         with pytest.raises(UpstreamAuth, match="is not a regular file"):
-            resolve(factories.deployment("d", api_key=f"file:{path}"))
+            without_hanging(partial(resolve, deployment))
         with pytest.raises(NotDelivered, match="is not a regular file"):
-            signing_key(f"file:{path}")
-    assert time.monotonic() - began_s < 1
+            without_hanging(partial(signing_key, f"file:{path}"))
     assert len(os.listdir("/proc/self/fd")) == opened
 
 

