@@ -1,4 +1,4 @@
-"""Generates realistic usage events of three invented teams, 90 days by default, for `tollgate
+"""Generates realistic usage events of five invented teams, 90 days by default, for `tollgate
 demo-data`, which writes them to the ledger.
 
 Pure: the moment, the seed and the prices are arguments. A day's events depend only on the seed and
@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from math import exp
 from random import Random
 
 from gateway.domain.ids import uuid7
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.operation import Operation
 from gateway.domain.pricing.pricing import Price, hold_nusd
-from gateway.domain.pricing.selfhost import GpuRate, standard_price
+from gateway.domain.pricing.selfhost import standard_price
 from gateway.domain.pricing.settlement import Evidence, Settlement, settle
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.services.demo_teams import DEPLOYMENTS, TEAMS, DemoDeployment, DemoTeam, DemoWork
 
 POLICY_VERSION = 1
 OBJECTIVE = "priority"
@@ -38,213 +37,6 @@ INCIDENT_EVERY_DAYS, INCIDENT_PHASE, INCIDENT_HOURS, INCIDENT_DEPLOYMENT = (
     63,
     range(8, 12),
     "gpt-eu",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoDeployment:
-    """A destination of demo traffic and its speed. Times are medians."""
-
-    name: str
-    provider: str
-    model: str
-    region: str
-    ttft_s: float
-    tpot_s: float
-    gpu: GpuRate | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoWork:
-    """One kind of work that a demo team does. Tokens are medians; shares are 0 to 1."""
-
-    project: str
-    key_id: str
-    route: str
-    order: tuple[str, ...]
-    feature: str
-    weight: int
-    input_tokens: int
-    output_tokens: int
-    cached_share: float
-    reasoning_share: float
-    streamed_share: float
-    end_users: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoTeam:
-    """A paying team of the demo. `left_out` explains why a deployment of its routes may not be
-    used.
-    """
-
-    name: str
-    cost_centre: str
-    data_class: str
-    share: float
-    works: tuple[DemoWork, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
-
-
-DEPLOYMENTS = {
-    deployment.name: deployment
-    for deployment in (
-        DemoDeployment(
-            name="qwen-eu",
-            provider="vllm",
-            model="qwen3-32b",
-            region="eu-de",
-            ttft_s=0.16,
-            tpot_s=0.021,
-            gpu=GpuRate(
-                type="H200",
-                count=2,
-                usd_per_gpu_hour=Decimal("3.10"),
-                input_tok_per_s=Decimal(12000),
-                output_tok_per_s=Decimal(1200),
-                target_utilisation=Decimal("0.5"),
-                cached_input_tok_per_s=Decimal(120000),
-            ),
-        ),
-        DemoDeployment(
-            name="gpt-eu",
-            provider="openai",
-            model="gpt-5.5",
-            region="eu",
-            ttft_s=0.62,
-            tpot_s=0.012,
-        ),
-        DemoDeployment(
-            name="mini-us",
-            provider="openai",
-            model="gpt-5-mini",
-            region="us-east",
-            ttft_s=0.38,
-            tpot_s=0.007,
-        ),
-    )
-}
-
-TEAMS = (
-    DemoTeam(
-        name="payments",
-        cost_centre="CC-1207",
-        data_class="confidential",
-        share=0.34,
-        left_out=(("mini-us", "is in us-east (confidential→eu)"),),
-        works=(
-            DemoWork(
-                project="checkout",
-                key_id="demoPayChk",
-                route="assistant",
-                order=("qwen-eu", "gpt-eu"),
-                weight=5,
-                feature="dispute-summary",
-                input_tokens=4800,
-                output_tokens=640,
-                cached_share=0.55,
-                reasoning_share=0.0,
-                streamed_share=0.8,
-            ),
-            DemoWork(
-                project="fraud-review",
-                key_id="demoPayFrd",
-                route="analyst",
-                order=("gpt-eu", "qwen-eu"),
-                weight=2,
-                feature="case-triage",
-                input_tokens=9000,
-                output_tokens=1100,
-                cached_share=0.35,
-                reasoning_share=0.45,
-                streamed_share=0.2,
-            ),
-        ),
-    ),
-    DemoTeam(
-        name="research",
-        cost_centre="CC-3100",
-        data_class="internal",
-        share=0.22,
-        works=(
-            DemoWork(
-                project="papers",
-                key_id="demoResPap",
-                route="analyst",
-                order=("gpt-eu", "qwen-eu"),
-                weight=4,
-                feature="literature",
-                input_tokens=15000,
-                output_tokens=1900,
-                cached_share=0.25,
-                reasoning_share=0.55,
-                streamed_share=0.5,
-            ),
-            DemoWork(
-                project="evals",
-                key_id="demoResEvl",
-                route="assistant",
-                order=("qwen-eu", "gpt-eu"),
-                weight=3,
-                feature="nightly-eval",
-                input_tokens=9800,
-                output_tokens=4200,
-                cached_share=0.7,
-                reasoning_share=0.2,
-                streamed_share=0.1,
-            ),
-        ),
-    ),
-    DemoTeam(
-        name="support",
-        cost_centre="CC-2044",
-        data_class="internal",
-        share=0.44,
-        works=(
-            DemoWork(
-                project="helpdesk",
-                key_id="demoSupHlp",
-                route="assistant-small",
-                order=("mini-us", "qwen-eu"),
-                feature="reply-draft",
-                input_tokens=5200,
-                output_tokens=420,
-                cached_share=0.75,
-                weight=5,
-                reasoning_share=0.1,
-                streamed_share=0.95,
-                end_users=40,
-            ),
-            DemoWork(
-                project="chat-widget",
-                key_id="demoSupWid",
-                route="assistant",
-                order=("qwen-eu", "gpt-eu"),
-                weight=4,
-                feature="self-service",
-                input_tokens=3800,
-                output_tokens=380,
-                cached_share=0.65,
-                reasoning_share=0.0,
-                streamed_share=1.0,
-                end_users=400,
-            ),
-            DemoWork(
-                project="helpdesk",
-                key_id="demoSupHlp",
-                route="analyst",
-                order=("gpt-eu", "qwen-eu"),
-                weight=2,
-                feature="escalation",
-                input_tokens=7800,
-                output_tokens=900,
-                cached_share=0.6,
-                reasoning_share=0.3,
-                streamed_share=0.9,
-                end_users=40,
-            ),
-        ),
-    ),
 )
 
 
@@ -323,12 +115,16 @@ def _usage(work: DemoWork, random: Random) -> TokenUsage:
     whole = max(40, int(random.lognormvariate(0, 0.55) * work.input_tokens))
     output = max(8, int(random.lognormvariate(0, 0.6) * work.output_tokens))
     is_cached = random.random() < 0.8
+    cached = (
+        int(whole * work.cached_share * random.uniform(0.6, 1.1)) // 16 * 16 if is_cached else 0
+    )
+    # A prompt that was not cached is written as a whole; one that was, from its last turn on.
+    written = int((whole - cached) * work.write_share * (0.3 if is_cached else 1))
     return TokenUsage(
         input_tokens=whole,
-        cached_input_tokens=int(whole * work.cached_share * random.uniform(0.6, 1.1)) // 16 * 16
-        if is_cached
-        else 0,
-        cache_write_tokens=0,
+        cached_input_tokens=cached,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=written if work.writes_for_an_hour else None,
         output_tokens=output,
         reasoning_tokens=int(output * work.reasoning_share * random.uniform(0.5, 1.3)),
     )
@@ -378,7 +174,7 @@ class _Draft:
             is_self_hosted=deployment.gpu is not None,
             data_class=self.team.data_class,
             policy_version=POLICY_VERSION,
-            operation=Operation.CHAT.value,
+            operation=self.work.operation.value,
             outcome=outcome,
             http_status=_STATUS[outcome],
             streamed=self.is_stream,
@@ -437,7 +233,8 @@ class _Draft:
         return TokenUsage(
             input_tokens=self.usage.input_tokens,
             cached_input_tokens=self.usage.cached_input_tokens,
-            cache_write_tokens=0,
+            cache_write_tokens=self.usage.cache_write_tokens,
+            cache_write_1h_tokens=self.usage.cache_write_1h_tokens,
             output_tokens=max(1, seen),
             reasoning_tokens=None,
         )

@@ -18,7 +18,7 @@ from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, Bu
 from gateway.domain.budgets.demo import DEMO_BUDGETS
 from gateway.domain.money import nusd_from_usd
 from gateway.reports import BadUsage, Reports, ask, to_csv, to_json, usage_me_to_json
-from gateway.services.demo_events import TEAMS
+from gateway.services.demo_teams import TEAMS
 from gateway.storage.budgets.budgets import BudgetLeaseTable, BudgetStore
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
@@ -320,6 +320,8 @@ def test_the_budgets_of_demo_data_are_their_own(
     ] == [
         ("research/month", 130, 130, 0, 1),
         ("payments/month", 90, spending["payments"], Decimal("26.999999999"), Decimal("0.7")),
+        ("engineering/month", 110, 0, 110, 0),
+        ("marketing/month", 15, 0, 15, 0),
         ("support/month", 40, 0, 40, 0),
     ]
     real = finance.run("budgets", ask()).records()

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from itertools import islice
 
 import pytest
 
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
+from gateway.domain.pricing.pricing import cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenKind, UsageSource
-from gateway.services.demo_events import DEPLOYMENTS, demo_events, demo_prices
+from gateway.services.demo_events import demo_events, demo_prices
+from gateway.services.demo_teams import DEPLOYMENTS
+from gateway.storage.policy.price_list import builtin_price
 
 UNTIL = datetime(2026, 11, 20, 16, 40, tzinfo=UTC)
-RATES = {TokenKind.INPUT: "5", TokenKind.CACHED_INPUT: "0.5", TokenKind.OUTPUT: "30"}
 PRICES = demo_prices(
     {
-        name: Price(
-            provider="openai",
-            model=d.model,
-            source="test",
-            rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in RATES.items()),
-        )
+        name: price
         for name, d in DEPLOYMENTS.items()
         if d.gpu is None
+        and (price := builtin_price(provider=d.provider, model=d.model, base_url="", at=UNTIL))
     }
 )
 
@@ -38,7 +34,7 @@ def ninety_days() -> list[UsageEvent]:
 
 def test_demo_data_is_marked_and_priced_like_real_data(ninety_days: list[UsageEvent]) -> None:
     """Every line can be redone on its receipt, and nothing can be taken for real."""
-    assert 15_000 <= len(ninety_days) <= 25_000
+    assert 20_000 <= len(ninety_days) <= 30_000
     assert all(one.is_demo for one in ninety_days)
     for one in ninety_days:
         if one.cost_nusd is not None:
@@ -51,7 +47,7 @@ def test_demo_data_is_marked_and_priced_like_real_data(ninety_days: list[UsageEv
 
 def test_demo_data_covers_every_dashboard_case(ninety_days: list[UsageEvent]) -> None:
     """Teams, both destinations, failures, retries, streams and plain answers, weekends."""
-    assert len({one.team for one in ninety_days}) == 3
+    assert len({one.team for one in ninety_days}) == 5
     assert {one.is_self_hosted for one in ninety_days} == {True, False}
     assert {Outcome.OK, Outcome.UPSTREAM_ERROR, Outcome.CLIENT_GONE} <= {
         one.outcome for one in ninety_days
@@ -62,6 +58,28 @@ def test_demo_data_covers_every_dashboard_case(ninety_days: list[UsageEvent]) ->
     assert weekdays[6] * 3 < weekdays[2]
     assert ninety_days == sorted(ninety_days, key=lambda one: (one.request_id, one.attempt))
     assert ninety_days[-1].occurred_at <= UNTIL
+
+
+def test_demo_data_shows_what_each_provider_reports(ninety_days: list[UsageEvent]) -> None:
+    """Cached tokens, writes to the cache by lifetime, and reasoning, each with a line of its own
+    price.
+    """
+    charged: dict[str, set[TokenKind]] = {}
+    for one in ninety_days:
+        assert one.usage.is_plausible
+        charged.setdefault(one.provider, set()).update(line.kind for line in one.lines)
+    read = {TokenKind.INPUT, TokenKind.CACHED_INPUT, TokenKind.OUTPUT}
+    written = {TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_1H}
+    assert charged == {
+        "vllm": read,
+        "openai": read,
+        "gemini": read,
+        "groq": read,
+        "anthropic": read | written,
+        "bedrock": read | written,
+    }
+    assert {one.provider for one in ninety_days if one.usage.reasoning_tokens} == charged.keys()
+    assert {one.operation for one in ninety_days} == {"chat", "messages"}
 
 
 def test_demo_data_made_again_is_the_same(ninety_days: list[UsageEvent]) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
-from gateway.services.demo_events import DEPLOYMENTS, demo_events, demo_prices
+from gateway.services.demo_events import demo_events, demo_prices
+from gateway.services.demo_teams import DEPLOYMENTS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +41,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def demo_data(
     ctx: typer.Context,
     small: Annotated[
-        bool, typer.Option("--small", help="90 days of three teams: the only size so far.")
+        bool, typer.Option("--small", help="90 days of five teams: the only size so far.")
     ] = True,
     format: FormatOption = Format.TABLE,
 ) -> None:

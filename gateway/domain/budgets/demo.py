@@ -24,4 +24,6 @@ DEMO_BUDGETS: Mapping[str, DemoBudget] = {
     "payments": DemoBudget(limit_usd=Decimal(90), kind=BudgetKind.HARD),
     "research": DemoBudget(limit_usd=Decimal(130), kind=BudgetKind.SOFT),
     "support": DemoBudget(limit_usd=Decimal(40), kind=BudgetKind.HARD),
+    "engineering": DemoBudget(limit_usd=Decimal(110), kind=BudgetKind.SOFT),
+    "marketing": DemoBudget(limit_usd=Decimal(15), kind=BudgetKind.HARD),
 }
