@@ -137,9 +137,6 @@ class Observed(msgspec.Struct, kw_only=True):
         """
         known = self.final
         if known is None or self._is_no_worse(usage, known):
-            if known is not None and known.other_model_calls and not usage.other_model_calls:
-                # Groq names the other models in `x_groq` alone, and may send a usage after it.
-                usage = msgspec.structs.replace(usage, other_model_calls=known.other_model_calls)
             self.final = usage
 
     def note_detail(self, detail: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -418,6 +419,15 @@ def test_an_error_event_with_usage_is_metered() -> None:
         True,
         False,
     )
+
+
+def test_a_usage_after_groqs_own_keeps_the_calls_of_other_models() -> None:
+    """Groq names them in `x_groq` alone: without them the answer cost one model's tokens."""
+    models = {"models": [{"model": "m-1"}, {"model": "other"}]}
+    last = {"choices": [], "model": "m-1", "x_groq": {"usage": USAGE, "usage_breakdown": models}}
+    stream = chat()
+    stream.feed(event(chunk("a")) + event(last) + event({"choices": [], "usage": USAGE}) + DONE)
+    assert stream.observed.final == msgspec.structs.replace(METERED, other_model_calls=1)
 
 
 def breakdown(model: bytes) -> bytes:

@@ -303,6 +303,10 @@ class ChatStream:
             if len(self._ended) % self.choices:
                 return  # of some choices of a prompt: the running figures know more
             usage = usage_of_choices(self._ended, choices=self.choices)
+        known = self.observed.final
+        if known is not None and known.other_model_calls and not usage.other_model_calls:
+            # Groq names the other models in `x_groq` alone, and may send a usage after it.
+            usage = msgspec.structs.replace(usage, other_model_calls=known.other_model_calls)
         self.observed.note_final(usage)
 
     def _note_running(self, usage: msgspec.Raw, choice: AnswerChoice) -> None:
