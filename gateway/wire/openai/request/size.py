@@ -8,6 +8,7 @@ that a body of millions of prompts costs little.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import msgspec
 
@@ -278,12 +279,16 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
         turns = _decode_turns(encoded)
         if any(_has_unsized(turn.content) or _has_unsized(turn.output) for turn in turns):
             return None
-        more_tokens = _names_again(turns)
-        if any(word in encoded for word in _SIGNED):
-            signed = sum(map(_signature_bytes, turns))
-            more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
+        results = sum(size_of_value(turn.tool_call_id or turn.output) > 0 for turn in turns)
+        is_signed = any(word in encoded for word in _SIGNED)
+        calls = [_calls_of(turn) for turn in turns] if results or is_signed else []
     except msgspec.DecodeError:
         return None  # an unknown shape
+    # A translation to Gemini or Ollama writes a tool's name again beside each result.
+    more_tokens = results * _longest_name(turns, calls) if results else 0
+    if is_signed:
+        signed = sum(map(_signature_bytes, turns, calls))
+        more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
     return more_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
@@ -293,29 +298,24 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     )
 
 
-def _names_again(turns: list[_Turn]) -> int:
-    """Return the bytes of tools' names that a translation to Gemini or Ollama writes again, one
-    beside each result. Raises `msgspec.DecodeError`.
-    """
-    results = sum(size_of_value(turn.tool_call_id or turn.output) > 0 for turn in turns)
-    if not results:
-        return 0
-    names = [size_of_value(turn.name) for turn in turns]
-    for turn in turns:
-        if size_of_value(turn.tool_calls):
-            calls = _decode_calls(turn.tool_calls)
-            names += [size_of_value(call.function.name) for call in calls if call.function]
-    return results * max(names)
+def _calls_of(turn: _Turn) -> list[_Call]:
+    """Return the tool calls of a turn. Raises `msgspec.DecodeError`."""
+    return _decode_calls(turn.tool_calls) if size_of_value(turn.tool_calls) else []
 
 
-def _signature_bytes(turn: _Turn) -> int:
+def _longest_name(turns: list[_Turn], calls: list[list[_Call]]) -> int:
+    """Return the bytes of the longest name of a tool in these turns; `calls` are those of each."""
+    of_calls = (call.function.name for one in calls for call in one if call.function)
+    return max(map(size_of_value, chain((turn.name for turn in turns), of_calls)))
+
+
+def _signature_bytes(turn: _Turn, calls: list[_Call]) -> int:
     """Return the bytes of a turn's calls that may hold Gemini's thoughts, which its translation
-    takes out of them. Raises `msgspec.DecodeError`.
+    takes out of them.
     """
     signed = [turn.call_id] if size_of_value(turn.arguments) else []
-    if size_of_value(turn.tool_calls):
-        for call in _decode_calls(turn.tool_calls):
-            signed += [call.id, call.extra_content]
+    for call in calls:
+        signed += [call.id, call.extra_content]
     return sum(map(size_of_value, signed))
 
 
