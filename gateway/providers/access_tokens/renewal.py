@@ -21,7 +21,6 @@ RETRY_S = 5.0  # between two exchanges, if the first failed or gave a token that
 REFUSED_S = 60.0  # an older token that is refused is dropped; a younger one's account is at fault
 WAIT_S = 10.0  # seconds that a request waits for its first token: a name lookup has no limit
 MOST_KEYS = 64
-AMBIENT = "ambient"
 
 
 class TokenRefused(Exception):
@@ -133,6 +132,6 @@ def unusable(deployment: Deployment, problem: Exception) -> UpstreamAuth:
     credential, never its value.
     """
     return UpstreamAuth(
-        f"The credential {deployment.api_key or AMBIENT} of deployment {deployment.name} "
+        f"The credential {deployment.api_key or 'ambient'} of deployment {deployment.name} "
         f"{problem}. Ask an admin. Nothing was sent."
     )
