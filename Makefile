@@ -12,6 +12,8 @@ HAS_PYTHON = $(ANY_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 6))' 
 	echo "Tollgate supports Python 3.11, 3.12 and 3.13, and '$(ANY_PYTHON)' is none of them." \
 	"Install one, then name it: $(ASKED) PYTHON=python3.12" >&2; exit 2; }
 PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .venv
+# Each command of a test would else compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
@@ -32,7 +34,7 @@ run: ## Everything on this machine: engine, database, gateway, dashboard
 test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m engine setup
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: .venv/dev.stamp lint types imports test ## Format, lint, types, imports, tests
 

@@ -51,7 +51,7 @@ def poor(poor_of_module: Bounded) -> Bounded:
     return poor_of_module
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def red_and_blue(
     launch_gateway: Callable[..., Iterator[Gateway]],
     postgres_url: str,

@@ -18,12 +18,12 @@ from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
 from tests import plain_http
 from tests.fakes import CountingListener
-from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
+from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port, new_database
 from tests.integration.policy import shared, small
 from tests.integration.postgres_gate import PostgresGate
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def forbidden() -> Iterator[CountingListener]:
     """Yield a listener that stands for another region and counts the connections to it."""
     listener = CountingListener()
@@ -31,10 +31,11 @@ def forbidden() -> Iterator[CountingListener]:
     listener.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    session_database_url: str,
+    postgres_url: str,
+    migrated_template: str,
     fake_upstream: FakeUpstreamProcess,
     forbidden: CountingListener,
 ) -> Iterator[Gateway]:
@@ -42,7 +43,8 @@ def gateway(
     has one.
     """
     document = shared(fake_upstream.url, forbidden_port=forbidden.port, closed_port=free_port())
-    yield from launch_gateway(document, session_database_url, max_body_bytes=100_000)
+    for url in new_database(postgres_url, migrated_template):
+        yield from launch_gateway(document, url, max_body_bytes=100_000)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Tests of a whole gateway; it ends with the last test of this package."""
