@@ -38,7 +38,7 @@ MOST_UNKNOWN = 0.005
 KILL_SLACK_S = 2.0
 PROGRESS_EVERY_S = 1.0
 # bytes that an engine sent this shortly before its end may never have been read: the caller had
-# left
+# left, or the gateway had waited as long as it waits
 ON_ITS_WAY_S = 0.2
 OVERHEAD_TOKENS = 64  # the gateway's addition to a request's bytes for its hold
 # The upstream's names of rarer counts, which the ledger has in one member.
@@ -441,11 +441,14 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
 
 
 def _was_on_its_way(attempt: Attempt, event: Event, books: Books) -> bool:
-    """Return True if the usage left an engine just before its caller did: its bytes may never have
-    been read.
+    """Return True if the usage left an upstream just before the gateway closed the connection: its
+    bytes may never have been read.
+
+    It closes one at once at its time limit, and one to an engine when the caller leaves.
     """
-    is_closed_at_once = event["outcome"] == "client_gone" and not attempt["model"].startswith(
-        "paid"
+    is_engine = not attempt["model"].startswith("paid")
+    is_closed_at_once = event["outcome"] == "upstream_timeout" or (
+        event["outcome"] == "client_gone" and is_engine
     )
     age_s: float = attempt["ended_s"] - attempt["usage_s"]
     return is_closed_at_once and age_s < books.on_its_way_s
