@@ -64,7 +64,7 @@ def policy(chat_url: str, embed_url: str) -> str:
         one.format(
             name=name,
             provider=name,
-            url=f'"{chat_url}{"" if name == "ollama" else "/v1"}"',
+            url=f'"{chat_url}/v1"',  # Ollama's compatible endpoint: without it, its own dialect
             rest=f"{common}, context_window: 4096",
         )
         for name in PROVIDERS
