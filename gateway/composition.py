@@ -7,30 +7,31 @@ the first part is needed, because its imports take longer than `tollgate --help`
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from gateway import reports
 from gateway.cli.operator import operator_name
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
-from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.providers.credentials import resolve
 from gateway.reports import Reports
 from gateway.services.ports import Clock
-from gateway.services.stores import Stores
+from gateway.services.stores import ProbeNotes, Stores
 from gateway.settings import Settings
 from gateway.storage.administration import Administration
 from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.deployments.engine_probes import EngineProbeNotes
 from gateway.storage.journal import journals_on
 from gateway.storage.ledger.adjustments import ResolutionStore
 from gateway.storage.ledger.dead_letters import DeadLetters
@@ -49,6 +50,7 @@ from gateway.storage.postgres.logins import renewed
 
 if TYPE_CHECKING:
     from gateway.providers.credential_checks import CredentialChecks
+    from gateway.services.deployments.engine_status import EngineStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ def toolbox_of(
 
     return Toolbox(
         options=options,
-        machine=_machine(settings, clock.now),
+        machine=_machine(settings, clock),
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
         open_booking=lambda: open_booking(settings),
@@ -213,12 +215,14 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             repricing=RepriceStore(database),
             journals=JournalTable(database),
             ejections=EjectionStore(database),
+            probes=EngineProbeNotes(database),
             audit=AuditLog(database),
         )
 
 
-def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
+def _machine(settings: Settings, clock: Clock) -> Machine:
     """Return the parts of this machine that commands read or write, without a database."""
+    now = clock.now
 
     def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
         return journals_on(settings.journal_path, on_odd=on_odd)
@@ -239,6 +243,13 @@ def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
 
         return EngineSampler(now).metrics_page(deployment, path)
 
+    def inspect_engines(
+        version: PolicyVersion, notes: ProbeNotes, over_s: float
+    ) -> Sequence[EngineStatus]:
+        return asyncio.run(
+            _inspected(version, notes, clock=clock, region=settings.region, over_s=over_s)
+        )
+
     def owner() -> str | None:
         return ROLE if settings.database_url is None else user_of(settings.database_url)
 
@@ -252,9 +263,36 @@ def _machine(settings: Settings, now: Callable[[], datetime]) -> Machine:
         secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
         identity_problem=lambda deployment: credential_checks().identity_problem(deployment),
         load_page=load_page,
+        inspect_engines=inspect_engines,
         user_of=user_of,
         owner=owner,
     )
+
+
+async def _inspected(
+    version: PolicyVersion, notes: ProbeNotes, *, clock: Clock, region: str, over_s: float
+) -> Sequence[EngineStatus]:
+    """Return the status of each engine of a policy, asked directly."""
+    # Every provider's adapter, which no other command needs.
+    from gateway.providers.engine_sampler import EngineSampler
+    from gateway.providers.registry import build_providers
+    from gateway.providers.transport import open_transport
+    from gateway.services.deployments.engine_status import MOST_AT_ONCE, EngineInspection
+
+    transport = open_transport(4 * MOST_AT_ONCE)
+    try:
+        return await EngineInspection(
+            page=EngineSampler(clock.now).metrics_page,
+            transport=transport,
+            providers=build_providers(salt_key=secrets.token_bytes(32), now=clock.now),
+            notes=notes,
+            clock=clock,
+            new_id=uuid4,
+            region=region,
+            over_s=over_s,
+        ).run(version)
+    finally:
+        await transport.close()
 
 
 @contextmanager

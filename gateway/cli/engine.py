@@ -1,17 +1,22 @@
-"""Runs `tollgate engine …`: replaces this process by `python -m engine …` in the same interpreter.
+"""Runs `tollgate engine …`: the commands in `OWN_COMMANDS` here, for any other one replaces this
+process by `python -m engine …` in the same interpreter.
 
-The gateway imports nothing of the engine. A replaced process passes on arguments, signals and exit
-code by itself.
+The gateway imports nothing of the engine, and the engine knows no policy and no database. A
+replaced process passes on arguments, signals and exit code by itself.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import typer
+import typer.main
 from typer.core import TyperCommand
+
+OWN_COMMANDS = {"status": "gateway.cli.engine_status"}  # those that read the policy, by module
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -30,15 +35,23 @@ class UnparsedCommand(TyperCommand):
     "engine",
     short_help="Run self-hosted inference: python -m engine.",
     epilog="\b\nExamples:\n  tollgate engine --help\n"
-    "  tollgate engine serve --profile cpu --model /models/mine --dry-run",
+    "  tollgate engine serve --profile cpu --model /models/mine --dry-run\n"
+    "  tollgate engine status",
     cls=UnparsedCommand,
     add_help_option=False,  # its own help lists the commands
 )
 def engine(ctx: typer.Context) -> None:
     """Run self-hosted inference: `python -m engine …` with the same arguments and exit code.
 
-    `tollgate engine --help` lists its commands.
+    `tollgate engine --help` lists its commands. `tollgate engine status` is the gateway's own: it
+    asks the engines of the current policy.
     """
+    own = OWN_COMMANDS.get(ctx.args[0]) if ctx.args else None
+    if own is not None:
+        command = typer.main.get_command(import_module(own).app)
+        with command.make_context(ctx.args[0], ctx.args[1:], parent=ctx) as context:
+            command.invoke(context)
+        return
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os.execv(sys.executable, [sys.executable, "-m", "engine", *ctx.args])  # noqa: S606

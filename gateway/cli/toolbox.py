@@ -9,18 +9,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
-from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.reports import Reports
-from gateway.services.stores import PriceList, Stores
+from gateway.services.stores import PriceList, ProbeNotes, Stores
+
+if TYPE_CHECKING:
+    from gateway.services.deployments.engine_status import EngineStatus
 
 SecretOf = Callable[[Deployment], str | None]
 CredentialProblem = Callable[[Deployment], str | None]
 LoadPage = Callable[[Deployment, str], str | None]
+InspectEngines = Callable[[PolicyVersion, ProbeNotes, float], Sequence["EngineStatus"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,7 @@ class Machine:
     secret_problem: CredentialProblem  # reads the secrets alone
     identity_problem: CredentialProblem  # fetches one token or key of the platform's identity
     load_page: LoadPage  # reads an engine's page; None without an answer
+    inspect_engines: InspectEngines  # asks each engine; rates over so many seconds, or all (0)
     user_of: Callable[[str], str | None]  # of a database's address
     owner: Callable[[], str | None]  # the user who owns the tables
 

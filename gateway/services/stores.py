@@ -15,6 +15,7 @@ from uuid import UUID
 
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
+from gateway.domain.deployments.engine_counters import Tokens
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
@@ -319,6 +320,21 @@ class RepriceLedger(Protocol):
         """
 
 
+class ProbeNotes(Protocol):
+    """Records probes of engines with their tokens.
+
+    `storage.deployments.engine_probes.EngineProbeNotes` implements it. Called in a thread.
+    """
+
+    def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
+        """Record a probe before it is sent. Raises `DatabaseUnavailable`."""
+
+    def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
+        """Record a probe's end; `made` is its tokens, None if unknown. Raises
+        `DatabaseUnavailable`.
+        """
+
+
 class AuditTrail(Protocol):
     """The audit log, to be read."""
 
@@ -385,4 +401,5 @@ class Stores:
     repricing: RepriceLedger
     journals: JournalRegister
     ejections: EjectionRegister
+    probes: ProbeNotes
     audit: AuditTrail

@@ -104,6 +104,7 @@ def show_in_metrics(parts: Worker) -> None:
     metrics.ejected.set_function(
         lambda: len(ejections.out({} if holder.current is None else holder.current.ejected))
     )
+    metrics.watch_engines(parts.deployments.loads.signals)
     metrics.watch_health(parts.ledger.health)
     metrics.loop_lag.set_function(lambda: parts.shedding.lag_s)
     metrics.watch_allowances(

@@ -22,10 +22,12 @@ from prometheus_client import (
 
 from gateway.domain.allowed_hosts import answers_to
 from gateway.domain.budgets.alerts import BudgetAlert, plain_share
+from gateway.domain.deployments.engine_signals import EngineSignals
 from gateway.domain.ledger.health import LedgerHealth, LedgerState
 from gateway.domain.ledger.records import Written
 from gateway.errors import BadUsage
 from gateway.telemetry.counts import RequestCounts
+from gateway.telemetry.engine_gauges import EngineGauges
 
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 
@@ -247,6 +249,12 @@ class Metrics:
         """
         self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
         self.limits_alone.set_function(lambda: float(is_alone()))
+
+    def watch_engines(self, read: Callable[[], Mapping[str, EngineSignals | None]]) -> None:
+        """Show the live signals of each engine at each read of the metrics; `read` is called in the
+        listener's thread.
+        """
+        self.registry.register(EngineGauges(read))
 
     def declare_loops(self, names: Iterable[str]) -> None:
         """Show each background loop's failures from the start, so that an alert sees the first

@@ -238,7 +238,7 @@ def _numeric(table: Table) -> Callable[[int], bool]:
     def is_numeric(position: int) -> bool:
         cells = [row[position] for row in table.rows if row[position] is not None]
         return bool(cells) and all(
-            isinstance(c, (int, Decimal)) and not isinstance(c, bool) for c in cells
+            isinstance(c, (int, float, Decimal)) and not isinstance(c, bool) for c in cells
         )
 
     return is_numeric

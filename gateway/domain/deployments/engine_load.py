@@ -116,13 +116,16 @@ class Signal:
 class EngineMetricNames:
     """One engine's metric names, the path of its page, and the label that names the model.
 
-    A path that begins with a colon names another port of the same host.
+    A path that begins with a colon names another port of the same host. `ttft` and `tpot` name the
+    histograms, in seconds, that `engine_signals` reads; empty for an engine without them.
     """
 
     prefix: str
     signals: tuple[Signal, ...]
     path: str = "/metrics"
     model_label: str = "model_name"
+    ttft: str = ""
+    tpot: str = ""
 
 
 def _summed_signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
@@ -149,6 +152,8 @@ def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
 SIGNALS: Mapping[str, EngineMetricNames] = {
     "vllm": EngineMetricNames(
         prefix="vllm:",
+        ttft="vllm:time_to_first_token_seconds",
+        tpot="vllm:request_time_per_output_token_seconds",
         signals=(
             *_summed_signals(
                 {
@@ -176,6 +181,8 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
     ),
     "sglang": EngineMetricNames(
         prefix="sglang:",
+        ttft="sglang:time_to_first_token_seconds",
+        tpot="sglang:inter_token_latency_seconds",
         signals=(
             *_summed_signals(
                 {
@@ -202,6 +209,8 @@ SIGNALS: Mapping[str, EngineMetricNames] = {
     "trtllm": EngineMetricNames(
         prefix="trtllm_",
         path="/prometheus/metrics",
+        ttft="trtllm_time_to_first_token_seconds",
+        tpot="trtllm_time_per_output_token_seconds",
         signals=(
             *_summed_signals(
                 {
@@ -282,10 +291,10 @@ def read_page(text: str, engine: str | None = None, *, model: str | None = None)
     `engine` is a name in `SIGNALS`; None detects it. Reads the readable part of a cut or garbled
     page, and nothing of an unknown engine.
     """
-    names = SIGNALS.get(engine) if engine is not None else _detected_engine(text)
+    names = SIGNALS.get(engine) if engine is not None else detected_engine(text)
     if names is None:
         return EngineMetrics()
-    whole = "\n" + text[: text.rfind("\n") + 1]  # a last line without its end may lack digits
+    whole = whole_lines(text)
     named = None if model is None else f',{names.model_label}="{model}"'
     found = {signal.figure: _figure(whole, signal, named) for signal in names.signals}
     kv_use = found.get("kv_use")
@@ -338,7 +347,14 @@ def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
     return None if before is None or after is None else before != after
 
 
-def _detected_engine(text: str) -> EngineMetricNames | None:
+def whole_lines(text: str) -> str:
+    """Return a page's whole lines, each after a line break: a last line without its end may lack
+    digits.
+    """
+    return "\n" + text[: text.rfind("\n") + 1]
+
+
+def detected_engine(text: str) -> EngineMetricNames | None:
     """Return the metric names of the engine that wrote a page, recognised by their prefix; None for
     an unknown engine.
     """
@@ -351,13 +367,13 @@ def _figure(page: str, signal: Signal, named: str | None) -> float | None:
     """
     of_model: list[float] = []
     of_all: list[float] = []
-    for labels, value in _lines(page, signal.name):
+    for labels, value in lines_of(page, signal.name):
         if f",{signal.only}" not in labels:
             continue
         if signal.how is How.LABEL:
-            number = _number(_label(labels, signal.label))
+            number = number_in(label_of(labels, signal.label))
         else:
-            number = _number(value)
+            number = number_in(value)
         if number is None:
             continue
         of_all.append(number)
@@ -372,8 +388,9 @@ def _figure(page: str, signal: Signal, named: str | None) -> float | None:
     return _known(total / len(chosen) if signal.how is How.MEAN else total)
 
 
-def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the labels, each with a leading comma, and the value of each metric line of a name.
+def lines_of(page: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the labels, each with a leading comma, and the value of each metric line of a name;
+    `page` is of `whole_lines`.
 
     A name with the same beginning (`_created`, `_by_reason`) is another name.
     """
@@ -391,7 +408,7 @@ def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
         at = page.find(start, end)
 
 
-def _label(labels: str, name: str) -> str:
+def label_of(labels: str, name: str) -> str:
     """Return one label's text from a metric line, empty if it is absent; the labels begin with a
     comma.
 
@@ -402,7 +419,7 @@ def _label(labels: str, name: str) -> str:
     return rest.partition('"')[0]
 
 
-def _number(text: str) -> float | None:
+def number_in(text: str) -> float | None:
     """Return the number at the beginning of a metric's value, which a time may follow; None if
     there is none.
     """

@@ -1,5 +1,5 @@
-"""Samples each self-hosted engine's load for ranking, every second while this worker uses it and
-every 10 s when idle, and keeps it in memory only.
+"""Samples each self-hosted engine's load for ranking and its live signals for metrics, every second
+while this worker uses it and every 10 s when idle, and keeps them in memory only.
 
 A queue fills within a second, so a busy engine is sampled often. Each worker samples for itself, so
 no request waits for shared data. `engine_watch` takes the samples that are stored for accounting.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -23,7 +23,13 @@ from gateway.domain.deployments.engine_load import (
     load_between,
     was_restarted,
 )
-from gateway.domain.deployments.engine_pages import figures_on, pages_of
+from gateway.domain.deployments.engine_pages import pages_of
+from gateway.domain.deployments.engine_signals import (
+    EngineReport,
+    EngineSignals,
+    report_on,
+    signals_between,
+)
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.services.ports import Clock
 from gateway.wire.vllm_load import LoadHeader, read_load
@@ -38,6 +44,8 @@ FRESH_S = 5.0  # seconds; an older load is no longer current
 WINDOW_S = 10.0  # seconds for rates and means; little ends within one second
 STILL_S = 4.0  # seconds; during a long prompt no figure may move
 MOST_LOOKS = 16  # those of one window, and a few more
+MOST_REPORTS = 8  # those of a minute, and one more
+SIGNALS_WINDOW_S = 60.0  # seconds for quantiles: some requests of a quiet engine end within it
 FORGET_S = 2 * IDLE_EVERY_S + 5  # seconds; an older look is no evidence that the engine is alive
 MOST_AT_ONCE = (
     32  # threads, started when needed; a hung engine blocks one of them for a few seconds
@@ -69,6 +77,9 @@ class _Engine:
         self._noted: LoadHeader | None = None
         self._noted_s = float("-inf")
         self._sent_when_noted = 0
+        # Reports of the last minute, one every ten seconds, and the newest one.
+        self._reports: deque[tuple[float, EngineReport]] = deque(maxlen=MOST_REPORTS)
+        self._report = EngineReport()
 
     def is_due(self, now_s: float) -> bool:
         """Return True if the engine's next sample is due: after 1 s while this worker uses it,
@@ -77,13 +88,14 @@ class _Engine:
         every_s = BUSY_EVERY_S if now_s - self.sent_s <= BUSY_FOR_S else IDLE_EVERY_S
         return not self.is_asked and now_s - self.asked_s >= every_s
 
-    def note_look(self, figures: EngineMetrics | None, *, at_s: float, sent_then: int) -> None:
-        """Record a sample of the engine that began at `at_s` and has ended; `figures` is None
+    def note_look(self, report: EngineReport | None, *, at_s: float, sent_then: int) -> None:
+        """Record a sample of the engine that began at `at_s` and has ended; `report` is None
         without an answer.
         """
-        self._answered, self._looked_s = figures is not None, at_s
-        if figures is None:
+        self._answered, self._looked_s = report is not None, at_s
+        if report is None:
             return
+        self._report, figures = report, report.metrics
         if figures == EngineMetrics():
             if (
                 not self._looks
@@ -94,11 +106,28 @@ class _Engine:
             self._moved_s = at_s
         if self._looks and was_restarted(self._looks[-1][1], figures):
             self._looks.clear()
+            self._reports.clear()
             self._room = self._full_per_s = None
         since_s, before = self._window_start(at_s)
         self._seen = self._with_room(load_between(before, figures, seconds=at_s - since_s))
         self._seen_s, self._sent_then = at_s, sent_then
         self._looks.append((at_s, figures))
+        if not self._reports or at_s - self._reports[-1][0] >= IDLE_EVERY_S:
+            self._reports.append((at_s, report))
+
+    def signals(self, now_s: float) -> EngineSignals | None:
+        """Return the engine's signals of its newest sample, rates and quantiles over the last
+        minute; None if it was silent then or was not sampled for long.
+        """
+        if not self.is_up(now_s):
+            return None
+        reports = list(self._reports)  # a copy: another thread may read them
+        within = [one for at_s, one in reports if now_s - at_s <= SIGNALS_WINDOW_S]
+        return signals_between(within[0] if within else self._report, self._report, room=self._room)
+
+    def is_up(self, now_s: float) -> bool | None:
+        """Return True if the engine's page answered the newest sample; None if that is too old."""
+        return self._answered if now_s - self._looked_s <= FORGET_S else None
 
     def _with_room(self, load: EngineLoad) -> EngineLoad:
         """Return the load with its free room, and the completion rate measured while the room was
@@ -150,10 +179,9 @@ class _Engine:
         """Return False if the engine is silent or its counters stand still with work to do; None if
         unknown.
         """
-        if self._answered is None or now_s - self._looked_s > FORGET_S:
-            return None
-        if not self._answered:
-            return False
+        is_up = self.is_up(now_s)
+        if not is_up:
+            return is_up
         if len(self._looks) < 2 or self._looks[-1][1].progress is None:
             return None
         last_s, last = self._looks[-1]
@@ -225,6 +253,17 @@ class EngineLoads:
         engine = self._engines.get(deployment)
         return None if engine is None else engine.looks_alive(self._clock.monotonic())
 
+    def signals(self) -> Mapping[str, EngineSignals | None]:
+        """Return the live signals of each engine that was sampled lately; None for one whose page
+        was silent. May be called from another thread.
+        """
+        now_s, engines = self._clock.monotonic(), list(self._engines.items())
+        return {
+            name: engine.signals(now_s)
+            for name, engine in engines
+            if engine.is_up(now_s) is not None
+        }
+
     async def run(self) -> None:
         """Sample the engines whenever they are due, until cancelled."""
         while True:
@@ -264,22 +303,22 @@ class EngineLoads:
     async def _sample(self, engine: _Engine, sent_then: int) -> None:
         """Read one engine's load in a thread and record it."""
         try:
-            figures = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._figures, engine
+            report = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._report, engine
             )
-            engine.note_look(figures, at_s=engine.asked_s, sent_then=sent_then)
+            engine.note_look(report, at_s=engine.asked_s, sent_then=sent_then)
         except Exception:  # the task's boundary; the next turn retries
             log.exception("engine_load_not_read", deployment=engine.deployment.name)
         finally:
             engine.is_asked = False
 
-    def _figures(self, engine: _Engine) -> EngineMetrics | None:
+    def _report(self, engine: _Engine) -> EngineReport | None:
         """Fetch and parse one engine's pages, in a thread: parsing takes under 1 ms but still
         longer than a request's work. None if the first page is silent.
         """
         deployment = engine.deployment
         pages = engine.pages[engine.group]
-        return figures_on(pages, deployment.model, partial(self._page, deployment))
+        return report_on(pages, deployment.model, partial(self._page, deployment))
 
 
 def _is_same(known: Deployment, now: Deployment) -> bool:

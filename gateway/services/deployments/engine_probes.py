@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from math import inf
-from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -24,12 +22,15 @@ import structlog
 from gateway.domain.deployments.engine_counters import Tokens
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.residency.rules import Permit
 from gateway.domain.routing.probe_permit import probe_permit
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from gateway.services.ports import Clock, Provider, Transport
+from gateway.services.stores import ProbeNotes
 from gateway.services.upstream_error import caller_error
+from gateway.wire.dialect import UpstreamRequest
 
 log = structlog.get_logger()
 
@@ -40,21 +41,6 @@ PROBE_BYTES = 64 * 1024
 NOTE_AGAIN_S = 2.0
 HANGS = "no_progress"
 NOTHING = Tokens(prompt=0, generation=0)
-
-
-class ProbeNotes(Protocol):
-    """Records probes of engines with their tokens.
-
-    `storage.deployments.engine_probes.EngineProbeNotes` implements it. Called in a thread.
-    """
-
-    def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
-        """Record a probe before it is sent. Raises `DatabaseUnavailable`."""
-
-    def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
-        """Record a probe's end; `made` is its tokens, None if unknown. Raises
-        `DatabaseUnavailable`.
-        """
 
 
 class EngineProbes:
@@ -153,9 +139,14 @@ class EngineProbes:
             return
         began_s = self._clock.monotonic()
         self._health.of(deployment).breaker.began(began_s)
-        answer = _Answer()
+        answer = ProbeAnswer()
+        permit = probe_permit(
+            version, deployment, gateway_region=self._region, day=self._clock.now().date()
+        )
+        provider = self._providers[deployment.provider]
         try:
-            await self._ask(version, deployment, probe_id, answer)
+            call = await provider.probe(deployment, probe_id)
+            await send_probe(self._transport, provider, permit, call, answer)
         except RequestError as error:
             answer.problem = error
         except Exception:  # the task's boundary; the breaker treats a silent probe as lost
@@ -165,28 +156,6 @@ class EngineProbes:
             deployment, answer.problem, began_s=began_s, now_s=self._clock.monotonic()
         )
         await self._note(partial(self._notes.ended, probe_id, answer.made))
-
-    async def _ask(
-        self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer
-    ) -> None:
-        """Generate one token at the deployment and record its tokens in `answer`. Raises its
-        error.
-        """
-        provider = self._providers[deployment.provider]
-        day = self._clock.now().date()
-        permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
-        call = await provider.probe(deployment, probe_id)
-        upstream = await self._transport.send(permit, call, within_s=PROBE_S)
-        answer.made = None
-        try:
-            status, headers = await upstream.head()
-            body = await upstream.read(PROBE_BYTES)
-        finally:
-            upstream.close()
-        answer.made = _tokens(provider.usage_in(body))
-        if not 200 <= status < 300:
-            answer.made = answer.made or NOTHING
-            raise caller_error(provider, deployment, call, (status, headers), body=body)
 
     async def _note(self, note: Callable[..., None]) -> bool:
         """Record a probe's begin or end in Postgres; return False if that fails."""
@@ -204,13 +173,36 @@ class EngineProbes:
 
 
 @dataclass(slots=True)
-class _Answer:
+class ProbeAnswer:
     """The result of a probe. Zero tokens are certain before it is sent; afterwards only the answer
     tells.
     """
 
     made: Tokens | None = NOTHING
     problem: RequestError | None = None
+
+
+async def send_probe(
+    transport: Transport,
+    provider: Provider,
+    permit: Permit,
+    call: UpstreamRequest,
+    answer: ProbeAnswer,
+) -> None:
+    """Generate one token at the permit's deployment by its provider's probe, `call`, and record its
+    tokens in `answer`. Raises its error.
+    """
+    upstream = await transport.send(permit, call, within_s=PROBE_S)
+    answer.made = None
+    try:
+        status, headers = await upstream.head()
+        body = await upstream.read(PROBE_BYTES)
+    finally:
+        upstream.close()
+    answer.made = _tokens(provider.usage_in(body))
+    if not 200 <= status < 300:
+        answer.made = answer.made or NOTHING
+        raise caller_error(provider, permit.deployment, call, (status, headers), body=body)
 
 
 def _tokens(usage: TokenUsage | None) -> Tokens | None:

@@ -137,7 +137,10 @@ def test_every_signal_is_a_figure() -> None:
             "signals",
             "path",
             "model_label",
+            "ttft",
+            "tpot",
         }
+        assert bool(dialect.ttft) == bool(dialect.tpot)
         for signal in dialect.signals:
             assert signal.figure in EngineMetrics.__struct_fields__
             assert signal.name.startswith((dialect.prefix, "nv_trt_llm_"))
