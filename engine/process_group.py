@@ -15,6 +15,10 @@ PASSING = frozenset(
     }
 )
 """Programs that a healthy engine starts for a moment: compilers and questions about the machine."""
+WORKER_TITLE = "VLLM::"
+"""The beginning of the titles of vLLM's own processes, in place of their command lines (vLLM 0.32,
+vllm/utils/system_utils.py). They live as long as the engine, also while it loads.
+"""
 PASSING_WORKER = "compile_worker"  # torch's pool of compilers, which ends when it is idle
 
 
@@ -76,13 +80,30 @@ def workers_of(group: int) -> list[GroupMember]:
     ]
 
 
+def titled_workers_of(group: int) -> list[GroupMember]:
+    """Return a group's processes that are known to be workers of vLLM by their titles."""
+    return [
+        member for member in workers_of(group) if _argv_of(member.pid)[0].startswith(WORKER_TITLE)
+    ]
+
+
+def _argv_of(pid: int) -> list[str]:
+    """Return a process's command line, at least one empty part."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return [""]
+
+
 def _is_passing(member: GroupMember) -> bool:
     """Return True if a process ends by itself while its engine is healthy."""
-    try:
-        argv = Path(f"/proc/{member.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return True
-    return os.path.basename(argv[0]) in PASSING or any(PASSING_WORKER in part for part in argv)
+    argv = _argv_of(member.pid)
+    has_ended = argv == [""]
+    return (
+        has_ended
+        or os.path.basename(argv[0]) in PASSING
+        or any(PASSING_WORKER in part for part in argv)
+    )
 
 
 def kill_group(group: int) -> None:

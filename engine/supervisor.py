@@ -20,10 +20,15 @@ from types import FrameType
 from engine import home as homes
 from engine.children import start_bound
 from engine.errors import EngineError
-from engine.process_group import GroupMember, kill_group, workers_of
+from engine.process_group import GroupMember, kill_group, titled_workers_of, workers_of
 
 POLL_S = 0.1
 PROBE_EVERY_S = 0.5
+LOADING_LOOK_S = 1.0
+LOADING_GRACE_S = 5.0
+"""After a worker's end while the engine loads, the leader's time to end by itself: its last lines
+say more than ours.
+"""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -106,6 +111,36 @@ class Readiness:
         self._over.set()
 
 
+class LoadingWorkers:
+    """The workers of a program that is not ready yet.
+
+    A worker that the out-of-memory killer ends is usually noticed by the leader. One that waits in
+    a collective operation with it may notice nothing, so the leader would load for ever.
+    """
+
+    def __init__(self, group: int) -> None:
+        """Begin without any worker; they appear while the program loads."""
+        self._group = group
+        self._gone_s: dict[GroupMember, float | None] = {}
+        self._next_look_s = 0.0
+
+    def lost(self, now_s: float) -> GroupMember | None:
+        """Look for workers, once a second; return one that has been gone for `LOADING_GRACE_S`."""
+        if now_s < self._next_look_s:
+            return None
+        self._next_look_s = now_s + LOADING_LOOK_S
+        for worker in titled_workers_of(self._group):
+            self._gone_s.setdefault(worker, None)
+        for worker, gone_s in self._gone_s.items():
+            if worker.is_alive:
+                continue
+            if gone_s is None:
+                self._gone_s[worker] = now_s
+            elif now_s - gone_s >= LOADING_GRACE_S:
+                return worker
+        return None
+
+
 def run(supervised: SupervisedProgram) -> int:
     """Run a program until an end is requested, and start it again whenever it ends before that.
 
@@ -179,6 +214,7 @@ class _Supervisor:
         Return the guard, which is another one if it was killed, and the reason of the end.
         """
         workers: Sequence[GroupMember] | None = None
+        loading = LoadingWorkers(program.pid)
         while program.poll() is None:
             if self._must_end():
                 return guard, None
@@ -187,6 +223,8 @@ class _Supervisor:
             if workers is None and readiness.is_reached:
                 workers = workers_of(program.pid)
                 self._on_ready()
+            if workers is None and (lost := loading.lost(time.monotonic())) is not None:
+                return guard, f"lost its process {lost.pid} ({lost.name}) while it loaded"
             for worker in workers or ():
                 if not worker.is_alive:
                     return guard, f"lost its process {worker.pid} ({worker.name})"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A small server that is run in place of vLLM (`TOLLGATE_ENGINE_VLLM`): a real process with a real
-socket and two real workers, which a test steers by files in a folder.
+socket and two real workers under vLLM's titles, which a test steers by files in a folder.
 
 `STAND_IN` names the folder. It writes `starts` (a line for each start: its pid and its workers'),
 `arguments`, `waiting` (a request waits) and `drained`. It reads `broken` (exit 3 at the start),
@@ -73,7 +73,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main() -> None:
     (FOLDER / "arguments").write_text(json.dumps(sys.argv))
-    workers = [subprocess.Popen([sys.executable, "-c", WORKER]) for _ in range(2)]
+    workers = [
+        subprocess.Popen([f"VLLM::Worker_TP{rank}", "-c", WORKER], executable=sys.executable)
+        for rank in range(2)
+    ]
     with (FOLDER / "starts").open("a") as starts:
         starts.write(" ".join(str(pid) for pid in (os.getpid(), *(w.pid for w in workers))) + "\n")
     if (FOLDER / "broken").exists():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import engine_factories
 import pytest
 import yaml
 from engine_factories import REPOSITORY, free_port, is_alive, python_variables
+
+from engine.supervisor import LOADING_LOOK_S
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has"
@@ -194,6 +197,23 @@ def test_a_killed_process_ends_the_group_and_starts_it_again(start: Start, place
     assert reason in served.errors
     assert served.terminate() == 0
     assert eventually(served.has_ended)
+
+
+def test_a_worker_killed_while_the_engine_loads_is_noticed(start: Start) -> None:
+    """The out-of-memory killer comes while weights load, and the leader may wait for ever for the
+    worker that is gone.
+    """
+    served = start("slow")
+    assert eventually(lambda: len(served.starts) == 1)
+    first = served.starts[0]
+    time.sleep(LOADING_LOOK_S)  # the supervisor has seen it
+    os.kill(first[2], signal.SIGKILL)
+    assert eventually(lambda: len(served.starts) == 2)
+    assert f"lost its process {first[2]}" in served.errors
+    assert "while it loaded. Starting it again in 0.5 s" in served.errors
+    (served.folder / "slow").unlink()
+    assert eventually(served.is_ready)
+    assert not any(map(is_alive, first))
 
 
 @pytest.mark.parametrize("file", [None, "slow"], ids=["ready", "starting"])
