@@ -30,6 +30,7 @@ person who can act on it.
     │   ├── UpstreamUnreachable      upstream_unreachable
     │   │   └── UpstreamNotCalled    upstream_unreachable: the gateway had no free connection
     │   ├── UpstreamError            upstream_error
+    │   │   └── ModelMissing         upstream_error: a deployment does not serve its declared model
     │   ├── UpstreamAuth             upstream_auth
     │   └── UpstreamTimeout          upstream_timeout
     └── OperatorError                printed by the command that failed
@@ -212,6 +213,14 @@ class UpstreamNotCalled(UpstreamUnreachable):
 
 class UpstreamError(RequestError):
     code = "upstream_error"
+
+
+class ModelMissing(UpstreamError):
+    """A deployment does not serve the model that the policy declares for it: only an admin or
+    another deployment helps.
+    """
+
+    is_same_again = True
 
 
 class UpstreamAuth(RequestError):

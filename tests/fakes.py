@@ -24,7 +24,7 @@ from gateway.domain.residency.rules import Permit, verify
 from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.decide import origin_of
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
-from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.errors import DatabaseUnavailable, RequestError, UpstreamTimeout
 from gateway.storage.ledger.documents import decode_event, encode_event
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.observed import Observed
@@ -280,6 +280,7 @@ class FakeUpstreamAnswer:
     closed: int = 0
     has_token: bool = False
     arrived: int = 0  # how many pieces the kernel has when somebody looks
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
     _next: int = 0
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
@@ -290,7 +291,7 @@ class FakeUpstreamAnswer:
     async def chunk(self) -> bytes:
         assert not self.closed, "nobody reads on after closing"
         if self._next in self.waits_for:
-            await self.waits_for[self._next]()
+            await self._held(self.waits_for[self._next])
         if self._next < len(self.pieces):
             self._next += 1
             return self.pieces[self._next - 1]
@@ -306,6 +307,23 @@ class FakeUpstreamAnswer:
 
     def arrived_bytes(self) -> int:
         return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
+
+    async def _held(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Wait, and raise as soon as the answer is given up."""
+        held = asyncio.ensure_future(wait())
+        left = asyncio.ensure_future(self.given_up.wait())
+        try:
+            await asyncio.wait({held, left}, return_when=asyncio.FIRST_COMPLETED)
+            if held.done():
+                held.result()
+            else:
+                raise UpstreamTimeout("it stands still")
+        finally:
+            held.cancel()
+            left.cancel()
+
+    def give_up(self) -> None:
+        self.given_up.set()
 
     def note_first_token(self) -> None:
         self.has_token = True

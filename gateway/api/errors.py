@@ -38,6 +38,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.UpstreamUnreachable: 502,
     errors.UpstreamNotCalled: 502,
     errors.UpstreamError: 502,
+    errors.ModelMissing: 502,
     errors.UpstreamAuth: 502,
     errors.UpstreamTimeout: 504,
 }

@@ -11,6 +11,7 @@ from gateway.domain.policy.policy import Deployment
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
+    ModelMissing,
     ModelNotFound,
     Overloaded,
     QuotaExhausted,
@@ -29,6 +30,10 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 # OpenAI names no `param` (Aider-AI/aider issue 2030), and Azure sends the code and a message alone
 # (chatboxai/chatbox issue 646).
 UNKNOWN_MODEL = frozenset({"model_not_found", "DeploymentNotFound"})
+# The engines' own types of a 404: vLLM's (it may lack `param`), then that of Ollama and llama.cpp.
+# A caller names nothing there that could be missing: vLLM's stored responses have another type
+# (vLLM 0.32, entrypoints/openai/responses/serving.py). Looked up on 2026-11-26.
+ENGINE_NOT_FOUND = frozenset({"NotFoundError", "not_found_error"})
 TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  # llama.cpp's second
 
 
@@ -62,8 +67,8 @@ def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> Reques
         )
         error.may_be_this_request = status == 403
         return error
-    if status == 404 and (error_body.param == "model" or error_body.code in UNKNOWN_MODEL):
-        return UpstreamError(f"{name} does not know its model {deployment.model}. Ask an admin.")
+    if status == 404 and _is_model_missing(deployment, error_body):
+        return ModelMissing(f"{name} does not know its model {deployment.model}. Ask an admin.")
     if status == 404:
         return ModelNotFound(
             f"{name} does not offer this endpoint or an object that it names (HTTP 404)."
@@ -82,6 +87,15 @@ def _error(deployment: Deployment, status: int, error_body: ErrorBody) -> Reques
     if status >= 500 or status < 400:
         return UpstreamError(f"{name} failed (HTTP {status}).")
     return _refused(deployment, status, error_body)
+
+
+def _is_model_missing(deployment: Deployment, error_body: ErrorBody) -> bool:
+    """Return True if a 404 is about the deployment's model: the gateway sends its name, the caller
+    never does.
+    """
+    if error_body.param == "model" or error_body.code in UNKNOWN_MODEL:
+        return True
+    return deployment.provider_facts.is_engine and error_body.type in ENGINE_NOT_FOUND
 
 
 def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> RequestError:

@@ -66,6 +66,11 @@ class Upstream(Protocol):
         limited.
         """
 
+    def give_up(self) -> None:
+        """Fail the answer with `UpstreamTimeout` now, because the upstream makes no progress; does
+        nothing to one that is complete.
+        """
+
     def close(self) -> None:
         """Drop the upstream connection at once, or keep it for reuse if the body was read to its
         end.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ ANSWER = json.dumps(
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
 ).encode()
+POLL_S = 0.02
 
 
 def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
@@ -29,13 +31,17 @@ def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 
 @dataclass
 class OddEngine:
-    """A running engine: `page` answers each GET, `answer` each POST. `pages` and `calls` count."""
+    """A running engine: `page` answers each GET, `answer` each POST. `pages` and `calls` count.
+
+    While `hangs` is set, no POST is answered.
+    """
 
     listener: socket.socket
     page: bytes = b""
     answer: bytes = field(default_factory=lambda: http(ANSWER, "content-type: application/json"))
     pages: int = 0
     calls: int = 0
+    hangs: bool = False
 
     @property
     def url(self) -> str:
@@ -64,6 +70,8 @@ class OddEngine:
                 self.calls += 1
             else:
                 self.pages += 1
+            while is_post and self.hangs:
+                time.sleep(POLL_S)
             connection.sendall(self.answer if is_post else self.page)
 
 

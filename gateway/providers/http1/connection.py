@@ -349,6 +349,15 @@ class UpstreamExchange:
             False  # the timer may fire once too early; it then checks the remaining time
         )
 
+    def give_up(self) -> None:
+        """Fail the exchange with a timeout error now, because its reader learned that the peer
+        makes no progress; does nothing to a complete answer.
+        """
+        connection = self._connection
+        if connection is not None and not self._answer.is_complete:
+            self._fail(UpstreamExchange._no_progress)
+            connection.abort()
+
     def close(self) -> None:
         """Return the connection for reuse if the answer is complete, else close it at once.
 
@@ -499,6 +508,10 @@ class UpstreamExchange:
     def _total_timeout(self) -> AnswerFailed:
         """Return the error for an answer that was not complete in its total time."""
         return AnswerTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
+
+    def _no_progress(self) -> AnswerFailed:
+        """Return the error for a peer that was found to make no progress."""
+        return AnswerTimeout(f"{self._name} stands still: it makes no progress on its requests.")
 
     def _cut(self) -> AnswerFailed:
         """Return the error for a connection that ended before the answer did."""

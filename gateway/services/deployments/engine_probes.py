@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from math import inf
 from uuid import UUID
@@ -22,7 +23,6 @@ import structlog
 from gateway.domain.deployments.engine_counters import Tokens
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.residency.rules import Permit
 from gateway.domain.routing.probe_permit import probe_permit
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.ejections import Ejections
@@ -30,7 +30,6 @@ from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.stores import ProbeNotes
 from gateway.services.upstream_error import caller_error
-from gateway.wire.dialect import UpstreamRequest
 
 log = structlog.get_logger()
 
@@ -103,6 +102,7 @@ class EngineProbes:
             if standing.breaker.opened_s is None:
                 if self._hangs(standing, now_s):
                     self._health.open_breaker(deployment, HANGS, now_s=now_s)
+                    _leave(standing)
             elif (
                 self._health.probes_engines
                 and standing.breaker.is_due(now_s)
@@ -123,11 +123,13 @@ class EngineProbes:
         )
 
     def _hangs(self, standing: DeploymentState, now_s: float) -> bool:
-        """Return True if attempts are in flight, none received anything for long, and the engine's
-        figures stand still.
+        """Return True if an attempt in flight has waited for long, no attempt received anything
+        meanwhile, and the engine's figures stand still.
+
+        Requests that keep arriving do not hide a hang: a start is no sign of life.
         """
-        last_received_s = [slot.last_received_s for slot in standing.under_way]
-        is_silent = bool(last_received_s) and now_s - max(last_received_s) >= HANGS_AFTER_S
+        longest_s = max((slot.silent_s(now_s) for slot in standing.under_way), default=0.0)
+        is_silent = longest_s >= HANGS_AFTER_S and now_s - standing.received_s >= HANGS_AFTER_S
         return is_silent and self._looks_alive(standing.deployment.name) is False
 
     async def _probe(self, version: PolicyVersion, deployment: Deployment) -> None:
@@ -140,13 +142,17 @@ class EngineProbes:
         began_s = self._clock.monotonic()
         self._health.of(deployment).breaker.began(began_s)
         answer = ProbeAnswer()
-        permit = probe_permit(
-            version, deployment, gateway_region=self._region, day=self._clock.now().date()
-        )
-        provider = self._providers[deployment.provider]
         try:
-            call = await provider.probe(deployment, probe_id)
-            await send_probe(self._transport, provider, permit, call, answer)
+            await send_probe(
+                version,
+                deployment,
+                probe_id,
+                provider=self._providers[deployment.provider],
+                transport=self._transport,
+                region=self._region,
+                day=self._clock.now().date(),
+                answer=answer,
+            )
         except RequestError as error:
             answer.problem = error
         except Exception:  # the task's boundary; the breaker treats a silent probe as lost
@@ -172,26 +178,46 @@ class EngineProbes:
         return False
 
 
+def _leave(standing: DeploymentState) -> None:
+    """End the attempts whose callers received nothing yet from a hung engine, so that their
+    requests go to another deployment; one without another keeps waiting.
+    """
+    for slot in tuple(standing.under_way):
+        if slot.leave is not None:
+            slot.leave()
+
+
 @dataclass(slots=True)
 class ProbeAnswer:
     """The result of a probe. Zero tokens are certain before it is sent; afterwards only the answer
     tells.
+
+    `could_be_made` is False if this process cannot make the request, because the deployment's
+    credential cannot be read here.
     """
 
     made: Tokens | None = NOTHING
     problem: RequestError | None = None
+    could_be_made: bool = False
 
 
 async def send_probe(
-    transport: Transport,
+    version: PolicyVersion,
+    deployment: Deployment,
+    probe_id: UUID,
+    *,
     provider: Provider,
-    permit: Permit,
-    call: UpstreamRequest,
+    transport: Transport,
+    region: str,
+    day: date,
     answer: ProbeAnswer,
 ) -> None:
-    """Generate one token at the permit's deployment by its provider's probe, `call`, and record its
-    tokens in `answer`. Raises its error.
+    """Generate one token at a deployment and record the result in `answer`; `region` is this
+    gateway's. Raises the deployment's error.
     """
+    permit = probe_permit(version, deployment, gateway_region=region, day=day)
+    call = await provider.probe(deployment, probe_id)
+    answer.could_be_made = True
     upstream = await transport.send(permit, call, within_s=PROBE_S)
     answer.made = None
     try:
@@ -202,7 +228,7 @@ async def send_probe(
     answer.made = _tokens(provider.usage_in(body))
     if not 200 <= status < 300:
         answer.made = answer.made or NOTHING
-        raise caller_error(provider, permit.deployment, call, (status, headers), body=body)
+        raise caller_error(provider, deployment, call, (status, headers), body=body)
 
 
 def _tokens(usage: TokenUsage | None) -> Tokens | None:

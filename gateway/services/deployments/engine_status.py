@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -22,7 +23,6 @@ from gateway.domain.deployments.engine_signals import (
     signals_between,
 )
 from gateway.domain.policy.policy import Deployment, PolicyVersion
-from gateway.domain.routing.probe_permit import probe_permit
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.engine_probes import ProbeAnswer, send_probe
 from gateway.services.ports import Clock, Provider, Transport
@@ -125,27 +125,31 @@ class EngineInspection:
         A probe that cannot be recorded is not sent: its tokens would be charged to a team whose
         attempt is settled from the engine's counters.
         """
-        probe_id, provider = self.new_id(), self.providers[deployment.provider]
-        try:
-            call = await provider.probe(deployment, probe_id)
-        except RequestError as unusable:  # its credential cannot be read on this machine
-            return None, f"not probed: {unusable.message}"
+        probe_id = self.new_id()
         try:
             await asyncio.to_thread(self.notes.sent, probe_id, deployment.name, at=self.clock.now())
         except DatabaseUnavailable as away:
             return None, f"not probed, because the probe cannot be recorded: {away.message}"
         answer = ProbeAnswer()
-        permit = probe_permit(
-            version, deployment, gateway_region=self.region, day=self.clock.now().date()
-        )
         try:
-            await send_probe(self.transport, provider, permit, call, answer)
+            await send_probe(
+                version,
+                deployment,
+                probe_id,
+                provider=self.providers[deployment.provider],
+                transport=self.transport,
+                region=self.region,
+                day=self.clock.now().date(),
+                answer=answer,
+            )
         except RequestError as error:
             answer.problem = error
-        try:
+        # Without its end in the records, its tokens count as unknown, as those of a gateway that
+        # dies.
+        with suppress(DatabaseUnavailable):
             await asyncio.to_thread(self.notes.ended, probe_id, answer.made, at=self.clock.now())
-        except DatabaseUnavailable:
-            pass  # its tokens count as unknown, as for a gateway that dies
         if answer.problem is None:
             return True, None
+        if not answer.could_be_made:
+            return None, f"not probed: {answer.problem.message}"
         return False, answer.problem.message

@@ -20,6 +20,7 @@ from gateway.domain.policy.policy import Deployment, Policy
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
+    ModelMissing,
     ModelNotFound,
     Overloaded,
     QuotaExhausted,
@@ -33,7 +34,9 @@ from gateway.errors import (
 
 log = structlog.get_logger()
 
-OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would fail in the same way
+# The next attempt would fail in the same way.
+OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted, ModelMissing)
+MODEL_MISSING = "model_missing"  # the reason; its code is shared with other errors
 SAYS_NOTHING = (UpstreamNotCalled,)
 SILENT = (UpstreamUnreachable, UpstreamTimeout)
 FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
@@ -50,6 +53,13 @@ ANSWERED = (
 _REMEDY = "see docs/runbooks/deployment-passed-over.md"
 
 
+def reason_of(error: RequestError) -> str:
+    """Return the reason that an error gives for passing its deployment over, for metrics and
+    readiness.
+    """
+    return MODEL_MISSING if isinstance(error, ModelMissing) else error.code
+
+
 def full_error(deployment: Deployment) -> Overloaded:
     """Return the error while a deployment has its maximum of calls in flight in this worker."""
     return Overloaded(
@@ -61,10 +71,19 @@ def full_error(deployment: Deployment) -> Overloaded:
 class DeploymentState:
     """The state of one deployment. `under_way` are the slots of attempts that are not settled yet.
 
-    `forbidden` holds the last two teams that received HTTP 403 there, with the time.
+    `received_s` is the time of the last content that any attempt received. `forbidden` holds the
+    last two teams that received HTTP 403 there, with the time.
     """
 
-    __slots__ = ("breaker", "deployment", "forbidden", "opened_for", "retries", "under_way")
+    __slots__ = (
+        "breaker",
+        "deployment",
+        "forbidden",
+        "opened_for",
+        "received_s",
+        "retries",
+        "under_way",
+    )
 
     def __init__(self, deployment: Deployment) -> None:
         """Start a deployment's state with a closed breaker, a full retry budget and no attempts in
@@ -75,6 +94,7 @@ class DeploymentState:
         self.opened_for = ""  # the code of the error that opened it last
         self.retries = RetryBudget()
         self.under_way: set[Slot] = set()
+        self.received_s = -inf
         self.forbidden: dict[str, float] = {}
 
     def note_forbidden(self, team: str, now_s: float) -> bool:
@@ -91,13 +111,23 @@ class Slot(Struct, eq=False):
     """An in-flight slot at one deployment: taken before any wait, and released when its attempt is
     settled.
 
-    `started_s` is its attempt's start, None before it; `last_received_s` is the
-    time of the last bytes from upstream.
+    `started_s` is its attempt's start, None before it; `last_received_s` is the time of the last
+    bytes from upstream. `leave` ends the attempt, so that the request moves to another deployment;
+    None before it was sent and once its caller received something.
     """
 
     standing: DeploymentState
     started_s: float | None = None
     last_received_s: float = inf
+    leave: Callable[[], None] | None = None
+
+    def note_received(self, at_s: float) -> None:
+        """Record content that the upstream sent at `at_s`."""
+        self.last_received_s = self.standing.received_s = at_s
+
+    def silent_s(self, now_s: float) -> float:
+        """Return the seconds since the last bytes from upstream, or since the attempt's start."""
+        return now_s - self.last_received_s
 
     def release(self, event: UsageEvent | None = None) -> None:
         """Free the slot in flight: called by the attempt's settlement, or directly if there is no
@@ -109,6 +139,7 @@ class Slot(Struct, eq=False):
         if self not in standing.under_way:
             return
         standing.under_way.discard(self)
+        self.leave = None
         if self.started_s is not None and standing.breaker.opened_s is not None:
             standing.breaker.give_up(self.started_s)
 
@@ -194,12 +225,16 @@ class DeploymentHealth:
         if standing.breaker.opened_s is not None:
             standing.breaker.began(now_s)
 
+    def has_retry(self, standing: DeploymentState, team: str, *, now_s: float) -> bool:
+        """Return True if the budgets of a deployment and a team cover one more retry."""
+        return standing.retries.has_one(now_s) and self._retry_budget_of(team).has_one(now_s)
+
     def take_retry(self, standing: DeploymentState, team: str, *, now_s: float) -> bool:
         """Pay for one retry from the budgets of its deployment and its team; return False if one is
         empty.
         """
         of_team, name = self._retry_budget_of(team), standing.deployment.name
-        if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
+        if not self.has_retry(standing, team, now_s=now_s):
             self._on_retry_refused(name)
             return False
         standing.retries.take(now_s)
@@ -210,6 +245,7 @@ class DeploymentHealth:
     def note_answer(self, slot: Slot, *, at_s: float) -> None:
         """Record that a good answer to the slot's attempt began at `at_s`."""
         assert slot.started_s is not None, "only an attempt is answered"
+        slot.standing.received_s = max(slot.standing.received_s, at_s)
         self._note_success(slot.standing, slot.started_s, at_s)
 
     def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
@@ -223,7 +259,8 @@ class DeploymentHealth:
             if not standing.note_forbidden(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
-            self._open_breaker(standing, error.code, now_s=now_s, problem=error.message)
+            reason = reason_of(error)
+            self._open_breaker(standing, reason, now_s=now_s, problem=error.message)
         if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
             self._note_failure(standing, error, began_s, now_s)
         elif isinstance(error, ANSWERED):
@@ -240,7 +277,8 @@ class DeploymentHealth:
             if isinstance(
                 error, OPENS_AT_ONCE
             ):  # a probe's content is fixed, so a 403 is not about a prompt
-                self._open_breaker(standing, error.code, now_s=now_s, problem=error.message)
+                reason = reason_of(error)
+                self._open_breaker(standing, reason, now_s=now_s, problem=error.message)
             self._note_failure(standing, error, began_s, now_s)
 
     def open_breaker(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
@@ -273,7 +311,7 @@ class DeploymentHealth:
     ) -> None:
         """Record a failed attempt in the breaker, and report it if that opens it."""
         if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
-            self._opened(standing, error.code, error.message)
+            self._opened(standing, reason_of(error), error.message)
 
     def states(self) -> list[DeploymentState]:
         """Return every known deployment's state."""

@@ -108,7 +108,8 @@ class Attempt(Struct, kw_only=True):
             gap_s = now_s - self.last_token_s
             if self.max_gap_s is None or gap_s > self.max_gap_s:
                 self.max_gap_s = gap_s
-        self.last_token_s = self.slot.last_received_s = now_s
+        self.last_token_s = now_s
+        self.slot.note_received(now_s)
 
     def running_usage(self) -> TokenUsage | None:
         """Return the last usage that the upstream reported so far."""

@@ -36,6 +36,7 @@ ANOTHER_MAY_DO_BETTER = (
     ContextLengthExceeded,
 )
 MOST_TIMEOUTS = 2  # each costs its caller a minute
+ENGINE_BACK_S = 5.0  # an engine that is down is probed again after this time, at the earliest
 PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
 LONGEST_ASKED_PAUSE_S = (
     10.0  # seconds of an upstream's `retry-after`; with a longer one the caller gets the error
@@ -132,6 +133,8 @@ class Failover(Struct, kw_only=True):
         choice = self._last
         self._note_failed_try(choice, error)
         error.attempts = self.made
+        if isinstance(error, UpstreamUnreachable) and choice.candidate.deployment.is_self_hosted:
+            error.retry_after_s = ENGINE_BACK_S
         # it is kept here, and its frames keep this object
         self.failure = error.with_traceback(None)
         self._timeouts += isinstance(error, UpstreamTimeout)
@@ -150,6 +153,26 @@ class Failover(Struct, kw_only=True):
                 tried.times, tried.error = tried.times + 1, error
                 return
         self._tried.append(_FailedCandidate(choice, error))
+
+    def may_leave(self, now_s: float) -> bool:
+        """Return True if the attempt in flight may end as timed out, because another candidate
+        would take the request now.
+        """
+        is_last = self.made >= self.max_attempts or self._timeouts + 1 >= MOST_TIMEOUTS
+        return not is_last and any(
+            self._would_take(choice, now_s)
+            for choice in self._untried()
+            if choice is not self._last
+        )
+
+    def _would_take(self, choice: Choice, now_s: float) -> bool:
+        """Return True if an untried candidate has room, a closed breaker and a retry's budget."""
+        deployment, health = choice.candidate.deployment, self.health
+        if self.ejections.is_out(deployment.name) or deployment.name in self._excluded:
+            return False
+        standing = health.of(deployment)
+        is_usable = not (health.is_full(standing, deployment) or health.is_open(standing, now_s))
+        return is_usable and health.has_retry(standing, self.team, now_s=now_s)
 
     def error(self) -> RequestError:
         """Return the caller's error once no candidate is left to try."""

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ from gateway.errors import (
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import DeploymentHealth
-from gateway.services.ports import Clock, Provider, Transport
+from gateway.services.ports import Clock, Provider, Transport, Upstream
 from gateway.services.request.abandoned import AbandonedAnswers
 from gateway.services.request.admission import Admission
 from gateway.services.request.attempt import AdmittedRequest, Attempt, Attempts
@@ -179,7 +180,7 @@ class RequestService:
             except RequestError as error:
                 raise failover.first_reason(error) from None
             try:
-                return await self._attempt(attempt, admitted.deadline_s)
+                return await self._attempt(attempt, admitted.deadline_s, failover)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
@@ -327,15 +328,20 @@ class RequestService:
         failover.note_started(choice)
         return attempt
 
-    async def _attempt(self, attempt: Attempt, deadline_s: float) -> CallerAnswer:
+    async def _attempt(
+        self, attempt: Attempt, deadline_s: float, failover: Failover
+    ) -> CallerAnswer:
         """Send one attempt and return its answer, of a stream the first piece and the rest; every
         failure settles the attempt.
+
+        Until the caller receives something, the attempt may leave an engine that hangs.
         """
         durable = attempt.intend()  # an attempt that cannot be recorded is neither sent nor settled
         exchange: UpstreamAnswer | None = None
         try:
             await durable
             exchange = await self._send(attempt, deadline_s)
+            attempt.slot.leave = partial(self._leave, failover, exchange.upstream)
             await exchange.head()
             if exchange.reported_load is not None:
                 self.estimates.note_load(attempt.candidate.deployment.name, exchange.reported_load)
@@ -354,6 +360,7 @@ class RequestService:
                     Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK,
                     counted=counted,
                 )
+            attempt.slot.leave = None
             assert attempt.headers_s is not None, "an answer has a head"
             self.health.note_answer(attempt.slot, at_s=attempt.headers_s)
             return CallerAnswer(attempt, content_type, body, rest, self._remaining(attempt))
@@ -370,6 +377,11 @@ class RequestService:
         except Exception:  # settled here; the edge logs it and answers
             self._settle_failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
+
+    def _leave(self, failover: Failover, upstream: Upstream) -> None:
+        """End an attempt at an engine that hangs, if another deployment would take its request."""
+        if failover.may_leave(self.clock.monotonic()):
+            upstream.give_up()
 
     async def _translated(self, deployment: Deployment, request: Request) -> Translation | None:
         """Return a request as the deployment's dialect has it, None if that is the caller's.

@@ -11,8 +11,10 @@ from uuid import uuid4
 import pytest
 
 from gateway.domain.deployments.engine_counters import Tokens
+from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.operation import OF_OPENAI, Operation
-from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.registry import build_providers
 from gateway.services.deployments.ejections import Ejections
@@ -22,11 +24,20 @@ from gateway.services.deployments.engine_probes import (
     NOTHING,
     EngineProbes,
 )
-from gateway.services.deployments.state import DeploymentHealth, DeploymentState
+from gateway.services.deployments.state import DeploymentHealth, DeploymentState, Slot
+from gateway.services.request.service import CallerAnswer
 from tests import factories
 from tests.answers import at_once
 from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
-from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece
+from tests.unit.request.test_request_service import (
+    DONE,
+    TAIL,
+    WHOLE,
+    Stage,
+    body,
+    piece,
+    rest_of,
+)
 from tests.waiting import soon
 
 ENGINE = factories.deployment("engine", provider="vllm", is_self_hosted=True)
@@ -221,6 +232,104 @@ async def test_an_engine_that_stands_still_is_passed_over() -> None:
     """Its `/health` answers 200; its attempts in flight show more."""
     _, watch = await hanging(False, silent_s=HANGS_AFTER_S)
     assert watch.opened == [("engine", "no_progress")]
+
+
+async def test_requests_that_keep_arriving_do_not_hide_a_hang() -> None:
+    """A start is no sign of life: under steady traffic the youngest attempt never waits for long.
+    An answer is one.
+    """
+    watch = Watch(is_alive=False)
+    state = watch.health.of(ENGINE)
+
+    def begin() -> Slot:
+        slot, now_s = watch.health.take_slot(state), watch.clock.monotonic()
+        watch.health.note_started(slot, team="payments", number=1, now_s=now_s)
+        slot.last_received_s = now_s
+        return slot
+
+    for _ in range(int(HANGS_AFTER_S)):
+        begin()
+        watch.clock.advance(1)
+        watch.probes.run_once()
+    assert watch.opened == [("engine", "no_progress")]
+
+    watch, state = (other := Watch(is_alive=False)), other.health.of(ENGINE)
+    for _ in range(int(HANGS_AFTER_S) + 4):
+        begin()
+        watch.clock.advance(1)
+        watch.health.note_answer(begin(), at_s=watch.clock.monotonic())
+        watch.probes.run_once()
+    assert watch.opened == []
+
+
+async def waiting_at_a_hung_engine(
+    *others: Deployment, is_stream: bool, second: FakeUpstreamAnswer
+) -> tuple[Stage, asyncio.Task[CallerAnswer], FakeUpstreamAnswer]:
+    """A request that has waited for its first content while the engine hangs."""
+    held = asyncio.Event()
+    first = FakeUpstreamAnswer(
+        [piece("a"), TAIL] if is_stream else [WHOLE], waits_for={0: held.wait}
+    )
+    watch = Watch(is_alive=False)
+    on = Stage(FakeTransport([first, second]), clock=watch.clock, health=watch.health)
+    request = asyncio.create_task(on.answer(body(stream=is_stream), ENGINE, *others))
+    await soon(lambda: on.transport.sent, "the request")
+    watch.clock.advance(HANGS_AFTER_S)
+    await soon(lambda: watch.health.of(ENGINE).under_way, "its attempt")
+    await asyncio.sleep(0)
+    watch.probes.run_once()
+    assert watch.opened == [("engine", "no_progress")]
+    return on, request, first
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_request_that_streamed_nothing_leaves_a_hung_engine(is_stream: bool) -> None:
+    """Its caller would wait a minute for the time limit; the other place answers now. The attempt
+    at the engine may have been generated, so it is unknown and not free.
+    """
+    parts = [piece("b"), TAIL, DONE] if is_stream else [WHOLE]
+    on, request, first = await waiting_at_a_hung_engine(
+        HOSTED, is_stream=is_stream, second=FakeUpstreamAnswer(parts)
+    )
+    answer = await request
+    assert first.given_up.is_set()
+    if is_stream:
+        await rest_of(answer)
+    assert [(event.deployment, event.outcome) for event in on.journal.events] == [
+        ("engine", Outcome.UPSTREAM_TIMEOUT),
+        ("hosted", Outcome.OK),
+    ]
+    assert on.journal.events[0].cost_nusd is None
+    assert on.journal.events[0].usage_source is UsageSource.UNKNOWN
+
+
+async def test_a_request_without_another_place_keeps_waiting() -> None:
+    """An engine that is only very slow may still answer, and an error is certain otherwise."""
+    on, request, first = await waiting_at_a_hung_engine(
+        is_stream=False, second=FakeUpstreamAnswer([WHOLE])
+    )
+    await asyncio.sleep(0)
+    assert not first.given_up.is_set()
+    assert not request.done()
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    await on.abandoned.close()
+
+
+async def test_a_stream_that_has_begun_does_not_leave() -> None:
+    """Half an answer from each of two models is no answer."""
+    held = asyncio.Event()
+    upstream = FakeUpstreamAnswer([piece("a"), TAIL], waits_for={1: held.wait})
+    watch = Watch(is_alive=False)
+    on = Stage(FakeTransport([upstream]), clock=watch.clock, health=watch.health)
+    answer = await on.answer(body(stream=True), ENGINE, HOSTED)
+    on.clock.advance(HANGS_AFTER_S)
+    watch.probes.run_once()
+    assert watch.opened == [("engine", "no_progress")]
+    assert not upstream.given_up.is_set()
+    assert answer.rest is not None
+    await answer.rest.aclose()
+    await on.abandoned.close()
 
 
 @pytest.mark.parametrize(
