@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed
-from dashboard.views import budgets, events, latency, receipt, spend
+from dashboard.views import budgets, engines, events, latency, receipt, spend
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (
@@ -27,7 +27,14 @@ def main() -> None:
     st.logo(str(LOGO), size="large")
     sign_in.require()
     page = st.navigation(
-        [spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()]
+        [
+            spend.page(),
+            budgets.page(),
+            latency.page(),
+            engines.page(),
+            events.page(),
+            receipt.page(),
+        ]
     )
     address.restore_query(page.url_path)
     with st.sidebar:

@@ -8,6 +8,7 @@ from gateway.reports.month import months
 from gateway.reports.questions import (
     budgets,
     destinations,
+    engines,
     events,
     gpu,
     latency,
@@ -31,6 +32,7 @@ REPORTS: dict[str, ReportKind] = {
         latency.REPORT,
         destinations.REPORT,
         gpu.REPORT,
+        engines.REPORT,
         budgets.REPORT,
         unsettled.REPORT,
         shadow.REPORT,

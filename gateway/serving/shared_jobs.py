@@ -10,8 +10,11 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
+from gateway.domain.deployments.engine_sample import EngineSample
+from gateway.domain.policy.policy import Deployment
 from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.webhook import Webhook
+from gateway.services.deployments.engine_load import EngineLoads
 from gateway.services.deployments.engine_resolution import EngineResolution
 from gateway.services.deployments.engine_watch import EngineWatch
 from gateway.services.ledger.alerts import BudgetAlerts
@@ -39,11 +42,19 @@ class SharedJobs:
     alerts: BudgetAlerts
 
 
-def build_shared_jobs(context: ProcessContext) -> SharedJobs:
-    """Build the jobs that one worker does for all, without starting them."""
+def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs:
+    """Build the jobs that one worker does for all, without starting them. `loads` has the engines'
+    live signals.
+    """
     database, metrics, clock = context.stores.database, context.metrics, context.clock
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=context.settings.journal_lost_after_s)
+    sampler = EngineSampler(clock.now)
+
+    def look_at(deployment: Deployment) -> EngineSample:
+        """Return a sample of an engine with its live signals."""
+        return sampler.sample(deployment).with_signals(loads.signals().get(deployment.name))
+
     return SharedJobs(
         months=PartitionKeeper(
             lambda first, last: ensure_months(database, first=first, last=last), clock
@@ -56,7 +67,7 @@ def build_shared_jobs(context: ProcessContext) -> SharedJobs:
         ),
         engines=EngineWatch(
             policy=context.policy,
-            look_at=EngineSampler(clock.now).sample,
+            look_at=look_at,
             store=EngineSamples(database),
             is_leader=Leadership(database, "engines").is_mine,
             clock=clock,

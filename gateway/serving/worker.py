@@ -68,7 +68,7 @@ def build_parts(context: ProcessContext) -> Worker:
         shedding=_shedding(context, ledger),
         refresher=_refresher(context, own.journal_id),
         reads=OwnReads(admission_parts.limiter.admit_read),
-        shared=build_shared_jobs(context),
+        shared=build_shared_jobs(context, deployments.loads),
         supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import charts, display
+from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Column, ColumnKind
+from gateway.storage.deployments.engine_samples import EngineSamples
+from gateway.storage.postgres.database import Database
+from tests import factories
 from tests.dashboard.conftest import TIMEOUT_S, Open
 from tests.storage.factories import event, request_id
 
@@ -31,6 +36,12 @@ def latency_page() -> None:
     from dashboard.views import latency
 
     latency.show()
+
+
+def engines_page() -> None:
+    from dashboard.views import engines
+
+    engines.show()
 
 
 def events_page() -> None:
@@ -155,6 +166,18 @@ def test_latency_shows_percentiles_with_units(look: Open, write: Write) -> None:
     assert not app.exception
     assert [metric.value for metric in app.metric] == ["0.25 s", "0.25 s", "11 ms", "1"]
     assert app.metric[3].delta == "of 2 attempts"
+
+
+def test_engines_shows_each_engine_with_its_queue(look: Open, database: Database) -> None:
+    """The newest sample of a gateway; without any, the page says so."""
+    app = page(look, engines_page)
+    assert "No engine of your own was sampled yet" in texts(app)
+    at = datetime(2026, 11, 26, tzinfo=UTC)
+    sample = EngineSample(deployment="qwen", at=at, is_up=True, running=2, waiting=3)
+    EngineSamples(database).record([sample], factories.version(), at=at)
+    app = page(look, engines_page)
+    assert not app.exception
+    assert app.dataframe[0].value["Deployment"].tolist() == ["qwen"]
 
 
 def test_a_total_opens_its_events(look: Open, write: Write) -> None:

@@ -5,8 +5,10 @@ was watched and certainly up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+from gateway.domain.deployments.engine_signals import EngineSignals
 
 HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
 # Without a process start time, an engine that was up at both ends of a longer gap may have been
@@ -22,7 +24,8 @@ class EngineSample:
     """One look at one deployment's engine.
 
     `is_watched` is False in the last sample of a deployment that left the policy. The counters are
-    those of the engine's process since `started_at`; None if not reported.
+    those of the engine's process since `started_at`; None if not reported. The figures from
+    `kv_use` on are the live signals that `engine_signals` explains, over the last minute.
     """
 
     deployment: str
@@ -34,6 +37,28 @@ class EngineSample:
     generation_tokens: int | None = None
     running: int | None = None
     waiting: int | None = None
+    kv_use: float | None = None
+    prefix_hit_rate: float | None = None
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p95_s: float | None = None
+    pressure: float | None = None
+
+    def with_signals(self, signals: EngineSignals | None) -> EngineSample:
+        """Return the sample with an engine's live signals; itself without any."""
+        if signals is None or not self.is_up:
+            return self
+        return replace(
+            self,
+            kv_use=signals.kv_use,
+            prefix_hit_rate=signals.prefix_hit_rate,
+            ttft_p50_s=signals.ttft.quantile(0.5),
+            ttft_p95_s=signals.ttft.quantile(0.95),
+            tpot_p50_s=signals.tpot.quantile(0.5),
+            tpot_p95_s=signals.tpot.quantile(0.95),
+            pressure=signals.pressure,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

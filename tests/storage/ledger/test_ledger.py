@@ -384,6 +384,7 @@ def test_the_readers_role_can_read_every_view(database: Database, database_url: 
         "spend_daily_by_key",
         "spend_daily_by_end_user",
         "gpu_cost",
+        "engines",
         "periods",
         "adjustments",
         "budgets",

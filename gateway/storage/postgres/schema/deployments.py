@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     Identity,
     Index,
     Integer,
@@ -77,6 +78,13 @@ engine_samples = Table(
     Column("generation_tokens", BigInteger),
     Column("running", BigInteger),
     Column("waiting", BigInteger),
+    Column("kv_use", Double),
+    Column("prefix_hit_rate", Double),
+    Column("ttft_p50_s", Double),
+    Column("ttft_p95_s", Double),
+    Column("tpot_p50_s", Double),
+    Column("tpot_p95_s", Double),
+    Column("pressure", Double),
     Index("engine_samples_at", "at", postgresql_using="brin"),
 )
 

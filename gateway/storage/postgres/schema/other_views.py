@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Date,
+    Double,
     Integer,
     LargeBinary,
     Numeric,
@@ -153,6 +154,23 @@ dirty_hours = Table(
     finance,
     Column("hour", TIMESTAMPTZ),
     Column("noted_at", TIMESTAMPTZ),
+)
+
+engines = Table(
+    "engines",
+    finance,
+    Column("deployment", Text),
+    Column("at", TIMESTAMPTZ),
+    Column("is_up", Boolean),
+    Column("running", BigInteger),
+    Column("queue", BigInteger),
+    Column("kv_use", Double),
+    Column("prefix_hit_rate", Double),
+    Column("ttft_p50_s", Double),
+    Column("ttft_p95_s", Double),
+    Column("tpot_p50_s", Double),
+    Column("tpot_p95_s", Double),
+    Column("pressure", Double),
 )
 
 gpu_cost = Table(

@@ -1,0 +1,41 @@
+"""Draws the engines page: a table of the self-hosted engines with their live signals."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.filters import question
+from dashboard.notes import show_notes
+from dashboard.source import answer
+from dashboard.tables import show_report
+
+COLUMNS = (
+    "deployment",
+    "at",
+    "is_up",
+    "queue",
+    "running",
+    "kv_use",
+    "prefix_hit_rate",
+    "ttft_p50_s",
+    "ttft_p95_s",
+    "tpot_p50_s",
+    "tpot_p95_s",
+    "pressure",
+)
+
+
+def page() -> st.Page:
+    """Return the engines page for the menu."""
+    return st.Page(show, title="Engines", icon=":material/memory:", url_path="engines")
+
+
+def show() -> None:
+    """Show each engine's newest sample, or a hint if there is none."""
+    st.title("Engines")
+    report = answer("engines", question(month="all"))
+    if not report.rows:
+        st.info("No engine of your own was sampled yet: a running gateway looks every minute.")
+        return
+    show_report(report, COLUMNS)
+    show_notes(report)
