@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,9 +19,6 @@ ANSWER = json.dumps(
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
 ).encode()
-POLL_S = 0.02
-
-
 def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     """Return a complete answer that closes its connection."""
     head = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers]
@@ -33,7 +29,7 @@ def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 class OddEngine:
     """A running engine: `page` answers each GET, `answer` each POST. `pages` and `calls` count.
 
-    While `hangs` is set, no POST is answered.
+    A POST is answered while `works` is set.
     """
 
     listener: socket.socket
@@ -41,7 +37,7 @@ class OddEngine:
     answer: bytes = field(default_factory=lambda: http(ANSWER, "content-type: application/json"))
     pages: int = 0
     calls: int = 0
-    hangs: bool = False
+    works: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -70,8 +66,8 @@ class OddEngine:
                 self.calls += 1
             else:
                 self.pages += 1
-            while is_post and self.hangs:
-                time.sleep(POLL_S)
+            if is_post:
+                self.works.wait()
             connection.sendall(self.answer if is_post else self.page)
 
 
@@ -79,11 +75,13 @@ class OddEngine:
 def odd_engine(page: bytes = b"") -> Iterator[OddEngine]:
     """Serve an engine until the end of the block."""
     engine = OddEngine(socket.create_server(("127.0.0.1", 0)), page=http(page))
+    engine.works.set()
     thread = threading.Thread(target=engine.accept, daemon=True)
     thread.start()
     try:
         yield engine
     finally:
+        engine.works.set()
         engine.listener.shutdown(socket.SHUT_RDWR)
         engine.listener.close()
         thread.join(5)
