@@ -144,6 +144,9 @@ class Upstream:
     def arrived_bytes(self) -> int:
         return 0
 
+    def give_up(self) -> None:
+        pass
+
     def note_first_token(self) -> None:
         pass
 
