@@ -52,7 +52,7 @@ def served(log: Path, *arguments: str) -> Iterator[ServedEngine]:
             stderr=out,
         )
     try:
-        wait = [*PROGRAM, "wait", "--url", url, "--timeout", "400"]
+        wait = [*PROGRAM, "wait", "--url", url, "--timeout", "900"]
         subprocess.run(wait, cwd=REPOSITORY, check=True)
         yield ServedEngine(url=url, pid=serve.pid, log=log)
     finally:

@@ -30,7 +30,7 @@ from tests.storage.factories import NOON, event
 
 # Neither hours of GPUs nor periods of budgets are attempts: see test_gpu_report and
 # test_budget_report.
-OF_ATTEMPTS = [name for name in REPORTS if name not in ("gpu", "budgets")]
+OF_ATTEMPTS = [name for name in REPORTS if name not in ("gpu", "budgets", "engines")]
 UNKNOWN: dict[str, Any] = {
     "usage": TokenUsage(),
     "usage_source": UsageSource.UNKNOWN,
