@@ -8,7 +8,6 @@ from gateway.reports.month import months
 from gateway.reports.questions import (
     budgets,
     destinations,
-    engines,
     events,
     gpu,
     latency,
@@ -19,6 +18,7 @@ from gateway.reports.questions import (
     tokens,
     unsettled,
 )
+from gateway.reports.questions.selfhost import engines
 from gateway.reports.report_kind import ReportKind
 
 REPORTS: dict[str, ReportKind] = {

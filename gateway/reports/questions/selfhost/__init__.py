@@ -1,0 +1,1 @@
+"""Reports on engines of our own."""
