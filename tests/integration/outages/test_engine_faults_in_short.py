@@ -160,6 +160,22 @@ def test_a_missing_model_is_named_to_the_operator(world: World) -> None:
     assert line["problem"] == "misnamed does not know its model m. Ask an admin."
 
 
+def test_the_metrics_show_each_engine(world: World) -> None:
+    """A silent one is down, and has no figure that an autoscaler could follow."""
+    lines = eventually(
+        lambda: (
+            found
+            if 'tollgate_engine_up{deployment="gone"} 0.0'
+            in (found := world.gateway.metrics().splitlines())
+            else None
+        ),
+        "the first samples",
+    )
+    assert 'tollgate_engine_up{deployment="misnamed"} 1.0' in lines
+    assert 'tollgate_engine_running{deployment="misnamed"} 1.0' in lines
+    assert not any(line.startswith('tollgate_engine_pressure{deployment="gone"') for line in lines)
+
+
 def test_a_hung_engine_is_left_by_all_that_wait(world: World) -> None:
     """Its port is open and its page stands still, while requests keep arriving. A token finds it
     again.
