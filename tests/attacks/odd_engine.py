@@ -19,6 +19,8 @@ ANSWER = json.dumps(
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
 ).encode()
+
+
 def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     """Return a complete answer that closes its connection."""
     head = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers]
