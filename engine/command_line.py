@@ -1,4 +1,5 @@
-"""Declares and runs the commands of `python -m engine` (plan, setup, model, serve, wait, status),
+"""Declares and runs the commands of `python -m engine` (plan, bench, setup, model, serve,
+wait, status),
 and turns their errors into messages and exit codes.
 """
 
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from engine import environment, model_making, vllm_command
 from engine import home as homes
+from engine.bench.command import add_bench, run_bench
 from engine.errors import EngineError, UsageError
 from engine.plan.command import add_plan, run_plan
 from engine.progress import StageProgress
@@ -28,6 +30,7 @@ Self-hosted inference for Tollgate: vLLM in an environment of its own.
   python -m engine wait       wait until it answers a one-token request
   python -m engine status     what is installed and made
   python -m engine plan       what fits on which GPU, how fast and at what cost (needs no setup)
+  python -m engine bench      measure latency and throughput of an engine, or compare two profiles
 
 Run setup and serve in this order; setup is instant where its work is already done.
 """
@@ -70,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add_plan(
         _command(commands, "plan", does="Say what fits, how fast and at what cost.", act=run_plan)
     )
+    add_bench(_command(commands, "bench", does="Measure an engine under load.", act=run_bench))
     return top
 
 

@@ -1,9 +1,9 @@
 """Prints the progress of one stage of a `python -m engine` command: text lines for people, or JSON
 lines for the program that called it.
 
-Text is a few plain lines on standard output. JSON is one object per line, and `tollgate up` draws a
-moving line from it: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
-"left_s"}`; unknown values are null.
+Text is a few plain lines on standard output, or on a terminal a bar for each step. JSON is one
+object per line, and `tollgate up` draws a moving line from it: `{"stage", "step", "message",
+"done", "total", "unit", "elapsed_s", "left_s"}`; unknown values are null.
 """
 
 import json
@@ -15,6 +15,8 @@ from typing import Literal, TextIO
 
 Format = Literal["text", "json"]
 LINE_EVERY_S = 10.0  # pace of the text lines of one step
+BAR_CELLS = 30
+BAR_EVERY_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class StageProgress:
     clock: Callable[[], float] = time.monotonic
     _start_s: float = field(init=False)
     _last_line_s: float = field(init=False, default=float("-inf"))
+    _has_bar: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         """Start the stage's clock."""
@@ -90,10 +93,27 @@ class StageProgress:
             text += f": {done:.0f} of {total:.0f} {unit}"
         if left_s is not None:
             text += f", about {duration_text(left_s)} left"
+        if is_passing and self.out.isatty() and done is not None and total:
+            self._draw(text, share=done / total)
+            return
         if is_passing and self.clock() - self._last_line_s < LINE_EVERY_S:
             return
         self._last_line_s = self.clock()
+        if self._has_bar:
+            print(file=self.out)
+            self._has_bar = False
         print(text, file=self.out, flush=True)
+
+    def _draw(self, text: str, *, share: float) -> None:
+        """Draw a bar over the last one; end its line when the step is done."""
+        if share < 1 and self.clock() - self._last_line_s < BAR_EVERY_S:
+            return
+        self._last_line_s = self.clock()
+        cells = round(min(1.0, share) * BAR_CELLS)
+        bar = "#" * cells + "." * (BAR_CELLS - cells)
+        self._has_bar = share < 1
+        end = "" if self._has_bar else "\n"
+        print(f"\r\x1b[K[{bar}] {text}", end=end, file=self.out, flush=True)
 
 
 def duration_text(duration_s: float) -> str:

@@ -44,11 +44,17 @@ def run_load(
     workload: Workload,
     writer: PromptWriter,
     *,
+    begin: int = 0,
     on_done: OnDone = lambda _: None,
 ) -> LoadRun:
-    """Run the warm-up and then the load; return the measured requests."""
-    bodies = (writer.body(request) for request in workload.requests())
-    return asyncio.run(_run(client, settings, bodies, seed=workload.seed, on_done=on_done))
+    """Run the warm-up and then the load; return the measured requests.
+
+    `begin` is the number of the first request: a later run of the same workload goes on there, so
+    that it repeats no prompt.
+    """
+    bodies = (writer.body(request) for request in islice(workload.requests(), begin, None))
+    seed = workload.seed + begin
+    return asyncio.run(_run(client, settings, bodies, seed=seed, on_done=on_done))
 
 
 async def _run(

@@ -65,6 +65,8 @@ class SseServer:
                     self._plain(writer, 200, {"data": [{"id": MODEL}]})
                 elif path == "/tokenize" and self.is_vllm:
                     self._plain(writer, 200, tokenized(body))
+                elif path == "/v1/completions":  # the probe of `serve`
+                    self._plain(writer, 200, {"choices": [{"text": "1"}]})
                 elif path == "/v1/chat/completions":
                     served = Served(
                         number=len(self.ledger), body=body, received=received, connection=connection
@@ -171,13 +173,13 @@ def prompt_tokens(messages: Sequence[Mapping[str, str]]) -> int:
 
 
 @contextmanager
-def running(**orders: Any) -> Iterator[SseServer]:
+def running(*, port: int = 0, **orders: Any) -> Iterator[SseServer]:
     """Run a server in a thread for the block."""
     server = SseServer(**orders)
     ready, stop = threading.Event(), []
 
     async def run() -> None:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", port)
         server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
