@@ -1,0 +1,161 @@
+"""Measures one real vLLM with `engine bench` and with `vllm bench serve`, in turns, on one load.
+
+Run `python -m bench.bench_against_vllm` (about 8 minutes on two cores); `--write` renews
+docs/engine-report.md. It exits 1 unless each interval lies within 0.9 to 1.1.
+
+Both send streaming chat requests in a closed loop with the same number of streams: prompts of the
+same words, equal in tokens by the engine's own tokenizer, greedy answers of exact length, and the
+same warm-up. Both count the time to the first token from the moment of sending. No prompt is sent
+twice, so none is found in the prefix cache. Each tool goes first in every other pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from bench.engine_report import markdown, section
+from engine import home as homes
+from engine.bench.engines import engine_of
+from engine.bench.figures import quantile
+from engine.children import OUR_INTERPRETERS
+from engine.load.prompts import PromptWriter, prompt_writer
+from engine.load.workload import Workload
+from engine.progress import StageProgress
+
+PAIRS, REQUESTS, STREAMS, WARMUP = 12, 48, 4, 2
+PROMPT, ANSWER = 256, 48
+RESAMPLES = 10_000
+LOW, HIGH = 0.9, 1.1
+METRICS = ("TTFT p50", "TPOT p50", "throughput")
+Figures = Mapping[str, float]
+
+
+def ours(url: str, options: argparse.Namespace) -> Figures:
+    """Return the figures that `engine bench` prints."""
+    argv = [sys.executable, "-m", "engine", "bench", "--url", url, "--format", "json"]
+    argv += ["--concurrency", str(options.streams), "--requests", str(options.requests)]
+    argv += ["--warmup", str(WARMUP), "--prompt", str(PROMPT), "--answer", str(ANSWER)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["failed"] == 0
+    return {
+        "TTFT p50": run["ttft_s"]["p50"],
+        "TPOT p50": run["tpot_s"]["p50"],
+        "throughput": run["throughput_tok_per_s"],
+    }
+
+
+def theirs(url: str, options: argparse.Namespace, writer: PromptWriter, folder: Path) -> Figures:
+    """Return the figures that `vllm bench serve` prints, for prompts that `writer` makes."""
+    workload = Workload(prompt_tokens=PROMPT, answer_tokens=ANSWER)
+    prompts, result = folder / "prompts.jsonl", folder / "result.json"
+    lines = [
+        json.dumps({"prompt": writer.messages(one)[0]["content"], "output_tokens": ANSWER})
+        for one in islice(workload.requests(), options.requests)
+    ]
+    prompts.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    home = homes.engine_home(os.environ)
+    argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "bench", "serve"]
+    argv += ["--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--base-url", url]
+    argv += ["--model", writer.model, "--tokenizer", str(homes.SHIPPED_MODELS / "tiny")]
+    argv += ["--dataset-name", "custom", "--dataset-path", str(prompts), "--disable-shuffle"]
+    argv += ["--custom-output-len", str(ANSWER), "--skip-chat-template", "--ignore-eos"]
+    argv += ["--temperature", "0", "--num-prompts", str(options.requests), "--disable-tqdm"]
+    argv += ["--max-concurrency", str(options.streams), "--num-warmups", str(WARMUP)]
+    argv += ["--ready-check-timeout-sec", "0", "--save-result"]
+    argv += ["--result-dir", str(folder), "--result-filename", result.name]
+    variables = {name: value for name, value in os.environ.items() if name not in OUR_INTERPRETERS}
+    variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"vllm bench serve failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    found = json.loads(result.read_text(encoding="utf-8"))
+    assert found["completed"] == options.requests
+    assert found["total_output_tokens"] == options.requests * ANSWER
+    return {
+        "TTFT p50": found["median_ttft_ms"] / 1000,
+        "TPOT p50": found["median_tpot_ms"] / 1000,
+        "throughput": found["output_throughput"],
+    }
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of ratios of pairs with its 95 % interval, by the percentile
+    bootstrap over pairs (sources: engine/bench/ratios.py).
+    """
+    logs = [math.log(one) for one in ratios]
+    rng = random.Random(0)
+    means = sorted(sum(rng.choices(logs, k=len(logs))) / len(logs) for _ in range(RESAMPLES))
+    middle = sum(logs) / len(logs)
+    low, high = (quantile(means, share) for share in (0.025, 0.975))
+    return math.exp(middle), math.exp(low), math.exp(high)
+
+
+def measure(options: argparse.Namespace) -> list[tuple[Figures, Figures]]:
+    """Return the figures of all pairs: ours, then vLLM's."""
+    pairs = []
+    progress = StageProgress(stage="bench", format="text", out=sys.stderr)
+    with (
+        engine_of("cpu", model="tiny", progress=progress) as url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        writer = prompt_writer(url, model=None, key=None, seed=0)
+        for number in range(options.pairs):
+            fresh = replace(writer, salt=f"{writer.salt} {number}")
+            if number % 2:
+                other = theirs(url, options, fresh, Path(folder))
+                own = ours(url, options)
+            else:
+                own = ours(url, options)
+                other = theirs(url, options, fresh, Path(folder))
+            pairs.append((own, other))
+            print(number, dict(own), dict(other), file=sys.stderr, flush=True)
+    return pairs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return 1 if an interval leaves 0.9 to 1.1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--streams", type=int, default=STREAMS)
+    parser.add_argument("--write", action="store_true", help="into docs/engine-report.md")
+    options = parser.parse_args(arguments)
+    pairs = measure(options)
+    rows, is_within = [], True
+    for metric in METRICS:
+        ratio, low, high = interval([own[metric] / other[metric] for own, other in pairs])
+        is_within = is_within and low >= LOW and high <= HIGH
+        unit, scale = (" tok/s", 1.0) if metric == "throughput" else (" ms", 1000.0)
+        medians = (
+            sorted(side[metric] * scale for side in sides) for sides in zip(*pairs, strict=True)
+        )
+        cells = [f"{quantile(values, 0.5):,.1f}{unit}" for values in medians]
+        rows.append([metric, *cells, f"{ratio:.3f}", f"{low:.3f} to {high:.3f}"])
+    heads = ["median of the runs", "engine bench", "vllm bench serve", "ratio", "95 % interval"]
+    load = (
+        f"{options.pairs} pairs in turns; each run {options.requests} requests on "
+        f"{options.streams} streams, {PROMPT} tokens in, {ANSWER} out, profile `cpu`, "
+        "model `tiny`. Ratio: geometric mean over the pairs, `engine bench` / `vllm bench serve`. "
+        + ("Each interval lies within 0.9 to 1.1." if is_within else "NOT all within 0.9 to 1.1.")
+    )
+    command = f"python -m bench.bench_against_vllm {' '.join(arguments or sys.argv[1:])}".strip()
+    section(
+        "against-vllm", [load, "", *markdown(heads, rows)], command=command, write=options.write
+    )
+    return 0 if is_within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
