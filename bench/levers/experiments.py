@@ -75,7 +75,9 @@ def bodies(writer: PromptWriter, requests: Sequence[LoadRequest]) -> list[dict[s
 
 def median_ms(seen: Sequence[Seen], name: str) -> float:
     """Return the median of `ttft_s` or `tpot_s` over all requests of some rounds, in ms."""
-    values = [getattr(one, name) for round_ in seen for one in round_.run.answered]
+    values: list[float | None] = [
+        getattr(one, name) for round_ in seen for one in round_.run.answered
+    ]
     return 1000 * statistics.median(value for value in values if value is not None)
 
 
