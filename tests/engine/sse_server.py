@@ -101,7 +101,7 @@ class SseServer:
             await asyncio.sleep(self.opening_s)
             chunk(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         await self._sleep(served.received + self.first_s - time.perf_counter())
-        most = served.body["max_tokens"]
+        most = served.body.get("max_tokens") or served.body["max_completion_tokens"]
         for index in range(most):
             if index:
                 await self._sleep(self.gap_s)
@@ -167,9 +167,11 @@ def tokenized(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"count": len(words), "token_strs": words if body.get("return_token_strs") else None}
 
 
-def prompt_tokens(messages: Sequence[Mapping[str, str]]) -> int:
+def prompt_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the tokens of a chat with its template."""
-    return sum(TEMPLATE_TOKENS + len(words_of(one["content"])) for one in messages)
+    texts = [one["content"] for one in messages]
+    texts = [text if isinstance(text, str) else text[0]["text"] for text in texts]
+    return sum(TEMPLATE_TOKENS + len(words_of(text)) for text in texts)
 
 
 @contextmanager
