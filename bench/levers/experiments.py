@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.engine_report import markdown
 from bench.levers.seen import Seen, kv_use, metrics_page, totals, watched
-from bench.levers.side_by_side import engines_of, gain, in_turns, with_interval
+from bench.levers.side_by_side import RunRound, engines_of, gain, in_turns, with_interval
 from engine import home as homes
 from engine import training_chats
 from engine.bench.figures import quantile
@@ -146,9 +146,9 @@ def prefix_caching(folder: Path, rounds: int) -> list[str]:
         asked = lengths(2, prompt=3104, answer=4, shared=3072, first=2 * number)
         return watched(url, bodies(writer, asked), streams=1)
 
-    seen = in_turns(profiles, dict.fromkeys(profiles, mid), run_round, rounds=rounds)
+    seen = in_turns(profiles, dict.fromkeys(profiles, mid), {"": run_round}, rounds=rounds)
     rows = []
-    for name, row in seen.items():
+    for (name, _), row in seen.items():
         hits, asked = (
             sum(one.rise[f"prefix_cache_{part}_total"] for one in row)
             for part in ("hits", "queries")
@@ -164,7 +164,7 @@ def prefix_caching(folder: Path, rounds: int) -> list[str]:
     return [
         "Model `mid`, a system prompt of 3,072 tokens and 32 tokens of one's own, one stream, "
         f"{rounds} rounds in turns. TTFT off / on: "
-        f"**{with_interval(gain(seen['on'], seen['off'], 'ttft_s'))}**. Anchor: ×31.",
+        f"**{with_interval(gain(seen['on', ''], seen['off', ''], 'ttft_s'))}**. Anchor: ×31.",
         "",
         *markdown(
             ["prefix caching", "TTFT", "engine: tokens from the cache", "engine: prefill, mean"],
@@ -185,15 +185,11 @@ def speculation(_folder: Path, rounds: int) -> list[str]:
         {"role": "user", "content": "Tell me a story"},
     ]
     countdown = [{"role": "user", "content": "Count down from 58"}]
-    lines = []
-    for text, messages in (("a story that the prompt holds", story), ("a countdown", countdown)):
 
-        def run_round(
-            url: str,
-            writer: PromptWriter,
-            _number: int,
-            messages: list[dict[str, str]] = messages,
-        ) -> Seen:
+    def asking(messages: list[dict[str, str]]) -> RunRound:
+        """Return the round that asks one question four times."""
+
+        def run_round(url: str, writer: PromptWriter, _number: int) -> Seen:
             body = {
                 "model": writer.model,
                 "messages": messages,
@@ -204,21 +200,28 @@ def speculation(_folder: Path, rounds: int) -> list[str]:
             }
             return watched(url, [body] * 4, streams=1)
 
-        seen = in_turns(profiles, dict.fromkeys(profiles, "tiny"), run_round, rounds=rounds)
+        return run_round
+
+    cases = {"a story that the prompt holds": asking(story), "a countdown": asking(countdown)}
+    seen = in_turns(profiles, dict.fromkeys(profiles, "tiny"), cases, rounds=rounds)
+    lines = []
+    for case in cases:
+        off, on = seen["off", case], seen["on", case]
         drafted, accepted = (
-            sum(one.rise.get(f"spec_decode_num_{part}_tokens_total", 0.0) for one in seen["on"])
+            sum(one.rise.get(f"spec_decode_num_{part}_tokens_total", 0.0) for one in on)
             for part in ("draft", "accepted")
         )
-        tokens = {
-            name: {one.output_tokens for round_ in row for one in round_.run.answered}
-            for name, row in seen.items()
-        }
-        assert tokens["on"] == tokens["off"], "speculation changed an answer"
+        lengths_of = [
+            {one.output_tokens for round_ in row for one in round_.run.answered}
+            for row in (off, on)
+        ]
+        assert lengths_of[0] == lengths_of[1], "speculation changed an answer"
         lines.append(
             [
-                text,
-                *(f"{rate(seen[name]):,.0f}" for name in ("off", "on")),
-                with_interval(gain(seen["off"], seen["on"], "throughput_tok_per_s")),
+                case,
+                f"{rate(off):,.0f}",
+                f"{rate(on):,.0f}",
+                with_interval(gain(off, on, "throughput_tok_per_s")),
                 f"{accepted / drafted if drafted else 0:.0%} of {drafted:,.0f}",
             ]
         )
@@ -239,24 +242,30 @@ def int8(folder: Path, rounds: int) -> list[str]:
     if reason := refusal(profiles["int8"], found["mid-int8"]):
         return [f"Refused on this CPU: {reason}"]
     paths = {"default": found["mid"], "int8": found["mid-int8"]}
-    lines = []
-    for streams in (1, 16):
 
-        def run_round(url: str, writer: PromptWriter, number: int, streams: int = streams) -> Seen:
+    def on_streams(streams: int) -> RunRound:
+        """Return the round with a number of streams."""
+
+        def run_round(url: str, writer: PromptWriter, number: int) -> Seen:
             count = max(2, streams)
-            asked = lengths(count, prompt=128, answer=48, first=number * count)
+            asked = lengths(count, prompt=128, answer=48, first=1000 * streams + number * count)
             return watched(url, bodies(writer, asked), streams=streams)
 
-        seen = in_turns(profiles, paths, run_round, rounds=rounds)
+        return run_round
+
+    cases = {str(streams): on_streams(streams) for streams in (1, 16)}
+    seen = in_turns(profiles, paths, cases, rounds=rounds)
+    lines = []
+    for case in cases:
+        rows = [seen[name, case] for name in profiles]
         engine_ms = [
-            1000 * pooled_mean(seen[name], "request_time_per_output_token_seconds")
-            for name in profiles
+            1000 * pooled_mean(row, "request_time_per_output_token_seconds") for row in rows
         ]
         lines.append(
             [
-                str(streams),
-                *(f"{rate(seen[name]):,.0f}" for name in profiles),
-                with_interval(gain(seen["default"], seen["int8"], "throughput_tok_per_s")),
+                case,
+                *(f"{rate(row):,.0f}" for row in rows),
+                with_interval(gain(rows[0], rows[1], "throughput_tok_per_s")),
                 " / ".join(f"{one:.1f} ms" for one in engine_ms),
             ]
         )

@@ -35,22 +35,29 @@ def engines_of(profiles: Profiles, models: Mapping[str, str]) -> Iterator[dict[s
 
 
 def in_turns(
-    profiles: Profiles, models: Mapping[str, str], run_round: RunRound, *, rounds: int
-) -> dict[str, list[Seen]]:
-    """Run rounds on all engines; every other round begins with the last one. Round 0 warms up and
-    is left out.
+    profiles: Profiles,
+    models: Mapping[str, str],
+    cases: Mapping[str, RunRound],
+    *,
+    rounds: int,
+) -> dict[tuple[str, str], list[Seen]]:
+    """Run rounds of each case on all engines, and return them by profile and case.
+
+    Every other round begins with the last engine. Round 0 warms up and is left out.
     """
     with engines_of(profiles, models) as urls:
         writers = {
             name: prompt_writer(url, model=None, key=None, seed=0) for name, url in urls.items()
         }
-        seen: dict[str, list[Seen]] = {name: [] for name in urls}
+        seen: dict[tuple[str, str], list[Seen]] = {
+            (name, case): [] for name in urls for case in cases
+        }
         for number in range(rounds + 1):
-            names = list(urls) if number % 2 else list(reversed(urls))
-            for name in names:
-                one = run_round(urls[name], writers[name], number)
-                if number:
-                    seen[name].append(one)
+            for case, run_round in cases.items():
+                for name in urls if number % 2 else reversed(urls):
+                    one = run_round(urls[name], writers[name], number)
+                    if number:
+                        seen[name, case].append(one)
         return seen
 
 
