@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -29,15 +31,18 @@ from engine import home as homes
 from engine.bench.engines import engine_of
 from engine.bench.figures import quantile
 from engine.children import OUR_INTERPRETERS
+from engine.load.client import CHAT_PATH
 from engine.load.prompts import PromptWriter, prompt_writer
 from engine.load.workload import Workload
 from engine.progress import StageProgress
 
-PAIRS, REQUESTS, STREAMS, WARMUP = 12, 48, 4, 2
+PAIRS, REQUESTS, STREAMS, WARMUP = 20, 24, 4, 2
 PROMPT, ANSWER = 960, 64
 """A prompt long enough that the time to its first token is the engine's and not the client's: on a
 server that answers in 1 ms, `vllm bench serve` reports 5 ms and `engine bench` 2 ms (2026-11-26).
 """
+BEFORE_WARMUP = "Starting initial single prompt test run"
+SETTLE_S = 2.0
 RESAMPLES = 10_000
 LOW, HIGH = 0.9, 1.1
 METRICS = ("TTFT p50", "TPOT p50", "throughput")
@@ -48,7 +53,14 @@ def ours(url: str, options: argparse.Namespace) -> Figures:
     """Return the figures that `engine bench` prints."""
     argv = [sys.executable, "-m", "engine", "bench", "--url", url, "--format", "json"]
     argv += ["--concurrency", str(options.streams), "--requests", str(options.requests)]
-    argv += ["--warmup", str(WARMUP), "--prompt", str(PROMPT), "--answer", str(ANSWER)]
+    argv += [
+        "--warmup",
+        str(WARMUP),
+        "--prompt",
+        str(options.prompt),
+        "--answer",
+        str(options.answer),
+    ]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     (run,) = json.loads(done.stdout)["runs"]
     assert run["failed"] == 0
@@ -59,51 +71,87 @@ def ours(url: str, options: argparse.Namespace) -> Figures:
     }
 
 
-def theirs(url: str, options: argparse.Namespace, writer: PromptWriter, folder: Path) -> Figures:
-    """Return the figures that `vllm bench serve` prints, for prompts that `writer` makes."""
-    workload = Workload(prompt_tokens=PROMPT, answer_tokens=ANSWER)
-    prompts, result = folder / "prompts.json", folder / "result.json"
-    chats = [
-        [{"value": writer.messages(one)[0]["content"]}, {"value": ""}]
-        for one in islice(workload.requests(), options.requests)
-    ]
-    prompts.write_text(json.dumps([{"conversations": chat} for chat in chats]), encoding="utf-8")
-    home = homes.engine_home(os.environ)
-    argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "bench", "serve"]
-    argv += ["--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--base-url", url]
-    argv += ["--model", writer.model, "--tokenizer", str(homes.SHIPPED_MODELS / "tiny")]
-    argv += ["--dataset-name", "sharegpt", "--dataset-path", str(prompts), "--disable-shuffle"]
-    argv += ["--sharegpt-output-len", str(ANSWER), "--ignore-eos"]
-    argv += ["--temperature", "0", "--num-prompts", str(options.requests), "--disable-tqdm"]
-    argv += ["--max-concurrency", str(options.streams), "--num-warmups", str(WARMUP)]
-    argv += ["--ready-check-timeout-sec", "0", "--save-result"]
-    argv += ["--result-dir", str(folder), "--result-filename", result.name]
+class HeldBenchmark:
+    """A `vllm bench serve` that is loaded and stopped just before it sends its first request.
+
+    Loading takes it 10 to 20 s of both cores, on which the machine changes. Held, it runs right
+    after or right before `engine bench`.
+    """
+
+    def __init__(
+        self, url: str, options: argparse.Namespace, writer: PromptWriter, folder: Path
+    ) -> None:
+        """Load it with prompts that `writer` makes."""
+        self._options = options
+        self._result = folder / "result.json"
+        prompts = folder / "prompts.json"
+        workload = Workload(prompt_tokens=options.prompt, answer_tokens=options.answer)
+        chats = [
+            [{"value": writer.messages(one)[0]["content"]}, {"value": ""}]
+            for one in islice(workload.requests(), options.requests)
+        ]
+        prompts.write_text(json.dumps([{"conversations": chat} for chat in chats]), "utf-8")
+        home = homes.engine_home(os.environ)
+        argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "bench", "serve"]
+        argv += ["--backend", "openai-chat", "--endpoint", CHAT_PATH, "--base-url", url]
+        argv += ["--model", writer.model, "--tokenizer", str(homes.SHIPPED_MODELS / "tiny")]
+        argv += ["--dataset-name", "sharegpt", "--dataset-path", str(prompts)]
+        argv += ["--disable-shuffle", "--sharegpt-output-len", str(options.answer), "--ignore-eos"]
+        argv += ["--temperature", "0", "--num-prompts", str(options.requests), "--disable-tqdm"]
+        argv += ["--max-concurrency", str(options.streams), "--num-warmups", str(WARMUP)]
+        argv += ["--ready-check-timeout-sec", "0", "--save-result"]
+        argv += ["--result-dir", str(folder), "--result-filename", self._result.name]
+        self._process = subprocess.Popen(
+            argv,
+            env=vllm_variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self._log = ""
+        for line in self._process.stdout:
+            self._log += line
+            if line.startswith(BEFORE_WARMUP):
+                break
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(SETTLE_S)  # a warm-up request that slipped out is answered meanwhile
+
+    def run(self) -> Figures:
+        """Let it run, and return the figures that it prints."""
+        self._process.send_signal(signal.SIGCONT)
+        output, _ = self._process.communicate()
+        if self._process.returncode:
+            raise RuntimeError(f"vllm bench serve failed:\n{(self._log + output)[-3000:]}")
+        found = json.loads(self._result.read_text(encoding="utf-8"))
+        count = self._options.requests
+        assert found["completed"] == count, output[-3000:]
+        assert found["total_input_tokens"] == count * self._options.prompt
+        assert found["total_output_tokens"] == count * self._options.answer
+        return {
+            "TTFT p50": found["median_ttft_ms"] / 1000,
+            "TPOT p50": found["median_tpot_ms"] / 1000,
+            "throughput": found["output_throughput"],
+        }
+
+
+def vllm_variables() -> dict[str, str]:
+    """Return the environment variables of `vllm bench serve`."""
     variables = {name: value for name, value in os.environ.items() if name not in OUR_INTERPRETERS}
-    variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"vllm bench serve failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    found = json.loads(result.read_text(encoding="utf-8"))
-    assert found["completed"] == options.requests, done.stdout[-2000:]
-    assert found["total_input_tokens"] == options.requests * PROMPT
-    assert found["total_output_tokens"] == options.requests * ANSWER
-    return {
-        "TTFT p50": found["median_ttft_ms"] / 1000,
-        "TPOT p50": found["median_tpot_ms"] / 1000,
-        "throughput": found["output_throughput"],
-    }
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return variables | quiet | {"PYTHONUNBUFFERED": "1"}
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of ratios of pairs with its 95 % interval, by the percentile
-    bootstrap over pairs (sources: engine/bench/ratios.py).
+    """Return the median of the ratios of pairs with its 95 % interval, by the percentile bootstrap
+    over pairs (sources: engine/bench/ratios.py). Other programs may disturb half of a pair; the
+    median is the least moved by it.
     """
-    logs = [math.log(one) for one in ratios]
     rng = random.Random(0)
-    means = sorted(sum(rng.choices(logs, k=len(logs))) / len(logs) for _ in range(RESAMPLES))
-    middle = sum(logs) / len(logs)
-    low, high = (quantile(means, share) for share in (0.025, 0.975))
-    return math.exp(middle), math.exp(low), math.exp(high)
+    medians = sorted(
+        statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES)
+    )
+    return statistics.median(ratios), quantile(medians, 0.025), quantile(medians, 0.975)
 
 
 def measure(options: argparse.Namespace) -> list[tuple[Figures, Figures]]:
@@ -117,12 +165,13 @@ def measure(options: argparse.Namespace) -> list[tuple[Figures, Figures]]:
         writer = prompt_writer(url, model=None, key=None, seed=0)
         for number in range(options.pairs):
             fresh = replace(writer, salt=f"{writer.salt} {number}")
+            held = HeldBenchmark(url, options, fresh, Path(folder))
             if number % 2:
-                other = theirs(url, options, fresh, Path(folder))
+                other = held.run()
                 own = ours(url, options)
             else:
                 own = ours(url, options)
-                other = theirs(url, options, fresh, Path(folder))
+                other = held.run()
             pairs.append((own, other))
             print(number, dict(own), dict(other), file=sys.stderr, flush=True)
     return pairs
@@ -134,6 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--streams", type=int, default=STREAMS)
+    parser.add_argument("--prompt", type=int, default=PROMPT, help="tokens, less than 1024")
+    parser.add_argument("--answer", type=int, default=ANSWER)
     parser.add_argument("--write", action="store_true", help="into docs/engine-report.md")
     options = parser.parse_args(arguments)
     pairs = measure(options)
@@ -150,8 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     heads = ["median of the runs", "engine bench", "vllm bench serve", "ratio", "95 % interval"]
     load = (
         f"{options.pairs} pairs in turns; each run {options.requests} requests on "
-        f"{options.streams} streams, {PROMPT} tokens in, {ANSWER} out, profile `cpu`, "
-        "model `tiny`. Ratio: geometric mean over the pairs, `engine bench` / `vllm bench serve`. "
+        f"{options.streams} streams, {options.prompt} tokens in, {options.answer} out, profile "
+        "`cpu`, model `tiny`. Ratio: median over the pairs of `engine bench` / `vllm bench serve`. "
         + ("Each interval lies within 0.9 to 1.1." if is_within else "NOT all within 0.9 to 1.1.")
     )
     command = f"python -m bench.bench_against_vllm {' '.join(arguments or sys.argv[1:])}".strip()
