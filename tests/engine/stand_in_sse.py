@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs `sse_server` in place of vLLM (`TOLLGATE_ENGINE_VLLM`): a profile with `max_num_seqs: 1` has
-ten times the gap between tokens.
+forty times the gap between tokens.
 
 `STAND_IN` names the folder in which it notes each start and each drained end.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sse_server import running
 
-FAST_S, SLOW_S = 0.004, 0.04
+FAST_S, SLOW_S = 0.004, 0.16
 
 
 def main() -> None:

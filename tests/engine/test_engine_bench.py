@@ -7,7 +7,7 @@ import json
 import random
 import subprocess
 import sys
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -95,17 +95,17 @@ def test_failed_requests_are_counted_and_exit_1(capsys: pytest.CaptureFixture[st
 def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A closed loop records one slow request; most arrivals were due during the stall or in its
-    queue.
+    """A closed loop records one slow request. In the open loop 35 of 40 were due meanwhile, the
+    last of them 2 s before the stall's end.
     """
+    assert list(islice(arrival_times(40, 0), 40))[-1] < 1.5
     medians = {}
     for loop in (("--rate", "40"), ("--concurrency", "1")):
-        with running(faults={5: "stall"}, stall_s=1.5) as server:
+        with running(faults={5: "stall"}, stall_s=3.0) as server:
             arguments = ["--url", server.url, *loop, "--requests", "40", "--answer", "1"]
             assert main(bench(*arguments)) == 0
         medians[loop[0]] = printed(capsys)["runs"][0]["ttft_s"]["p50"]
-    assert medians["--rate"] > 0.1
-    assert medians["--rate"] > 3 * medians["--concurrency"]
+    assert medians["--rate"] > 1.5 > medians["--concurrency"]
 
 
 def test_goodput_counts_requests_that_keep_every_bound() -> None:
@@ -182,7 +182,7 @@ def test_two_profiles_run_side_by_side(tmp_path: Path) -> None:
     for name, sequences in (("slow", 1), ("fast", 8)):
         (tmp_path / f"{name}.yaml").write_text(f"device: cpu\nmax_num_seqs: {sequences}\n")
     picture = tmp_path / "ab.svg"
-    load = "--concurrency 2 --requests 8 --rounds 4 --prompt 20 --answer 8 --gpu-usd-per-hour 2"
+    load = "--concurrency 2 --requests 8 --rounds 4 --prompt 20 --answer 4 --gpu-usd-per-hour 2"
     arguments = bench("--compare", "slow.yaml", "fast.yaml", *load.split())
     variables = {"TOLLGATE_ENGINE_VLLM": str(STAND_IN), "STAND_IN": str(tmp_path)}
     done = subprocess.run(
@@ -199,7 +199,8 @@ def test_two_profiles_run_side_by_side(tmp_path: Path) -> None:
     assert [run["profile"] for run in document["runs"]] == ["slow.yaml", "fast.yaml"]
     assert [run["requests"] for run in document["runs"]] == [8, 8]
     tpot = next(one for one in document["ratios"] if one["metric"] == "tpot_s")
-    assert tpot["low"] <= tpot["ratio"] <= tpot["high"] < 0.9  # 0.1 by the servers' orders
+    assert tpot["low"] <= tpot["ratio"] <= tpot["high"]
+    assert tpot["ratio"] < 1  # 1/40 by the servers' orders
     for run in document["runs"]:
         rate = run["throughput_tok_per_s"]
         assert run["usd_per_mtok"] == pytest.approx(2e6 / 3600 / rate)
