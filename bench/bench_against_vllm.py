@@ -1,6 +1,6 @@
 """Measures one real vLLM with `engine bench` and with `vllm bench serve`, in turns, on one load.
 
-Run `python -m bench.bench_against_vllm` (about 8 minutes on two cores); `--write` renews
+Run `python -m bench.bench_against_vllm` (about 20 minutes on two quiet cores); `--write` renews
 docs/engine-report.md. It exits 1 unless each interval lies within 0.9 to 1.1.
 
 Both send streaming chat requests in a closed loop with the same number of streams: prompts of the
@@ -36,7 +36,7 @@ from engine.load.prompts import PromptWriter, prompt_writer
 from engine.load.workload import Workload
 from engine.progress import StageProgress
 
-PAIRS, REQUESTS, STREAMS, WARMUP = 20, 24, 4, 2
+PAIRS, REQUESTS, STREAMS, WARMUP = 30, 24, 4, 2
 PROMPT, ANSWER = 960, 64
 """A prompt long enough that the time to its first token is the engine's and not the client's: on a
 server that answers in 1 ms, `vllm bench serve` reports 5 ms and `engine bench` 2 ms (2026-11-26).
