@@ -23,6 +23,7 @@ from gateway.domain.policy.policy import (
 )
 from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey, PriceBook, PriceOrigin
 from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import Calibration, GpuRate
 from gateway.domain.pricing.settlement import Evidence, Settlement, settle
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts
@@ -91,6 +92,32 @@ def deployment(name: str = "one", **changes: Any) -> Deployment:
         "operations": frozenset(Operation),
     }
     return Deployment(**values | changes)
+
+
+GPU = GpuRate(
+    type="H200",
+    count=2,
+    usd_per_gpu_hour=Decimal("3.60"),
+    input_tok_per_s=Decimal(40_000),
+    output_tok_per_s=Decimal(2_500),
+    target_utilisation=Decimal("0.5"),
+)
+
+
+def calibration(**changes: Any) -> Calibration:
+    """Return a measurement of `GPU` with model m-1: half as fast as declared."""
+    values: dict[str, Any] = {
+        "model": "m-1",
+        "gpu_type": GPU.type,
+        "gpu_count": GPU.count,
+        "input_tok_per_s": Decimal(20_000),
+        "cached_input_tok_per_s": Decimal(200_000),
+        "output_tok_per_s": Decimal(1_250),
+        "concurrency": 16,
+        "held_out_error": Decimal("0.031"),
+        "measured_on": NOW.date(),
+    }
+    return Calibration(**values | changes)
 
 
 def class_rule(label: str, *regions: str, **changes: Any) -> ResidencyRule:

@@ -29,6 +29,7 @@ from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry,
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.residency.ejection import Ejection
 
 
@@ -171,6 +172,9 @@ class Book(Protocol):
         """Return the price that `price add` set for a deployment at a moment, None if there is
         none.
         """
+
+    def calibrated(self, deployment: Deployment, *, at: datetime) -> Calibration | None:
+        """Return the latest calibration of a deployment at a moment, None if there is none."""
 
     def has_listed(self, deployment: Deployment) -> bool:
         """Return True if the model's list price was imported; it then replaces the bundled list."""

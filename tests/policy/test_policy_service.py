@@ -13,6 +13,7 @@ from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.request import RequestFacts, unsent
 from gateway.domain.routing.replay import Place
@@ -29,6 +30,7 @@ from gateway.services.policy.explain import explain
 from gateway.services.policy.policy_diff import Change, changes
 from gateway.services.policy.unsent_requests import decision_for
 from gateway.wire.parsed_policy import parse
+from tests.factories import calibration
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -95,6 +97,7 @@ class Book:
     ensured: list[tuple[int, dict[str, Price]]] = field(default_factory=list)
     pinned: list[tuple[str, str]] = field(default_factory=list)
     overrides: dict[str, Price] = field(default_factory=dict)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
     imported: dict[str, Price | None] = field(default_factory=dict)
 
     def book(self, deployments: Iterable[Deployment]) -> Book:
@@ -102,6 +105,9 @@ class Book:
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
         return self.overrides.get(deployment.name)
+
+    def calibrated(self, deployment: Deployment, *, at: datetime) -> Calibration | None:
+        return self.calibrations.get(deployment.name)
 
     def has_listed(self, deployment: Deployment) -> bool:
         return deployment.name in self.imported
@@ -277,6 +283,24 @@ def test_there_is_one_order_of_prices(
     assert {name for name, price in found.items() if price.is_stand_in} == {
         name for name, source in expected.items() if source == "stand-in:"
     }
+
+
+def test_a_calibration_wins_over_declared_figures_while_it_is_of_this_engine() -> None:
+    """Another model or GPU was never measured. A price that a person set still comes first."""
+    policy = parse(EXAMPLE).policy
+    qwen = policy.deployments["qwen-eu"]
+    assert qwen.gpu is not None
+    measured = calibration(model=qwen.model, gpu_type="H200", gpu_count=1)
+
+    def source(book: Book) -> str:
+        return prices_of(policy, at=NOW, builtin=listed, book=book)["qwen-eu"].source
+
+    book = Book(calibrations={"qwen-eu": measured})
+    assert source(book).startswith("GPU rate, calibrated 2026-11-20 at concurrency 16: 1 x H200")
+    for other in (replace(measured, model="x"), replace(measured, gpu_count=2)):
+        assert "uncalibrated" in source(Book(calibrations={"qwen-eu": other}))
+    both = Book(calibrations={"qwen-eu": measured}, overrides={"qwen-eu": own("contract")})
+    assert source(both) == "contract"
 
 
 def test_an_apply_pins_the_list_before_it_prices() -> None:

@@ -2,7 +2,7 @@
 model at a moment; stores none.
 
 Entries are never edited. `services.policy.apply.prices_of` decides between the sources of a price
-(policy, override, GPU, list).
+(policy, override, calibration, GPU, list).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import Calibration
 
 EVER = datetime(1970, 1, 1, tzinfo=UTC)  # `valid_from` of a listed price without a stated beginning
 
@@ -25,6 +26,7 @@ class PriceOrigin(StrEnum):
 
     LIST = "list"  # imported from the built-in list
     OVERRIDE = "override"  # `price add`
+    CALIBRATED = "calibrated"  # `engine calibrate --apply`
 
 
 class ModelKey(NamedTuple):
@@ -64,7 +66,8 @@ class Dated:
 class BookEntry:
     """One stored entry.
 
-    An override names a deployment, or a model and perhaps its provider; the list both.
+    An override names a deployment, or a model and perhaps its provider; the list both. A calibrated
+    one names a deployment, and its price is computed from `calibration` at the GPU rate of the day.
     """
 
     entry_id: int
@@ -77,6 +80,7 @@ class BookEntry:
     author: str
     reason: str
     created_at: datetime
+    calibration: Calibration | None = None
 
     def is_meant_for(self, at: datetime, clock: time) -> bool:
         """Return True if the entry covers a moment and a time of day; a later entry may still
@@ -110,6 +114,18 @@ class PriceBook:
                 return found.dated.price
         return None
 
+    def calibrated(self, deployment: Deployment, at: datetime) -> Calibration | None:
+        """Return the latest calibration of a deployment at a moment; None if it was never
+        calibrated.
+        """
+        own = (
+            entry
+            for entry in self.entries
+            if entry.origin is PriceOrigin.CALIBRATED and entry.deployment == deployment.name
+        )
+        found = latest(own, at)
+        return None if found is None else found.calibration
+
     def has_listed(self, key: ModelKey) -> bool:
         """Return True once the list's price of this model was imported: the book then replaces
         the bundled list.
@@ -130,7 +146,7 @@ class PriceBook:
         own = [
             entry
             for entry in self.entries
-            if entry.origin is PriceOrigin.OVERRIDE
+            if entry.origin is not PriceOrigin.LIST
             and (
                 entry.deployment == deployment.name
                 or (
@@ -200,6 +216,7 @@ class NewEntry:
     model: str | None = None
     deployment: str | None = None
     source: str = ""
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,13 @@
-"""Computes a self-hosted deployment's price per token from its declared GPU rate, and the bill for
-given GPU hours; measures no hours.
+"""Computes a self-hosted deployment's price per token from its GPU rate, by declared or calibrated
+throughput, and the bill for given GPU hours; measures neither hours nor throughput.
 
 The price is the standard cost, which is known when the request is made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 
@@ -46,11 +47,58 @@ class GpuRate:
     hours: BilledHours = BilledHours.SEEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The throughput of one engine as `tollgate engine calibrate` measured it, with the conditions
+    of the measurement.
+
+    It holds for the same model on the same GPUs; their hourly price may change.
+    """
+
+    model: str
+    gpu_type: str
+    gpu_count: int
+    input_tok_per_s: Decimal
+    output_tok_per_s: Decimal
+    cached_input_tok_per_s: Decimal | None
+    concurrency: int  # requests at once: the load at which an output token was measured
+    held_out_error: Decimal  # a share
+    measured_on: date
+
+    def is_of(self, gpu: GpuRate, *, model: str) -> bool:
+        """Return True if a deployment still is the engine that was measured."""
+        return (self.model, self.gpu_type, self.gpu_count) == (model, gpu.type, gpu.count)
+
+
+def calibrated_price(gpu: GpuRate, measured: Calibration) -> Price:
+    """Return the standard price of a GPU rate at the measured throughput.
+
+    If cached input was not measured, it costs the same as plain input.
+    """
+    card = replace(
+        gpu,
+        input_tok_per_s=measured.input_tok_per_s,
+        output_tok_per_s=measured.output_tok_per_s,
+        cached_input_tok_per_s=measured.cached_input_tok_per_s,
+    )
+    return _price(
+        card,
+        model=measured.model,
+        basis=f"calibrated {measured.measured_on} at concurrency {measured.concurrency}",
+    )
+
+
 def standard_price(gpu: GpuRate, *, model: str) -> Price:
-    """Return USD per million tokens: hourly price / 3600 / (tokens per second × target
-    utilisation).
+    """Return the price of a GPU rate at its declared throughput.
 
     Cached input costs the same as plain input until a separate figure is declared.
+    """
+    return _price(gpu, model=model, basis="uncalibrated")
+
+
+def _price(gpu: GpuRate, *, model: str, basis: str) -> Price:
+    """Return USD per million tokens: hourly price / 3600 / (tokens per second × target
+    utilisation). `basis` says in the source where the throughput comes from.
     """
     usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
 
@@ -71,8 +119,7 @@ def standard_price(gpu: GpuRate, *, model: str) -> Price:
     if gpu.cached_input_tok_per_s is not None:
         rates.append(rate(TokenKind.CACHED_INPUT, gpu.cached_input_tok_per_s))
     source = (
-        f"GPU rate, uncalibrated: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD "
-        "per GPU hour"
+        f"GPU rate, {basis}: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD per GPU hour"
     )
     return Price(provider="self-hosted", model=model, source=source, rates=tuple(rates))
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.selfhost import standard_price
+from gateway.domain.pricing.selfhost import calibrated_price, standard_price
 from gateway.errors import NothingFound
 from gateway.services.stores import Book, PolicyHistory, PriceEntries
 from gateway.wire.parsed_policy import ParsedPolicy, parse
@@ -131,9 +131,9 @@ def price_of(
     """Return the price of one deployment at a moment, by the one order of precedence of its
     sources.
 
-    First the policy's own price, then `price add`, the GPU standard cost, the list price (imported,
-    else bundled), and the policy's stand-in. A self-hosted deployment never takes the list price:
-    that is another company's price.
+    First the policy's own price, then `price add`, the GPU standard cost (by its calibration, else
+    by its declared throughput), the list price (imported, else bundled), and the policy's stand-in.
+    A self-hosted deployment never takes the list price: that is another company's price.
     """
     if deployment.price is not None:
         return deployment.price
@@ -141,6 +141,9 @@ def price_of(
     if override is not None:
         return override
     if deployment.gpu is not None:
+        measured = None if book is None else book.calibrated(deployment, at=at)
+        if measured is not None and measured.is_of(deployment.gpu, model=deployment.model):
+            return calibrated_price(deployment.gpu, measured)
         return standard_price(deployment.gpu, model=deployment.model)
     listed = None if deployment.is_self_hosted else _list_price(deployment, at, builtin, book)
     return listed or deployment.stand_in_price

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +27,7 @@ from gateway.domain.policy.price_book import (
     PriceOrigin,
 )
 from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.storage.policy.price_list import key_of, schedule, with_surcharge
 from gateway.storage.postgres.database import Database
@@ -54,11 +55,10 @@ WHERE NOT EXISTS (SELECT FROM latest WHERE price_id = :price_id OR policy_versio
 _ADD_ENTRY = """
 INSERT INTO tollgate.price_entries (
     origin, provider, model, deployment, valid_from, daily_since, daily_until, price_id, source,
-      author, reason
+      author, reason, calibration
 ) VALUES (
     :origin, :provider, :model, :deployment, :valid_from, :daily_since, :daily_until, :price_id,
-      :source, :author,
-    :reason
+      :source, :author, :reason, CAST(:calibration AS jsonb)
 )
 """
 _IN_FORCE = """
@@ -70,11 +70,11 @@ _STAMP = "SELECT count(*), max(entry_id) FROM tollgate.price_entries"
 _ENTRIES = """
 SELECT e.entry_id, e.origin, e.provider, e.model, e.deployment, e.valid_from, e.daily_since,
   e.daily_until,
-       e.source, e.author, e.reason, e.created_at,
+       e.source, e.author, e.reason, e.created_at, e.calibration,
        p.price_id, p.provider AS price_provider, p.model AS price_model, p.source AS price_source,
          p.rates
 FROM tollgate.price_entries e LEFT JOIN tollgate.prices p USING (price_id)
-WHERE e.origin = 'override'
+WHERE e.origin <> 'list'
    OR (e.provider, e.model) IN (SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:models AS
      text[])))
 ORDER BY e.entry_id
@@ -92,6 +92,10 @@ class StoredBook:
         none.
         """
         return self.book.override(deployment, at)
+
+    def calibrated(self, deployment: Deployment, *, at: datetime) -> Calibration | None:
+        """Return the latest calibration of a deployment at a moment; None if there is none."""
+        return self.book.calibrated(deployment, at)
 
     def has_listed(self, deployment: Deployment) -> bool:
         """Return True if the book has an imported list price of a deployment's model."""
@@ -129,7 +133,9 @@ class PriceStore:
         return self._read[1]
 
     def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
-        """Return all overrides, and the imported prices of these models of the list."""
+        """Return all overrides and calibrations, and the imported prices of these models of the
+        list.
+        """
         with self._database.begin() as connection:
             return _read_book(connection, sorted(keys))
 
@@ -278,11 +284,46 @@ def entry_from_row(row: Row[*tuple[object, ...]]) -> BookEntry:
         author=row.author,
         reason=row.reason,
         created_at=row.created_at,
+        calibration=None if row.calibration is None else calibration_from_row(row.calibration),
+    )
+
+
+def calibration_to_row(measured: Calibration) -> dict[str, str | int | None]:
+    """Return a calibration as JSON; decimals are plain strings."""
+    cached = measured.cached_input_tok_per_s
+    return {
+        "model": measured.model,
+        "gpu_type": measured.gpu_type,
+        "gpu_count": measured.gpu_count,
+        "input_tok_per_s": f"{measured.input_tok_per_s:f}",
+        "cached_input_tok_per_s": None if cached is None else f"{cached:f}",
+        "output_tok_per_s": f"{measured.output_tok_per_s:f}",
+        "concurrency": measured.concurrency,
+        "held_out_error": f"{measured.held_out_error:f}",
+        "measured_on": measured.measured_on.isoformat(),
+    }
+
+
+def calibration_from_row(row: Mapping[str, Any]) -> Calibration:
+    """Return the calibration that a stored JSON object states."""
+    cached = row["cached_input_tok_per_s"]
+    return Calibration(
+        model=row["model"],
+        gpu_type=row["gpu_type"],
+        gpu_count=row["gpu_count"],
+        input_tok_per_s=Decimal(row["input_tok_per_s"]),
+        cached_input_tok_per_s=None if cached is None else Decimal(cached),
+        output_tok_per_s=Decimal(row["output_tok_per_s"]),
+        concurrency=row["concurrency"],
+        held_out_error=Decimal(row["held_out_error"]),
+        measured_on=date.fromisoformat(row["measured_on"]),
     )
 
 
 def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
-    """Return all overrides, and the imported prices of these models of the list."""
+    """Return all overrides and calibrations, and the imported prices of these models of the
+    list.
+    """
     known = list(keys)
     wanted = {"providers": [key.provider for key in known], "models": [key.model for key in known]}
     return PriceBook(
@@ -311,6 +352,7 @@ def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, re
             "source": entry.source or (price.source if price else "list"),
             "author": author,
             "reason": reason,
+            "calibration": entry.calibration and json.dumps(calibration_to_row(entry.calibration)),
         }
         connection.execute(text(_ADD_ENTRY), row)
         count += 1

@@ -42,7 +42,7 @@ from gateway.storage.policy.prices import (
 )
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
-from tests.factories import deployment, imported
+from tests.factories import calibration, deployment, imported
 from tests.fakes import FakeClock
 from tests.policy.documents import changed
 from tests.storage.factories import NOON, price
@@ -483,6 +483,38 @@ def test_a_price_comes_back_as_it_went_in(database: Database) -> None:
         "x",
     )
     assert rate_from_row(json.loads(price_to_row(stored)["rates"])[1]) == rates[1]
+
+
+@pytest.mark.parametrize("cached", [Decimal("0.0000123"), None])
+def test_a_calibration_comes_back_as_it_went_in(database: Database, cached: Decimal | None) -> None:
+    """Unknown is never zero, and no digit is lost."""
+    measured = calibration(cached_input_tok_per_s=cached)
+    entry = NewEntry(
+        origin=PriceOrigin.CALIBRATED,
+        deployment="own",
+        dated=Dated(valid_from=NOON, price=price()),
+        calibration=measured,
+    )
+    store, own = PriceStore(database), deployment("own")
+    store.add([entry], author="ada", reason="vLLM 0.33")
+    assert store.book([own]).calibrated(own, at=NOON) == measured
+    assert store.book([own]).override(own, at=NOON) is None
+
+
+@pytest.mark.parametrize("names", [{"deployment": "own"}, {"model": "m-1"}])
+def test_a_calibrated_price_without_its_measurement_is_refused(
+    database: Database, names: dict[str, str]
+) -> None:
+    """It would price requests by nothing."""
+    measured = None if "deployment" in names else calibration()
+    entry = NewEntry(
+        origin=PriceOrigin.CALIBRATED,
+        dated=Dated(valid_from=NOON, price=price()),
+        calibration=measured,
+        **names,
+    )
+    with pytest.raises(IntegrityError, match="a_calibration_is_of_a_deployment"):
+        PriceStore(database).add([entry], author="ada", reason="why")
 
 
 @pytest.mark.parametrize("table", ["price_entries", "prices", "deployment_prices"])

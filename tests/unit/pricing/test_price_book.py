@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent, re
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import OperatorError
-from tests.factories import NOW, REQUEST_ID, deployment, price
+from tests.factories import NOW, REQUEST_ID, calibration, deployment, price
 
 KEY = ModelKey("openai", "gpt-5.5")
 DAY = timedelta(days=1)
@@ -155,6 +156,33 @@ def test_a_withdrawn_override_lets_the_next_one_through() -> None:
     assert usd(book.override(deployment("one"), NOW - DAY)) == "3"
     assert usd(book.override(deployment("one"), NOW)) == "1"
     assert PriceBook(entries=ended).override(deployment("one"), NOW) is None
+
+
+def test_the_latest_calibration_of_a_deployment_is_in_force() -> None:
+    """Each engine is measured for itself, and again after a change."""
+
+    def calibrated(number: int, rate: str, *, at: datetime = EVER, name: str = "one") -> BookEntry:
+        made = entry(number, "1", at=at, model=None, deployment=name)
+        measured = calibration(input_tok_per_s=Decimal(rate))
+        return replace(made, origin=PriceOrigin.CALIBRATED, calibration=measured)
+
+    book = PriceBook(
+        entries=(
+            calibrated(1, "10"),
+            calibrated(2, "20", at=NOW),
+            calibrated(3, "30", at=NOW, name="two"),
+            entry(4, "4", model=None, deployment="one"),
+        )
+    )
+    one = deployment("one")
+    rates = [
+        found and found.input_tok_per_s
+        for found in (book.calibrated(one, at) for at in (NOW - DAY, NOW))
+    ]
+    assert rates == [10, 20]
+    assert book.calibrated(deployment("three"), NOW) is None
+    assert usd(book.override(one, NOW)) == "4"
+    assert [e.entry_id for e in book.history(one, None)] == [1, 4, 2]
 
 
 def test_the_history_has_all_that_ever_spoke_of_a_deployment() -> None:

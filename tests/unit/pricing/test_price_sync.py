@@ -18,6 +18,7 @@ from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey, PriceBook
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.errors import NothingFound, OperatorError
 from gateway.services.policy.price_changes import Repricing, rate_changes, sync_steps
@@ -240,6 +241,9 @@ class Books:
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
         return self.override_price
+
+    def calibrated(self, deployment: Deployment, *, at: datetime) -> Calibration | None:
+        return None
 
     def has_listed(self, deployment: Deployment) -> bool:
         return False

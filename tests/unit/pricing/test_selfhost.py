@@ -6,17 +6,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.domain.pricing.pricing import lines
-from gateway.domain.pricing.selfhost import GpuRate, standard_price
+from gateway.domain.pricing.selfhost import calibrated_price, standard_price
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-
-GPU = GpuRate(
-    type="H200",
-    count=2,
-    usd_per_gpu_hour=Decimal("3.60"),
-    input_tok_per_s=Decimal(40_000),
-    output_tok_per_s=Decimal(2_500),
-    target_utilisation=Decimal("0.5"),
-)
+from tests.factories import GPU, calibration
 
 
 def test_a_token_costs_its_share_of_the_gpu_hour() -> None:
@@ -44,3 +36,31 @@ def test_a_full_hour_at_the_target_applies_the_bill() -> None:
         TokenUsage(input_tokens=0, output_tokens=tokens), standard_price(GPU, model="qwen")
     )
     assert line.cost_nusd == 7_200_000_000
+
+
+def test_a_measured_throughput_replaces_the_declared_one() -> None:
+    """The hourly price and the target stay the policy's; the source says what was measured, and
+    when.
+    """
+    found = calibrated_price(GPU, calibration())
+    rates = {kind: found.rate(kind, input_tokens=0) for kind in TokenKind}
+    assert {kind: rate for kind, rate in rates.items() if rate is not None} == {
+        TokenKind.INPUT: Decimal("0.2"),
+        TokenKind.CACHED_INPUT: Decimal("0.02"),
+        TokenKind.OUTPUT: Decimal("3.2"),
+    }
+    assert found.source == (
+        "GPU rate, calibrated 2026-11-20 at concurrency 16: 2 x H200 at 3.60 USD per GPU hour"
+    )
+    without = calibrated_price(GPU, calibration(cached_input_tok_per_s=None))
+    assert without.rate(TokenKind.CACHED_INPUT, input_tokens=0) is None
+
+
+def test_a_calibration_is_of_one_model_on_some_gpus() -> None:
+    """Another GPU has another speed; its price per hour may change."""
+    measured = calibration()
+    assert measured.is_of(GPU, model="m-1")
+    assert measured.is_of(replace(GPU, usd_per_gpu_hour=Decimal(9)), model="m-1")
+    assert not measured.is_of(GPU, model="m-2")
+    assert not measured.is_of(replace(GPU, type="H100"), model="m-1")
+    assert not measured.is_of(replace(GPU, count=1), model="m-1")

@@ -240,6 +240,7 @@ price_entries = Table(
     Column("author", Text),
     Column("reason", Text),
     Column("created_at", TIMESTAMPTZ),
+    Column("calibration", JSONB),
 )
 
 prices = Table(

@@ -90,8 +90,11 @@ price_entries = Table(
     Column("author", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    Column("calibration", JSONB),
     CheckConstraint("(daily_since IS NULL) = (daily_until IS NULL)", name="a_window_has_two_ends"),
-    CheckConstraint("origin IN ('list', 'override')", name="price_entries_origin_check"),
+    CheckConstraint(
+        "origin IN ('list', 'override', 'calibrated')", name="price_entries_origin_check"
+    ),
     ForeignKeyConstraint(
         ["price_id"], ["tollgate.prices.price_id"], name="price_entries_price_id_fkey"
     ),
@@ -100,6 +103,11 @@ price_entries = Table(
         "deployment IS NULL ELSE (deployment IS NULL) <> (model IS NULL) AND (provider IS "
         "NULL OR model IS NOT NULL) END",
         name="says_what_it_prices",
+    ),
+    CheckConstraint(
+        "(origin = 'calibrated') = (calibration IS NOT NULL) AND (origin <> 'calibrated' OR "
+        "deployment IS NOT NULL)",
+        name="a_calibration_is_of_a_deployment",
     ),
     Index("price_entries_model", "provider", "model"),
 )
