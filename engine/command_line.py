@@ -1,6 +1,5 @@
-"""Declares and runs the commands of `python -m engine` (plan, bench, setup, model, serve,
-wait, status),
-and turns their errors into messages and exit codes.
+"""Declares and runs the commands of `python -m engine` (plan, bench, setup, model, serve, wait,
+status, calibrate), and turns their errors into messages and exit codes.
 """
 
 import argparse
@@ -13,6 +12,7 @@ from pathlib import Path
 from engine import environment, model_making, vllm_command
 from engine import home as homes
 from engine.bench.command import add_bench, run_bench
+from engine.calibration.command import add_calibrate, run_calibrate
 from engine.errors import EngineError, UsageError
 from engine.plan.command import add_plan, run_plan
 from engine.progress import StageProgress
@@ -31,6 +31,7 @@ Self-hosted inference for Tollgate: vLLM in an environment of its own.
   python -m engine status     what is installed and made
   python -m engine plan       what fits on which GPU, how fast and at what cost (needs no setup)
   python -m engine bench      measure latency and throughput of an engine, or compare two profiles
+  python -m engine calibrate  measure the engine time of input, cached input and output tokens
 
 Run setup and serve in this order; setup is instant where its work is already done.
 """
@@ -74,6 +75,14 @@ def parser() -> argparse.ArgumentParser:
         _command(commands, "plan", does="Say what fits, how fast and at what cost.", act=run_plan)
     )
     add_bench(_command(commands, "bench", does="Measure an engine under load.", act=run_bench))
+    add_calibrate(
+        _command(
+            commands,
+            "calibrate",
+            does="Measure the engine time of each kind of token.",
+            act=run_calibrate,
+        )
+    )
     return top
 
 

@@ -16,7 +16,10 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-OWN_COMMANDS = {"status": "gateway.cli.engine_status"}  # those that read the policy, by module
+OWN_COMMANDS = {  # those that read the policy, by module
+    "status": "gateway.cli.selfhosted.engine_status",
+    "calibrate": "gateway.cli.selfhosted.calibrate",
+}
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -36,15 +39,16 @@ class UnparsedCommand(TyperCommand):
     short_help="Run self-hosted inference: python -m engine.",
     epilog="\b\nExamples:\n  tollgate engine --help\n"
     "  tollgate engine serve --profile cpu --model /models/mine --dry-run\n"
-    "  tollgate engine status",
+    "  tollgate engine status\n"
+    "  tollgate engine calibrate qwen-eu",
     cls=UnparsedCommand,
     add_help_option=False,  # its own help lists the commands
 )
 def engine(ctx: typer.Context) -> None:
     """Run self-hosted inference: `python -m engine …` with the same arguments and exit code.
 
-    `tollgate engine --help` lists its commands. `tollgate engine status` is the gateway's own: it
-    asks the engines of the current policy.
+    `tollgate engine --help` lists its commands. `tollgate engine status` and `calibrate` are the
+    gateway's own: they ask the engines of the current policy.
     """
     own = OWN_COMMANDS.get(ctx.args[0]) if ctx.args else None
     if own is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.engine_status import COLUMNS
+from gateway.cli.selfhosted.engine_status import COLUMNS
 from gateway.storage.postgres.database import Database
 from tests.attacks.odd_engine import http, odd_engine
 from tests.cli.conftest import Cli

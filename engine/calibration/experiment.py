@@ -1,0 +1,153 @@
+"""Runs the windows of a calibration on an engine, and returns the engine time of each.
+
+The engine time of a window is the time in which the engine worked for it. At a full concurrency
+that is the window's own length: the sum of the requests' times divided by the requests at work
+(Little's law, J. D. C. Little, A Proof for the Queuing Formula L = λW, Oper. Res. 9, 1961).
+Requests are timed by two clocks. The engine's own is vLLM's `metrics` of each answer: time to the
+first token, minus the wait in the queue, plus the generation. The client's includes the network.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from engine.calibration.cost_model import LoadWindow
+from engine.calibration.design import PlannedWindow, request_numbers
+from engine.errors import EngineError
+from engine.load.client import LoadClient
+from engine.load.loops import closed_loop
+from engine.load.measured import LoadRun, MeasuredRequest
+from engine.load.prompts import PromptWriter
+from engine.load.workload import LoadRequest
+
+FEWEST_ROUNDS, MOST_ROUNDS = 2, 200
+Clock = Literal["engine", "client"]
+CLOCKS: tuple[Clock, ...] = ("engine", "client")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTimes:
+    """One window by each clock that could time it."""
+
+    planned: PlannedWindow
+    by_engine: LoadWindow | None
+    """None if the engine reports no time of its own."""
+    by_client: LoadWindow
+
+    def by(self, clock: Clock) -> LoadWindow | None:
+        """Return the window by one clock."""
+        return self.by_engine if clock == "engine" else self.by_client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The engine that is measured, and the seconds that a window lasts about."""
+
+    client: LoadClient
+    writer: PromptWriter
+    window_s: float
+    rng: random.Random
+    numbers: Iterator[int] = field(default_factory=request_numbers)
+    on_window: Callable[[int, int], None] = lambda _, __: None
+    """Called before each window with its number and the number of windows."""
+
+    def run(self, planned: Sequence[PlannedWindow]) -> list[WindowTimes]:
+        """Run windows one after the other. Raises `EngineError` if a request fails."""
+        return asyncio.run(self._run(planned))
+
+    async def _run(self, planned: Sequence[PlannedWindow]) -> list[WindowTimes]:
+        """Run the windows in one event loop."""
+        try:
+            found = []
+            for index, window in enumerate(planned):
+                self.on_window(index, len(planned))
+                found.append(await self._window(window))
+            return found
+        finally:
+            self.client.close()
+
+    async def _window(self, window: PlannedWindow) -> WindowTimes:
+        """Fill the prefix cache, run one round to learn its length, then the measured rounds.
+
+        Whole rounds end together: few requests run beside fewer others than planned.
+        """
+        requests = window.requests(self.rng, self.numbers)
+        await self._load([window.longest], streams=1)
+        first = await self._load(islice(requests, window.streams), streams=window.streams)
+        rounds = round(self.window_s / max(first.duration_s, 1e-3)) - 1
+        rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, rounds))
+        run = await self._load(islice(requests, window.streams * rounds), streams=window.streams)
+        return window_times(window, run)
+
+    async def _load(
+        self, requests: Iterator[LoadRequest] | Sequence[LoadRequest], *, streams: int
+    ) -> LoadRun:
+        """Send requests in a closed loop. Raises `EngineError` if one fails."""
+        run = await closed_loop(self.client, map(self.writer.body, requests), streams=streams)
+        failed = next((one for one in run.requests if one.failure is not None), None)
+        if failed is not None:
+            raise EngineError(
+                f"A request failed: {failed.failure}. Nothing was calibrated. Check the engine, or "
+                "give a smaller --prompt, --answer or --concurrency."
+            )
+        return run
+
+
+def window_times(planned: PlannedWindow, run: LoadRun) -> WindowTimes:
+    """Return the load of a run and its engine time by each clock. Raises `EngineError` without
+    usage.
+    """
+    requests = run.answered
+    client_s = sum(one.e2e_s for one in requests)
+    at_once = client_s / run.duration_s
+    own = [engine_time_s(one) for one in requests]
+    known = [one for one in own if one is not None]
+    by_engine = None
+    if len(known) == len(requests):
+        engine_s = sum(known)
+        # The rest of the client's time a request is in the network or in the engine's queue.
+        at_work = at_once * min(1.0, engine_s / client_s)
+        by_engine = _loaded(requests, at_work, engine_s)
+    return WindowTimes(
+        planned=planned, by_engine=by_engine, by_client=_loaded(requests, at_once, client_s)
+    )
+
+
+def engine_time_s(request: MeasuredRequest) -> float | None:
+    """Return the seconds in which vLLM worked for a request, by its own figures; None without."""
+    metrics = request.engine_metrics or {}
+    names = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms")
+    first, writing, queue = (metrics.get(name) for name in names)
+    if first is None or queue is None:
+        return None
+    # An answer of one token has no generation time.
+    return float(first - queue + (writing or 0.0)) / 1000
+
+
+def _loaded(
+    requests: Sequence[MeasuredRequest], concurrency: float, request_s: float
+) -> LoadWindow:
+    """Return the tokens of requests that took `request_s` together. Raises `EngineError` if the
+    engine reports no usage.
+    """
+    if any(one.prompt_tokens is None or one.output_tokens is None for one in requests):
+        raise EngineError(
+            "The engine's answers have no usage, so their tokens are unknown. Its streams must "
+            "honour stream_options.include_usage."
+        )
+    prompts = [one.prompt_tokens or 0 for one in requests]
+    cached = [one.cached_tokens or 0 for one in requests]
+    answers = [one.output_tokens or 0 for one in requests]
+    return LoadWindow(
+        requests=len(requests),
+        concurrency=concurrency,
+        input_tokens=sum(prompts) - sum(cached),
+        cached_input_tokens=sum(cached),
+        output_tokens=sum(answers),
+        prompt_pairs=sum((p**2 - c**2) / 2 for p, c in zip(prompts, cached, strict=True)),
+        answer_pairs=sum(a * (p + a / 2) for p, a in zip(prompts, answers, strict=True)),
+        engine_s=request_s / concurrency,
+    )

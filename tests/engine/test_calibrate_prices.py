@@ -1,0 +1,165 @@
+"""`tollgate engine calibrate`: a measured throughput becomes the price of the next request."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from simulated_engine import MODEL, SimulatedEngine, TokenSeconds, simulated
+
+from tests import plain_http
+from tests.canary import UPSTREAM_SECRET
+from tests.gateway_process import REPOSITORY, Gateway, StartGateway
+from tests.waiting import eventually
+
+LOAD = ("--seconds", "1", "--concurrency", "4", "--prompt", "256", "--answer", "32", "--seed", "3")
+USD_PER_GPU_HOUR, GPUS, TARGET = 3.6, 2, 0.5
+
+
+def document(url: str, *, gpu: str = "H200", usd: float = USD_PER_GPU_HOUR) -> str:
+    """A policy with one engine."""
+    own = f'provider: openai_compatible, self_hosted: true, region: unknown, base_url: "{url}/v1"'
+    return f"""\
+version: 1
+classes: {{internal: {{regions: [any]}}}}
+deployments:
+  - {{name: own, model: {MODEL}, {own}, api_key: "env:FAKE_KEY",
+     gpu: {{type: {gpu}, count: {GPUS}, usd_per_gpu_hour: {usd}, input_tok_per_s: 40000, output_tok_per_s: 2500, target_utilisation: {TARGET}}}}}
+routes: [{{name: r, deployments: [own]}}]
+teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [r]}}]
+"""  # noqa: E501
+
+
+@pytest.fixture
+def engine() -> Iterator[SimulatedEngine]:
+    with simulated(key=UPSTREAM_SECRET) as made:
+        yield made
+
+
+@pytest.fixture
+def gateway(engine: SimulatedEngine, start_gateway: StartGateway) -> Gateway:
+    made: Gateway = start_gateway(document(engine.url))
+    return made
+
+
+def run(gateway: Gateway, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.main", "engine", "calibrate", *arguments],
+        env=dict(gateway.variables),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def calibrated(gateway: Gateway, *arguments: str) -> dict[str, Any]:
+    done = run(gateway, "own", *LOAD, "--format", "json", *arguments)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout, parse_float=Decimal)
+    return result
+
+
+def source(gateway: Gateway) -> str:
+    """The source of the engine's price, as `price list` names it."""
+    rows = json.loads(gateway.tollgate("price", "list", "--format", "json"))
+    (found,) = {row["source"] for row in rows if row["deployment"] == "own"}
+    return str(found)
+
+
+def ask(gateway: Gateway) -> dict[str, Any]:
+    """Send one request and return its usage event."""
+    answer = plain_http.post(
+        f"{gateway.base_url}/chat/completions",
+        timeout=30,
+        headers={"authorization": f"Bearer {gateway.key}"},
+        json={
+            "model": "r",
+            "max_tokens": 40,
+            "messages": [
+                {"role": "system", "content": "one two three four five six seven eight " * 9},
+                {"role": "user", "content": "a question of some words"},
+            ],
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    (event,) = gateway.events(answer.headers["x-request-id"])
+    return event
+
+
+def cost_usd(event: dict[str, Any], result: dict[str, Any], *, usd: float) -> Decimal:
+    """The cost by the contract's formula, rate / (tok_per_s × target), in fractions; each line is
+    rounded once.
+    """
+    per_s = Fraction(str(usd)) * GPUS / 3600 / Fraction(str(TARGET))
+    total = Decimal(0)
+    for tokens, rate in (
+        (event["input_tokens"] - event["cached_input_tokens"], "input_tok_per_s"),
+        (event["cached_input_tokens"], "cached_input_tok_per_s"),
+        (event["output_tokens"], "output_tok_per_s"),
+    ):
+        line = tokens * per_s / Fraction(result[rate]) * 10**9
+        exact = Decimal(line.numerator) / Decimal(line.denominator)
+        total += exact.quantize(Decimal(1), ROUND_HALF_EVEN) / 10**9
+    return total
+
+
+def test_a_calibration_prices_the_next_request(gateway: Gateway, engine: SimulatedEngine) -> None:
+    """To the nano-dollar, from its moment on, at the GPU rate of the day. Nothing changes without
+    `--apply`, and nothing by a measurement that is refused.
+    """
+    assert "uncalibrated" in source(gateway)
+    before = ask(gateway)
+    looked = calibrated(gateway)
+    assert looked["price_id"] is None
+    assert "uncalibrated" in source(gateway)
+
+    result = calibrated(gateway, "--apply", "--reason", "a new engine version")
+    assert result["price_id"].startswith("price_")
+    named = source(gateway)
+    assert "uncalibrated" not in named
+    assert "calibrated" in named
+    assert "at concurrency 4" in named
+    charged = eventually(
+        lambda: next((e for e in [ask(gateway)] if e["price_id"] == result["price_id"]), None),
+        "a request at the new price",
+    )
+    assert charged["cached_input_tokens"] > 0
+    assert charged["cost_usd"] == cost_usd(charged, result, usd=USD_PER_GPU_HOUR)
+    (again,) = gateway.events(str(before["request_id"]))
+    assert again["cost_usd"] == before["cost_usd"], "a price never changes what was charged"
+
+    (entry,) = gateway.query("SELECT * FROM finance.price_entries WHERE origin = 'calibrated'")
+    assert (entry["deployment"], entry["reason"]) == ("own", "a new engine version")
+    assert entry["calibration"]["output_tok_per_s"] == str(result["output_tok_per_s"])
+    (act,) = gateway.query(
+        "SELECT subject, reason, details FROM finance.audit_log WHERE action = 'price.add'"
+    )
+    assert (act["subject"], act["reason"]) == ("own", "a new engine version")
+    history = json.loads(gateway.tollgate("price", "show", "own", "--format", "json"))[0]["history"]
+    assert [row["origin"] for row in history] == ["calibrated"]
+
+    engine.true = TokenSeconds(prompt_pairs=2e-6, noise=0.005)
+    bent = run(gateway, "own", *LOAD, "--apply", "--reason", "x")
+    assert bent.returncode == 1
+    assert "The residuals bend" in bent.stderr
+    assert "Nothing was applied" in bent.stderr
+    assert "output_tok_per_s" in bent.stdout
+    assert source(gateway) == named, "one price for a token would be wrong at some lengths"
+
+    gateway.apply(document(engine.url, usd=7.2))  # a dearer GPU: the same throughput holds
+    dearer = eventually(
+        lambda: next((e for e in [ask(gateway)] if e["cost_usd"] > charged["cost_usd"]), None),
+        "a request at the dearer rate",
+    )
+    assert dearer["cost_usd"] == cost_usd(dearer, result, usd=7.2)
+    assert "calibrated 20" in source(gateway)
+    gateway.apply(document(engine.url, gpu="H100"))  # another GPU was never measured
+    assert "uncalibrated" in source(gateway)
+    events = gateway.query("SELECT DISTINCT team FROM finance.usage_events")
+    assert [row["team"] for row in events] == ["payments"], "the load is charged to nobody"
