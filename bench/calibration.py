@@ -44,6 +44,7 @@ def main() -> int:
     for name, (value, unit) in LOAD.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=unit)
     parser.add_argument("--profile", default="cpu")
+    parser.add_argument("--raw", type=Path, metavar="FILE", help="also write all results as JSON")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     results = []
@@ -51,6 +52,8 @@ def main() -> int:
         for index in range(options.runs):
             results.append(calibrated(url, options, seed=index + 1))
             print(shown(results[-1]), file=sys.stderr, flush=True)
+            if options.raw:
+                options.raw.write_text(json.dumps(results), encoding="utf-8")
     command = "python -m bench.calibration" + "".join(
         f" --{name} {getattr(options, name)}" for name in ("runs", *LOAD)
     )

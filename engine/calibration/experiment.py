@@ -75,7 +75,8 @@ class Experiment:
         Whole rounds end together: few requests run beside fewer others than planned.
         """
         requests = window.requests(self.rng, self.numbers)
-        await self._load([window.longest], streams=1)
+        if window.longest.shared_tokens:
+            await self._load([window.longest], streams=1)
         first = await self._load(islice(requests, window.streams), streams=window.streams)
         rounds = round(self.window_s / max(first.duration_s, 1e-3)) - 1
         rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, rounds))

@@ -18,6 +18,8 @@ REPEATS = 7
 """The median of these counts; one more before them warms up caches and clocks."""
 GPU_SIZES, CPU_SIZES = (1024, 2048, 4096, 8192), (256, 512, 1024, 2048)
 """Rows of the square matrices. The best size counts: small ones cannot fill the machine."""
+LONGEST_S = 0.1
+"""After a product that took longer no larger one is tried; each doubling takes eight times."""
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**32, 2**28
 """Larger than any cache that the data could stay in."""
 
@@ -55,6 +57,8 @@ def matrix_flop_per_s(device: str, dtype: torch.dtype) -> float:
         left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
         seconds = median_s(lambda a=left, b=right: a @ b, device)  # type: ignore[misc]
         best = max(best, 2 * size**3 / seconds)
+        if seconds > LONGEST_S:  # a CPU without instructions for this format
+            break
     return best
 
 

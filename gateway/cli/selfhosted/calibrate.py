@@ -92,7 +92,6 @@ def calibrate(
         with toolbox.open_stores() as stores:
             price = _store(stores, deployment, measured, now=toolbox.now(), reason=reason)
         result["price_id"] = price.price_id
-        note(f"From now on {name} is charged by: {price.source}.")
     _print(result, format)
     if result["refused"]:
         if apply:
@@ -207,7 +206,9 @@ def _store(
     )
     stores.prices.add([entry], author=operator_name(), reason=reason)
     override = stores.prices.book([current]).override(current, at=now)
-    if override is not None:
+    if override is None:
+        note(f"From now on {deployment.name} is charged by: {price.source}.")
+    else:
         note(
             f"{deployment.name} has a price from 'price add' ({override.source}), which wins over "
             f"this one. End it: tollgate price add --deployment {deployment.name} --withdraw"
