@@ -140,4 +140,5 @@ def _part(rng: random.Random, longest: int, least_part: float) -> tuple[int, int
 def _between(rng: random.Random, ends: tuple[int, int]) -> int:
     """Return a length between two ends, even on a log scale."""
     low, high = ends
-    return min(high, max(low, round(low * (high / low) ** rng.uniform(0, 1))))
+    drawn: float = low * (high / low) ** rng.uniform(0, 1)
+    return min(high, max(low, round(drawn)))

@@ -12,7 +12,7 @@ HEADS = ("streams", "requests", "input", "cached", "output", "measured s", "pred
 def as_text(result: Mapping[str, Any]) -> str:
     """Return a calibration's report."""
     parts = [
-        table(["token", "tokens/s", "95 % interval", "µs each"], [*map_kinds(result)]),
+        table(["token", "tokens/s", "95 % interval", "µs each"], _rates(result)),
         _summary(result),
         "Windows of the fit:\n" + _windows(result["residuals"]),
         "Held-out windows, drawn after the fit:\n" + _windows(result["held_out"]),
@@ -20,9 +20,9 @@ def as_text(result: Mapping[str, Any]) -> str:
     return "\n\n".join((*parts, *result["refused"]))
 
 
-def map_kinds(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _rates(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a row of the table for each kind of token."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for kind in KINDS:
         rate = result[f"{kind}_tok_per_s"]
         if rate is None:

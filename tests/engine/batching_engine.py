@@ -1,0 +1,148 @@
+"""An engine with continuous batching and chunked prefill, step by step in virtual time.
+
+It knows nothing of the calibration's model: the time of a window follows from its steps.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from engine.calibration.cost_model import LoadWindow
+from engine.calibration.design import PlannedWindow, request_numbers
+from engine.calibration.experiment import WindowTimes
+from engine.load.workload import LoadRequest
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """The times of one step of the engine."""
+
+    step: float = 4e-3
+    """To read the weights, whatever the batch."""
+    sequence: float = 300e-6
+    """Of each sequence that writes a token."""
+    prompt_token: float = 60e-6
+    cached_token: float = 2e-6
+    pair: float = 0.0
+    """Of attention: each pair of tokens that is compared."""
+    network: float = 2e-3
+    """Of each request, half before and half after."""
+    chunk: int = 1024
+    """The most tokens of one step (max_num_batched_tokens)."""
+    block: int = 128
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """One request in the engine."""
+
+    request: LoadRequest
+    sent_s: float
+    arrived_s: float
+    cached: int
+    read: int
+    written: int = 0
+
+    @property
+    def unread(self) -> int:
+        """Return the prompt tokens that still have to be read."""
+        return self.request.prompt_tokens - self.read
+
+    @property
+    def is_done(self) -> bool:
+        """Return True if the answer is complete."""
+        return self.written >= self.request.answer_tokens
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchingEngine:
+    """The engine with the sequences that it works on."""
+
+    seconds: StepSeconds
+    now_s: float = 0.0
+    running: list[Sequence] = field(default_factory=list)
+
+    def arrive(self, request: LoadRequest, sent_s: float) -> None:
+        """Take a request from the network."""
+        cached = request.shared_tokens // self.seconds.block * self.seconds.block
+        self.running.append(
+            Sequence(
+                request=request,
+                sent_s=sent_s,
+                arrived_s=sent_s + self.seconds.network / 2,
+                cached=cached,
+                read=cached,
+            )
+        )
+
+    def step(self) -> list[Sequence]:
+        """Make one step: a token for each answer, and as much of the prompts as fits; return the
+        answers that it completed.
+        """
+        one, room, spent_s = self.seconds, self.seconds.chunk, self.seconds.step
+        here = [each for each in self.running if each.arrived_s <= self.now_s]
+        for each in here:
+            if not each.unread:
+                spent_s += one.sequence + one.pair * (each.read + each.written)
+                each.written += 1
+                room -= 1
+        for each in here:
+            if each.unread and room > 0:
+                taken = min(room, each.unread)
+                if each.read == each.cached:
+                    spent_s += one.cached_token * each.cached
+                spent_s += one.prompt_token * taken
+                spent_s += one.pair * ((each.read + taken) ** 2 - each.read**2) / 2
+                each.read, room = each.read + taken, room - taken
+                each.written = 0 if each.unread else 1  # the last chunk writes the first token
+        self.now_s += spent_s
+        done = [each for each in here if each.is_done]
+        self.running = [each for each in self.running if not each.is_done]
+        return done
+
+
+def measured(planned: PlannedWindow, rng: random.Random, seconds: StepSeconds) -> WindowTimes:
+    """Run a window in a closed loop; return it by both clocks."""
+    engine, done = BatchingEngine(seconds=seconds), []
+    todo = _first(planned.requests(rng, request_numbers()), ROUNDS * planned.streams)
+    for _ in range(planned.streams):
+        engine.arrive(todo.pop(0), 0.0)
+    while engine.running:
+        engine.now_s = max(engine.now_s, min(each.arrived_s for each in engine.running))
+        for each in engine.step():
+            done.append((each, engine.now_s))
+            if todo:
+                engine.arrive(todo.pop(0), engine.now_s + seconds.network / 2)
+    client_s = sum(end_s + seconds.network / 2 - each.sent_s for each, end_s in done)
+    engine_s = sum(end_s - each.arrived_s for each, end_s in done)
+    length_s = engine.now_s + seconds.network / 2
+    return WindowTimes(
+        planned=planned,
+        by_engine=_window(done, engine_s / length_s, length_s),
+        by_client=_window(done, client_s / length_s, length_s),
+    )
+
+
+def _first(requests: Iterator[LoadRequest], count: int) -> list[LoadRequest]:
+    """Return the first requests."""
+    return [next(requests) for _ in range(count)]
+
+
+def _window(done: list[tuple[Sequence, float]], concurrency: float, length_s: float) -> LoadWindow:
+    """Return the tokens of a window with its length."""
+    each = [sequence for sequence, _ in done]
+    prompts = [one.request.prompt_tokens for one in each]
+    cached = [one.cached for one in each]
+    answers = [one.request.answer_tokens for one in each]
+    return LoadWindow(
+        requests=len(done),
+        concurrency=concurrency,
+        input_tokens=sum(prompts) - sum(cached),
+        cached_input_tokens=sum(cached),
+        output_tokens=sum(answers),
+        prompt_pairs=sum((p**2 - c**2) / 2 for p, c in zip(prompts, cached, strict=True)),
+        answer_pairs=sum(a * (p + a / 2) for p, a in zip(prompts, answers, strict=True)),
+        engine_s=length_s,
+    )
