@@ -143,7 +143,7 @@ def rate(result: dict[str, Any], name: str) -> str:
 
 def median(results: Sequence[dict[str, Any]], name: str) -> float:
     """Return the median of a figure over the runs."""
-    return statistics.median(one[name] for one in results)
+    return statistics.median(float(one[name]) for one in results)
 
 
 def shown(result: dict[str, Any]) -> str:

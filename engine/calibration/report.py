@@ -99,14 +99,19 @@ def report(
 def rates(model: CostModel, concurrency: float) -> dict[str, float | None]:
     """Return the tokens per second of each kind at a concurrency."""
     times = {kind: model.token_time(kind, concurrency) for kind in KINDS}
-    return {f"{kind}_tok_per_s": time and _rounded(time.tok_per_s) for kind, time in times.items()}
+    return {
+        f"{kind}_tok_per_s": None if time is None else _rounded(time.tok_per_s)
+        for kind, time in times.items()
+    }
 
 
 def intervals(model: CostModel, concurrency: float) -> dict[str, list[float | None] | None]:
     """Return the 95 % interval of each rate; an end is None if the engine time may be 0."""
     times = {kind: model.token_time(kind, concurrency) for kind in KINDS}
     return {
-        f"{kind}_tok_per_s": time and [_rounded(end) for end in time.interval_tok_per_s]
+        f"{kind}_tok_per_s": None
+        if time is None
+        else [_rounded(end) for end in time.interval_tok_per_s]
         for kind, time in times.items()
     }
 
