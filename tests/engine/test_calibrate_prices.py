@@ -65,11 +65,11 @@ def calibrated(gateway: Gateway, *arguments: str) -> dict[str, Any]:
     return result
 
 
-def source(gateway: Gateway) -> str:
-    """The source of the engine's price, as `price list` names it."""
-    rows = json.loads(gateway.tollgate("price", "list", "--format", "json"))
-    (found,) = {row["source"] for row in rows if row["deployment"] == "own"}
-    return str(found)
+def source(gateway: Gateway, event: dict[str, Any]) -> str:
+    """The source of the price of an event, as finance reads it."""
+    named = "SELECT source FROM finance.prices WHERE price_id = %s"
+    (row,) = gateway.query(named, event["price_id"])
+    return str(row["source"])
 
 
 def ask(gateway: Gateway) -> dict[str, Any]:
@@ -113,36 +113,32 @@ def test_a_calibration_prices_the_next_request(gateway: Gateway, engine: Simulat
     """To the nano-dollar, from its moment on, at the GPU rate of the day. Nothing changes without
     `--apply`, and nothing by a measurement that is refused.
     """
-    assert "uncalibrated" in source(gateway)
     before = ask(gateway)
-    looked = calibrated(gateway)
-    assert looked["price_id"] is None
-    assert "uncalibrated" in source(gateway)
+    assert "uncalibrated" in source(gateway, before)
+    assert calibrated(gateway)["price_id"] is None
+    entries = "SELECT * FROM finance.price_entries WHERE origin = 'calibrated'"
+    assert gateway.query(entries) == []
 
     result = calibrated(gateway, "--apply", "--reason", "a new engine version")
-    assert result["price_id"].startswith("price_")
-    named = source(gateway)
-    assert "uncalibrated" not in named
-    assert "calibrated" in named
-    assert "at concurrency 4" in named
     charged = eventually(
         lambda: next((e for e in [ask(gateway)] if e["price_id"] == result["price_id"]), None),
         "a request at the new price",
     )
     assert charged["cached_input_tokens"] > 0
     assert charged["cost_usd"] == cost_usd(charged, result, usd=USD_PER_GPU_HOUR)
+    assert source(gateway, charged).startswith("GPU rate, calibrated 20")
+    assert "at concurrency 4: 2 x H200" in source(gateway, charged)
     (again,) = gateway.events(str(before["request_id"]))
     assert again["cost_usd"] == before["cost_usd"], "a price never changes what was charged"
 
-    (entry,) = gateway.query("SELECT * FROM finance.price_entries WHERE origin = 'calibrated'")
+    (entry,) = gateway.query(entries)
     assert (entry["deployment"], entry["reason"]) == ("own", "a new engine version")
     assert entry["calibration"]["output_tok_per_s"] == str(result["output_tok_per_s"])
-    (act,) = gateway.query(
-        "SELECT subject, reason, details FROM finance.audit_log WHERE action = 'price.add'"
-    )
-    assert (act["subject"], act["reason"]) == ("own", "a new engine version")
-    history = json.loads(gateway.tollgate("price", "show", "own", "--format", "json"))[0]["history"]
-    assert [row["origin"] for row in history] == ["calibrated"]
+    acts = "SELECT subject, reason FROM finance.audit_log WHERE action = 'price.add'"
+    assert gateway.query(acts) == [{"subject": "own", "reason": "a new engine version"}]
+    (shown,) = json.loads(gateway.tollgate("price", "show", "own", "--format", "json"))
+    assert shown["source"] == source(gateway, charged)
+    assert [row["origin"] for row in shown["history"]] == ["calibrated"]
 
     engine.true = TokenSeconds(prompt_pairs=2e-6, noise=0.005)
     bent = run(gateway, "own", *LOAD, "--apply", "--reason", "x")
@@ -150,16 +146,16 @@ def test_a_calibration_prices_the_next_request(gateway: Gateway, engine: Simulat
     assert "The residuals bend" in bent.stderr
     assert "Nothing was applied" in bent.stderr
     assert "output_tok_per_s" in bent.stdout
-    assert source(gateway) == named, "one price for a token would be wrong at some lengths"
+    assert gateway.query(entries) == [entry], "one price would be wrong at some lengths"
 
-    gateway.apply(document(engine.url, usd=7.2))  # a dearer GPU: the same throughput holds
-    dearer = eventually(
+    dearer = document(engine.url, usd=7.2)  # the same engine at another hourly price
+    assert gateway.apply(dearer).prices["own"].source.startswith("GPU rate, calibrated 20")
+    twice = eventually(
         lambda: next((e for e in [ask(gateway)] if e["cost_usd"] > charged["cost_usd"]), None),
         "a request at the dearer rate",
     )
-    assert dearer["cost_usd"] == cost_usd(dearer, result, usd=7.2)
-    assert "calibrated 20" in source(gateway)
-    gateway.apply(document(engine.url, gpu="H100"))  # another GPU was never measured
-    assert "uncalibrated" in source(gateway)
-    events = gateway.query("SELECT DISTINCT team FROM finance.usage_events")
-    assert [row["team"] for row in events] == ["payments"], "the load is charged to nobody"
+    assert twice["cost_usd"] == cost_usd(twice, result, usd=7.2)
+    other = gateway.apply(document(engine.url, gpu="H100"))  # which was never measured
+    assert "uncalibrated" in other.prices["own"].source
+    teams = gateway.query("SELECT DISTINCT team FROM finance.usage_events")
+    assert teams == [{"team": "payments"}], "the load is charged to nobody"
