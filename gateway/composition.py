@@ -32,6 +32,7 @@ from gateway.storage.administration import Administration
 from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
+from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.journal import journals_on
 from gateway.storage.ledger.adjustments import ResolutionStore
 from gateway.storage.ledger.dead_letters import DeadLetters
@@ -216,6 +217,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             journals=JournalTable(database),
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),
+            gpu_bills=GpuBillStore(database),
             audit=AuditLog(database),
         )
 

@@ -36,6 +36,7 @@ person who can act on it.
     └── OperatorError                printed by the command that failed
         ├── PolicyRejected           a document with findings (exit 1)
         │   └── CasesRejected        a file of cases with findings
+        ├── BillRejected             a bill with findings (exit 1)
         ├── NothingFound             a name that does not exist (exit 1)
         ├── BadUsage                 a wrong option or setting (exit 2)
         └── DatabaseUnavailable      could not find out (exit 3)
@@ -46,9 +47,12 @@ HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+MOST_BILL_FINDINGS = 20  # listed; a file in another format has one for each line
 
 
 class TollgateError(Exception):
@@ -278,6 +282,19 @@ class CasesRejected(PolicyRejected):
         super().__init__(findings)
         errors = sum(finding.is_error for finding in findings)
         self.message = f"The cases cannot be read: {errors} error(s). Nothing was tested."
+
+
+class BillRejected(OperatorError):
+    """A GPU bill with at least one finding, each with its line. Nothing was imported."""
+
+    def __init__(self, name: str, findings: Sequence[str]) -> None:
+        """Make the message from the file's name and the first of the findings."""
+        shown = [*findings[:MOST_BILL_FINDINGS]]
+        if len(findings) > len(shown):
+            shown.append(f"and {len(findings) - len(shown):,} more")
+        super().__init__(
+            f"{name} is refused; nothing was imported.\n" + "\n".join(f"  {one}" for one in shown)
+        )
 
 
 class NothingFound(OperatorError):

@@ -16,7 +16,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-OWN_COMMANDS = {  # those that read the policy, by module
+OWN_COMMANDS = {  # those that need the policy or Postgres, by module
+    "bill": "gateway.cli.selfhosted.engine_bill",
     "status": "gateway.cli.selfhosted.engine_status",
     "calibrate": "gateway.cli.selfhosted.calibrate",
 }
@@ -40,15 +41,16 @@ class UnparsedCommand(TyperCommand):
     epilog="\b\nExamples:\n  tollgate engine --help\n"
     "  tollgate engine serve --profile cpu --model /models/mine --dry-run\n"
     "  tollgate engine status\n"
-    "  tollgate engine calibrate qwen-eu",
+    "  tollgate engine calibrate qwen-eu\n"
+    "  tollgate engine bill import november.csv",
     cls=UnparsedCommand,
     add_help_option=False,  # its own help lists the commands
 )
 def engine(ctx: typer.Context) -> None:
     """Run self-hosted inference: `python -m engine …` with the same arguments and exit code.
 
-    `tollgate engine --help` lists its commands. `tollgate engine status` and `calibrate` are the
-    gateway's own: they ask the engines of the current policy.
+    `tollgate engine --help` lists its commands. Three are the gateway's own: `status` and
+    `calibrate` ask the engines of the current policy, `bill import` writes to Postgres.
     """
     own = OWN_COMMANDS.get(ctx.args[0]) if ctx.args else None
     if own is not None:

@@ -9,7 +9,6 @@ from gateway.reports.questions import (
     budgets,
     destinations,
     events,
-    gpu,
     latency,
     overview,
     savings,
@@ -18,8 +17,8 @@ from gateway.reports.questions import (
     tokens,
     unsettled,
 )
-from gateway.reports.questions.selfhost import engines
 from gateway.reports.report_kind import ReportKind
+from gateway.reports.selfhost import engines, gpu, waterfall
 
 REPORTS: dict[str, ReportKind] = {
     kind.name: kind
@@ -33,6 +32,7 @@ REPORTS: dict[str, ReportKind] = {
         destinations.REPORT,
         gpu.REPORT,
         engines.REPORT,
+        waterfall.REPORT,
         budgets.REPORT,
         unsettled.REPORT,
         shadow.REPORT,

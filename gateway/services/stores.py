@@ -16,6 +16,8 @@ from uuid import UUID
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.domain.deployments.engine_counters import Tokens
+from gateway.domain.deployments.gpu_bills import BillLine
+from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, ImportedBill
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
@@ -339,6 +341,23 @@ class ProbeNotes(Protocol):
         """
 
 
+class GpuBills(Protocol):
+    """The imported bills of self-hosted deployments' GPUs."""
+
+    def deployments(self) -> frozenset[str]:
+        """Return the self-hosted deployments that the ledger knows, in the policy or not."""
+
+    def preview(self, lines: Sequence[BillLine]) -> list[DeploymentBill]:
+        """Return the effect of an import by deployment, without writing anything."""
+
+    def add(self, file: BillFile, lines: Sequence[BillLine]) -> ImportedBill:
+        """Import the lines of a bill in one transaction; change nothing if all of them count
+        already.
+
+        Raises `OperatorError` if one of its hours lies in a closed month.
+        """
+
+
 class AuditTrail(Protocol):
     """The audit log, to be read."""
 
@@ -406,4 +425,5 @@ class Stores:
     journals: JournalRegister
     ejections: EjectionRegister
     probes: ProbeNotes
+    gpu_bills: GpuBills
     audit: AuditTrail

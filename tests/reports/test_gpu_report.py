@@ -99,6 +99,10 @@ def test_a_day_adds_up_to_the_nano_dollar(
         "applied_without_bill_usd": 0,
         "up_hours": 24,
         "hours_without_bill": 0,
+        "empty_usd": Decimal("124.747999716"),
+        "underfilled_usd": Decimal("0.052000008"),
+        "estimated_usd": Decimal("148.8"),
+        "imported_usd": None,
     }
     assert {
         name: report.total[name] for name in report.total if report.total[name] != row[name]

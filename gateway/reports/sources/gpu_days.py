@@ -4,13 +4,13 @@ idle cost for other reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Subquery, Text, case, cast, false, func, select
 
 from gateway.domain.money import format_usd
-from gateway.reports.dimensions import Dimension, in_utc_month, utc_day
+from gateway.reports.dimensions import Columns, Dimension, in_utc_month, utc_day
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
@@ -22,47 +22,59 @@ IDLE_UNKNOWN = (
 
 _HOURS = other_views.gpu_cost
 _DAY = utc_day(_HOURS.c.hour)
-_OWN: Mapping[Dimension, ColumnElement[Any]] = {
-    Dimension.DEPLOYMENT: _HOURS.c.deployment,
-    Dimension.DAY: _DAY,
+_OWN: Mapping[Dimension, Callable[[Columns], ColumnElement[Any]]] = {
+    Dimension.DEPLOYMENT: lambda row: row.deployment,
+    Dimension.DAY: lambda row: utc_day(row.hour),
 }
+_SUMMED = (
+    "idle_usd",
+    "variance_usd",
+    "up_hours",
+    "empty_usd",
+    "underfilled_usd",
+    "estimated_usd",
+    "imported_usd",
+)
 
 
 def gpu_days(question: Question) -> Subquery:
-    """Return the subquery of GPU cost for a question: one row per day and deployment.
+    """Return the subquery of GPU cost for a question: one row per day and deployment, the sums of
+    its hours.
 
-    Filters that GPU hours do not have are left out. `left_usd` is the rest of the bill. An hour
-    without a bill adds nothing to it: its charges have their own column.
+    Filters that GPU hours do not have are left out. An hour without a bill adds nothing but its
+    charges, which have their own column.
     """
     row = _HOURS.c
-    rate, has_no_bill = func.min(row.usd_per_gpu_hour), row.bill_usd.is_(None)
+    rate, has_no_bill = row.usd_per_gpu_hour, row.bill_usd.is_(None)
     charged_without_bill = func.sum(row.applied_usd).filter(has_no_bill)
+    has_one_rate = (func.min(rate) == func.max(rate)) & (func.count(row.imported_usd) == 0)
     return (
         select(
             _DAY.label("day"),
             row.deployment,
             func.sum(row.gpu_hours).label("gpu_hours"),
-            case((rate == func.max(row.usd_per_gpu_hour), rate)).label("usd_per_gpu_hour"),
+            case((has_one_rate, func.min(rate))).label("usd_per_gpu_hour"),
             func.sum(row.bill_usd).label("bill_usd"),
             func.sum(row.applied_usd).filter(row.bill_usd.is_not(None)).label("applied_usd"),
-            func.sum(row.bill_usd - row.applied_usd).label("left_usd"),
+            *(func.sum(row[name]).label(name) for name in _SUMMED),
             func.coalesce(charged_without_bill, 0).label("applied_without_bill_usd"),
-            func.sum(row.up_hours).label("up_hours"),
             func.count().filter(has_no_bill).label("hours_without_bill"),
         )
-        .where(*_conditions(question))
+        .where(*gpu_conditions(_HOURS.c, question))
         .group_by(_DAY, row.deployment)
         .subquery("days")
     )
 
 
-def _conditions(question: Question) -> Iterator[ColumnElement[bool]]:
-    """Yield the SQL conditions of a question's month and filters on GPU hours."""
+def gpu_conditions(row: Columns, question: Question) -> Iterator[ColumnElement[bool]]:
+    """Yield the SQL conditions of a question's month and filters on rows with an `hour` and a
+    `deployment`.
+    """
     if question.month is not None:
-        yield from in_utc_month(_HOURS.c.hour, question.month)
+        yield from in_utc_month(row.hour, question.month)
     for dimension, wanted in question.where:
         if dimension in _OWN and wanted is not None:
-            yield cast(_OWN[dimension], Text) == wanted
+            yield cast(_OWN[dimension](row), Text) == wanted
     if question.dataset is Dataset.DEMO:
         yield false()  # the demo's GPUs have no bill
 
@@ -79,7 +91,7 @@ def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
     found = snapshot.row(
         select(
             func.sum(days.bill_usd).label("bill_usd"),
-            func.sum(func.greatest(days.left_usd, 0)).label("idle_usd"),
+            func.sum(days.idle_usd).label("idle_usd"),
             missing_hours.label("hours_without_bill"),
         )
     )

@@ -29,10 +29,19 @@ WITH clean AS (
     SELECT * FROM tollgate.spend_rollup WHERE hour IN (SELECT hour FROM clean)
 ), summed AS (
     SELECT * FROM tollgate.spend_rollup_of(ARRAY(SELECT hour FROM clean))
+), rolled_busy AS (
+    SELECT * FROM tollgate.busy_rollup WHERE hour IN (SELECT hour FROM clean)
+), summed_busy AS (
+    SELECT * FROM tollgate.busy_rollup_of(ARRAY(SELECT hour FROM clean))
 )
-SELECT DISTINCT hour FROM ((SELECT * FROM rolled EXCEPT ALL SELECT * FROM summed)
-                           UNION ALL (SELECT * FROM summed EXCEPT ALL SELECT * FROM rolled)) AS
-                             differing
+SELECT hour FROM (
+    SELECT hour FROM ((SELECT * FROM rolled EXCEPT ALL SELECT * FROM summed)
+                      UNION ALL (SELECT * FROM summed EXCEPT ALL SELECT * FROM rolled)) AS sums
+    UNION
+    SELECT hour FROM ((SELECT * FROM rolled_busy EXCEPT ALL SELECT * FROM summed_busy)
+                      UNION ALL (SELECT * FROM summed_busy EXCEPT ALL SELECT * FROM rolled_busy))
+                        AS busy
+) AS differing
 ORDER BY hour
 """
 

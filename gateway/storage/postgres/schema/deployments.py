@@ -1,5 +1,5 @@
-"""Declares the tables of ejections, engine samples, probes and GPU hours as the migrations create
-them, for queries and for a comparison.
+"""Declares the tables of ejections, engine samples, probes, GPU hours and imported GPU bills as the
+migrations create them, for queries and for a comparison.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Double,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -86,6 +87,81 @@ engine_samples = Table(
     Column("tpot_p95_s", Double),
     Column("pressure", Double),
     Index("engine_samples_at", "at", postgresql_using="brin"),
+)
+
+gpu_bill_imports = Table(
+    "gpu_bill_imports",
+    metadata,
+    Column("import_id", Uuid, primary_key=True),
+    Column("file_name", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("amount_nusd", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("imported_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_is_hex"),
+    CheckConstraint("rows > 0", name="imports_have_rows"),
+)
+
+gpu_bill_lines = Table(
+    "gpu_bill_lines",
+    metadata,
+    Column("import_id", Uuid, primary_key=True),
+    Column("line", Integer, primary_key=True),
+    Column("deployment", Text, nullable=False),
+    Column("starts_at", TIMESTAMPTZ, nullable=False),
+    Column("ends_at", TIMESTAMPTZ, nullable=False),
+    Column("gpu_ms", BigInteger, nullable=False),
+    Column("amount_nusd", BigInteger, nullable=False),
+    Column("invoice_id", Text, nullable=False),
+    CheckConstraint("line > 0", name="lines_are_numbered"),
+    CheckConstraint("gpu_ms >= 0", name="line_hours_are_not_negative"),
+    CheckConstraint("invoice_id <> ''", name="lines_have_an_invoice"),
+    CheckConstraint("starts_at < ends_at", name="lines_end_after_they_begin"),
+    ForeignKeyConstraint(
+        ["import_id"],
+        ["tollgate.gpu_bill_imports.import_id"],
+        name="gpu_bill_lines_import_id_fkey",
+    ),
+    Index("gpu_bill_lines_invoice", "deployment", "invoice_id"),
+)
+
+gpu_bill_hours = Table(
+    "gpu_bill_hours",
+    metadata,
+    Column("piece_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("import_id", Uuid, nullable=False),
+    Column("line", Integer, nullable=False),
+    Column("deployment", Text, nullable=False),
+    Column("hour", TIMESTAMPTZ, nullable=False),
+    Column("starts_at", TIMESTAMPTZ, nullable=False),
+    Column("ends_at", TIMESTAMPTZ, nullable=False),
+    Column("gpu_ms", BigInteger, nullable=False),
+    Column("amount_nusd", BigInteger, nullable=False),
+    Column("replaced_by", Uuid),
+    CheckConstraint("gpu_ms >= 0", name="piece_hours_are_not_negative"),
+    CheckConstraint(
+        "date_trunc('hour', starts_at, 'UTC') = hour AND starts_at < ends_at AND ends_at <= hour + "
+        "interval '1 hour'",
+        name="pieces_lie_in_their_hour",
+    ),
+    ForeignKeyConstraint(
+        ["import_id", "line"],
+        ["tollgate.gpu_bill_lines.import_id", "tollgate.gpu_bill_lines.line"],
+        name="gpu_bill_hours_import_id_line_fkey",
+    ),
+    ForeignKeyConstraint(
+        ["replaced_by"],
+        ["tollgate.gpu_bill_imports.import_id"],
+        name="gpu_bill_hours_replaced_by_fkey",
+    ),
+    Index(
+        "gpu_bill_hours_in_force",
+        "deployment",
+        "hour",
+        postgresql_where=text("replaced_by IS NULL"),
+    ),
+    Index("gpu_bill_hours_line", "import_id", "line"),
 )
 
 gpu_hours = Table(

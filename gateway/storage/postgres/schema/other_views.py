@@ -173,6 +173,35 @@ engines = Table(
     Column("pressure", Double),
 )
 
+gpu_applied = Table(
+    "gpu_applied",
+    finance,
+    Column("hour", TIMESTAMPTZ),
+    Column("deployment", Text),
+    Column("team", Text),
+    Column("cost_centre", Text),
+    Column("attempts", BigInteger),
+    Column("applied_usd", Numeric),
+)
+
+gpu_bills = Table(
+    "gpu_bills",
+    finance,
+    Column("import_id", Uuid),
+    Column("line", Integer),
+    Column("deployment", Text),
+    Column("invoice_id", Text),
+    Column("starts_at", TIMESTAMPTZ),
+    Column("ends_at", TIMESTAMPTZ),
+    Column("gpu_hours", Numeric),
+    Column("amount_usd", Numeric),
+    Column("counted_usd", Numeric),
+    Column("file_name", Text),
+    Column("file_hash", Text),
+    Column("author", Text),
+    Column("imported_at", TIMESTAMPTZ),
+)
+
 gpu_cost = Table(
     "gpu_cost",
     finance,
@@ -186,6 +215,12 @@ gpu_cost = Table(
     Column("usd_per_gpu_hour", Numeric),
     Column("up_hours", Numeric),
     Column("watched_hours", Numeric),
+    Column("empty_usd", Numeric),
+    Column("underfilled_usd", Numeric),
+    Column("estimated_usd", Numeric),
+    Column("imported_usd", Numeric),
+    Column("estimated_gpu_hours", Numeric),
+    Column("busy_hours", Numeric),
 )
 
 journals = Table(

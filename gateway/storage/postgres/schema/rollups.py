@@ -23,6 +23,15 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ, metadata
 
+busy_rollup = Table(
+    "busy_rollup",
+    metadata,
+    Column("hour", TIMESTAMPTZ),
+    Column("deployment", Text),
+    Column("busy_ms", BigInteger),
+    Index("busy_rollup_hour", "hour"),
+)
+
 spend_rollup = Table(
     "spend_rollup",
     metadata,

@@ -1,17 +1,14 @@
 """Answers the report `gpu`: the cost of own GPUs by day and deployment, and the part of it that
 requests paid for.
 
-hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is
-the day's charges, corrections included; `idle` is the rest of the bill. If the charges exceed the
-bill, `variance` is that excess, as a negative amount: never hidden in a zero. Charges in hours
+bill = applied + empty + underfilled + variance, exactly, for each deployment and hour, and so for
+each day; idle = empty + underfilled. `docs/guides/gpu-cost.md` defines each line. Charges in hours
 without a known bill have their own column.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Select, case, desc, func, select
+from sqlalchemy import desc, func, select
 
 from gateway.errors import BadUsage
 from gateway.reports.question import Question
@@ -35,6 +32,10 @@ COLUMNS = (
     Column(name="applied_without_bill_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="up_hours", unit="hours", kind=ColumnKind.HOURS),
     Column(name="hours_without_bill", unit="hours with requests", kind=ColumnKind.COUNT),
+    Column(name="empty_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="underfilled_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="estimated_usd", unit="USD, uptime × rate", kind=ColumnKind.MONEY),
+    Column(name="imported_usd", unit="USD, imported bill", kind=ColumnKind.MONEY),
 )
 _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per_gpu_hour")
 
@@ -50,8 +51,8 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
             f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
             "single team or request. Filter by deployment or day."
         )
-    days = _days(question)
-    every = days.subquery("rows").c
+    every = gpu_days(question).c
+    days = select(*every)
     total = snapshot.row(select(*(func.sum(every[name]).label(name) for name in _SUMMED)))
     rows = snapshot.rows(days.order_by(desc("day"), "deployment").limit(MAX_ROWS))
     return Report(
@@ -63,21 +64,6 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
         total={name: total[name] for name in _SUMMED},
         complete_until=read_freshness(snapshot, question).complete_until,
         notes=_notes(question, total),
-    )
-
-
-def _days(question: Question) -> Select[Any]:
-    """Return the SELECT of a question's GPU days, with bill minus charges split into idle cost and
-    variance.
-
-    Not greatest() and least(): those skip NULL, but the rest of an unknown bill is unknown.
-    """
-    days = gpu_days(question)
-    left = days.c.left_usd
-    return select(
-        *days.c,
-        case((left > 0, left), (left <= 0, 0)).label("idle_usd"),
-        case((left < 0, left), (left >= 0, 0)).label("variance_usd"),
     )
 
 
@@ -107,10 +93,12 @@ def _notes(question: Question, total: Row) -> tuple[str, ...]:
             if missing
             else ()
         ),
-        "bill = applied + idle + variance, netted by day. Applied includes corrections; attempts "
-        "that are still unknown are not in it, so they are in idle until they are resolved.",
-        "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always if "
-        "the policy has hours: always; at the rate of the policy then in force.",
+        "bill = applied + idle + variance in each hour; idle = empty + underfilled. Applied "
+        "includes corrections; attempts that are still unknown are not in it, so they are in idle "
+        "until they are resolved.",
+        "Money in USD, days in UTC. An imported bill counts for its hours. Any other hour is "
+        "billed while its engine is seen up, or always if the policy has hours: always; at the "
+        "rate of the policy then in force.",
     )
 
 

@@ -1,1 +1,0 @@
-"""Reports on engines of our own."""
