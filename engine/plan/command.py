@@ -14,6 +14,7 @@ from engine.plan.config import read_config
 from engine.plan.demand import read_demand
 from engine.plan.gpus import gpu_named
 from engine.plan.layout import Served
+from engine.plan.ledger import demand_of_ledger
 from engine.plan.memory import KV_BYTES, QUANTIZATIONS
 from engine.plan.picture import picture
 from engine.plan.report import PlanSettings, plan
@@ -31,6 +32,7 @@ examples:
   python -m engine plan --model Llama-3.3-70B --gpu H100 --gpus 2 --quantization fp8 --kv-cache fp8
   python -m engine plan --model /models/mine --gpu H200 --prompt 2000 --answer 400 --batch 64
   python -m engine plan --model Qwen3-32B --gpu H200 --demand demand.yaml --months 18
+  python -m engine plan --model Qwen3-32B --gpu H200 --from-ledger 30d
   python -m engine plan --list gpus
 
 A row is one batch size: the sequences that run at once. Up to 8 GPUs are one tensor-parallel group
@@ -38,7 +40,7 @@ A row is one batch size: the sequences that run at once. Up to 8 GPUs are one te
 --gpus the smallest group that fits is taken. USD are the middle of the GPU's price range unless
 --gpu-usd-per-hour is given.
 
-The demand file, in YAML or JSON (- reads standard input):
+The demand file, in YAML or JSON (- reads standard input; `tollgate report demand` prints one):
   requests_per_day: 200000
   prompt_tokens: {p50: 900, p95: 4000}
   output_tokens: {p50: 200, p95: 700}
@@ -70,7 +72,7 @@ def add_plan(command: argparse.ArgumentParser) -> None:
     add("--gpu-usd-per-hour", type=_positive, metavar="X", help="of one GPU")
     add("--utilisation", type=_share, default=1.0, metavar="U", help="0 to 1; default 1")
     add("--demand", metavar="FILE", help="size replicas and GPUs for months")
-    add("--from-ledger", metavar="30d", help="pipe `tollgate report demand` into --demand -")
+    add("--from-ledger", metavar="30d", help="take the demand of the ledger's last days")
     add("--months", type=_months, default=FEWEST_MONTHS, metavar="12..18", help="default 12")
     add("--download", action="store_true", help="read a model's config.json from the hub")
     add("--list", choices=("gpus", "models"), dest="listed", help="the shipped table")
@@ -104,11 +106,8 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def _settings(options: argparse.Namespace) -> PlanSettings:
     """Return the checked choices. Raises `UsageError` for bad ones, `EngineError` for the model."""
-    if options.from_ledger:
-        raise UsageError(
-            "The engine reads no ledger. Pipe the gateway's demand in: tollgate report demand"
-            " --days 30 --format json | python -m engine plan --demand - …"
-        )
+    if options.from_ledger and options.demand:
+        raise UsageError("Give --demand or --from-ledger, not both.")
     if not options.model or not options.gpu:
         raise UsageError("plan needs --model and --gpu; see: python -m engine plan --help")
     gpus = [gpu_named(name) for name in options.gpu.split(",")]
@@ -116,7 +115,11 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
         raise UsageError(
             f"Unknown quantization {options.quantization!r}. Known: {', '.join(QUANTIZATIONS)}."
         )
-    demand = read_demand(options.demand) if options.demand else None
+    demand = None
+    if options.demand:
+        demand = read_demand(options.demand)
+    elif options.from_ledger:
+        demand = demand_of_ledger(options.from_ledger)
     config = read_config(options.model, may_download=options.download)
     if options.quantization:
         fields = {**config.fields, "quantization_config": None}

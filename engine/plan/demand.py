@@ -68,12 +68,20 @@ class Capacity:
 def read_demand(name: str) -> Demand:
     """Return the demand in a YAML or JSON file; `-` is standard input.
 
-    Raises: UsageError: the file cannot be read. EngineError: a key is missing, unknown or wrong.
+    Raises: UsageError: the file cannot be read. EngineError: as `parse_demand`.
     """
     try:
         text = sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The demand file {name} cannot be read: {error}.") from error
+    return parse_demand(text, name)
+
+
+def parse_demand(text: str, name: str) -> Demand:
+    """Return the demand in a YAML or JSON text; `name` is its source, for messages.
+
+    Raises: EngineError: a key is missing, unknown or wrong.
+    """
     document = _parsed(text, name)
     unknown = sorted(set(document) - set(KEYS))
     missing = [key for key in KEYS if key not in document]

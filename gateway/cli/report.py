@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.explain import find_receipt
+from gateway.cli.selfhost_reports import filters_of, register
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -28,7 +29,7 @@ from gateway.cli.terminal.output import (
     write,
 )
 from gateway.domain.money import format_usd, usd_from_nusd
-from gateway.errors import BadUsage, NothingFound
+from gateway.errors import NothingFound
 from gateway.reports import (
     REPORTS,
     ColumnKind,
@@ -141,7 +142,7 @@ def run_report(
     if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
     question = ask(
-        month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset
+        month=month, by=dimensions, where=filters_of(where), demo=demo, limit=limit, offset=offset
     )
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
         if export.report.total.get("attempts") == 0:
@@ -221,21 +222,6 @@ def _write_export(export: Export, format: Format) -> None:
             printed_s = monotonic()
             note(f"{number:,} rows written.")
     write("\n" if is_json else "")
-
-
-def _filters(where: list[str] | None) -> dict[str, str | None]:
-    """Parse the `--where NAME=VALUE` options into filters; an empty value means none. Raises
-    `BadUsage`.
-    """
-    filters: dict[str, str | None] = {}
-    for condition in where or ():
-        name, separator, value = condition.partition("=")
-        if not separator:
-            raise BadUsage(
-                f"--where takes NAME=VALUE, for example team=payments; got '{condition}'."
-            )
-        filters[name] = value or None
-    return filters
 
 
 def _report_text(report: Report) -> str:
@@ -393,3 +379,6 @@ def _cache_lines(attempt: AttemptReceipt) -> list[str]:
         f"  cache         {attempt.cached_share:.0%} of the prompt was cached: "
         f"{format_usd(abs(saving))} {'less' if saving > 0 else 'more'} than as plain input"
     ]
+
+
+register(app, as_text=_report_text)

@@ -59,10 +59,13 @@ from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, recei
 from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.report_kind import ReportKind
+from gateway.reports.selfhost.demand import MeasuredDemand, measured_demand
+from gateway.reports.selfhost.versus_api import PRESENT, WhatIf, selfhost_vs_api
 from gateway.reports.sources.connection import Reader
 
 __all__ = [
     "NO_BUDGET",
+    "PRESENT",
     "PRESENT_RATE",
     "REPORTS",
     "UNALLOCATED",
@@ -80,6 +83,7 @@ __all__ = [
     "Dataset",
     "Dimension",
     "Export",
+    "MeasuredDemand",
     "MonthStatus",
     "OwnBudget",
     "OwnSpend",
@@ -96,6 +100,7 @@ __all__ = [
     "Reports",
     "ResidencyMonth",
     "Spender",
+    "WhatIf",
     "arithmetic",
     "ask",
     "csv_lines",
@@ -146,6 +151,24 @@ class Reports:
                 yield Export(report=report, rows=iter(report.rows))
             else:
                 yield Export(report=report, rows=kind.each_row(snapshot, question))
+
+    def selfhost_vs_api(self, question: Question, what_if: WhatIf = PRESENT) -> Report:
+        """Return what each route's traffic costs on own GPUs and at an API, under assumptions.
+
+        Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot() as snapshot:
+            snapshot.take_time()
+            return selfhost_vs_api(snapshot, question, what_if)
+
+    def demand(self, question: Question, *, days: int) -> MeasuredDemand:
+        """Return the demand of the last days, from which `engine plan` sizes engines.
+
+        Raises `NothingFound` without any, or `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot() as snapshot:
+            snapshot.take_time()
+            return measured_demand(snapshot, question, days=days)
 
     def receipt(
         self,

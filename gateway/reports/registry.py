@@ -18,7 +18,7 @@ from gateway.reports.questions import (
     unsettled,
 )
 from gateway.reports.report_kind import ReportKind
-from gateway.reports.selfhost import engines, gpu, waterfall
+from gateway.reports.selfhost import engine_samples, gpu, versus_api, waterfall
 
 REPORTS: dict[str, ReportKind] = {
     kind.name: kind
@@ -31,8 +31,9 @@ REPORTS: dict[str, ReportKind] = {
         latency.REPORT,
         destinations.REPORT,
         gpu.REPORT,
-        engines.REPORT,
+        engine_samples.REPORT,
         waterfall.REPORT,
+        versus_api.REPORT,
         budgets.REPORT,
         unsettled.REPORT,
         shadow.REPORT,

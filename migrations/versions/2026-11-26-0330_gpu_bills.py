@@ -155,41 +155,45 @@ FROM (
 GROUP BY hour, deployment, team, cost_centre;
 """
 
-# The arithmetic of `gateway.domain.deployments.gpu_bills.split_hour`, in whole nano-dollars. div() is
-# exact; numeric division is not.
+# The arithmetic of `gateway.domain.deployments.gpu_bills.split_hour`, in whole nano-dollars. div()
+# is exact; numeric division is not. Joined by UNION ALL and not by FULL JOIN: so a filter on the
+# hour reaches the index of every table.
 GPU_COST = f"""
 CREATE OR REPLACE VIEW finance.gpu_cost AS
-WITH estimated AS (
-    SELECT hour, deployment,
-           sum(watched_ms) AS watched_ms, sum(up_ms) AS up_ms, sum(billed_ms) AS billed_ms,
-           sum(billed_ms * gpu_count) AS gpu_ms,
+WITH known AS (
+    SELECT hour, deployment, sum(watched_ms) AS watched_ms, sum(up_ms) AS up_ms, sum(billed_ms) AS billed_ms,
+           sum(billed_ms * gpu_count) AS estimated_gpu_ms,
            CASE WHEN min(usd_per_gpu_hour) = max(usd_per_gpu_hour) AND count(usd_per_gpu_hour) = count(*)
                 THEN min(usd_per_gpu_hour) END AS usd_per_gpu_hour,
-           CASE WHEN count(bill_nusd) = count(*) THEN sum(bill_nusd) END AS nusd
+           CASE WHEN count(bill_nusd) = count(*) THEN sum(bill_nusd) END AS estimate,
+           NULL::numeric AS imported_gpu_ms, NULL::numeric AS imported, NULL::numeric AS imported_ms,
+           NULL::numeric AS attempts, NULL::numeric AS applied, NULL::bigint AS busy_ms
     FROM tollgate.gpu_hours GROUP BY hour, deployment
-), imported AS (
-    SELECT hour, deployment, sum(gpu_ms) AS gpu_ms, sum(amount_nusd) AS nusd,
+    UNION ALL
+    SELECT hour, deployment, NULL, NULL, NULL, NULL, NULL, NULL, sum(gpu_ms), sum(amount_nusd),
            (SELECT sum(extract(epoch FROM upper(part) - lower(part))) * 1000
-            FROM unnest(range_agg(tstzrange(starts_at, ends_at))) AS part) AS present_ms
+            FROM unnest(range_agg(tstzrange(starts_at, ends_at))) AS part), NULL, NULL, NULL
     FROM tollgate.gpu_bill_hours WHERE replaced_by IS NULL GROUP BY hour, deployment
-), charged AS (
-    SELECT hour, deployment, sum(attempts) AS attempts, round(sum(applied_usd) * 1000000000) AS nusd
+    UNION ALL
+    SELECT hour, deployment, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           sum(attempts), round(sum(applied_usd) * 1000000000), NULL
     FROM finance.gpu_applied GROUP BY hour, deployment
-), busy AS (
-    SELECT hour, deployment, busy_ms FROM tollgate.busy_rollup AS done
+    UNION ALL
+    SELECT hour, deployment, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, busy_ms
+    FROM tollgate.busy_rollup AS done
     WHERE NOT EXISTS (SELECT FROM tollgate.dirty_hours AS dirty WHERE dirty.hour = done.hour)
     UNION ALL
-    {_busy("(SELECT DISTINCT hour AS bucket FROM tollgate.dirty_hours) AS wanted")}
+    SELECT hour, deployment, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, busy_ms
+    FROM ({_busy("(SELECT DISTINCT hour AS bucket FROM tollgate.dirty_hours) AS wanted")}) AS live
 ), facts AS (
-    SELECT hour, deployment,
-           coalesce(charged.attempts, 0) AS attempts, coalesce(charged.nusd, 0) AS applied,
-           estimated.nusd AS estimate, imported.nusd AS imported, coalesce(imported.nusd, estimated.nusd) AS bill,
-           coalesce(imported.gpu_ms, estimated.gpu_ms) AS gpu_ms, estimated.usd_per_gpu_hour,
-           coalesce(imported.present_ms, estimated.billed_ms, 0) AS present_ms,
-           coalesce(busy.busy_ms, 0) AS busy_ms, estimated.up_ms, estimated.watched_ms,
-           estimated.gpu_ms AS estimated_gpu_ms
-    FROM estimated FULL JOIN imported USING (hour, deployment) FULL JOIN charged USING (hour, deployment)
-    LEFT JOIN busy USING (hour, deployment)
+    -- Each source has at most one row for an hour and a deployment.
+    SELECT hour, deployment, coalesce(sum(attempts), 0) AS attempts, coalesce(sum(applied), 0) AS applied,
+           sum(estimate) AS estimate, sum(imported) AS imported, coalesce(sum(imported), sum(estimate)) AS bill,
+           coalesce(sum(imported_gpu_ms), sum(estimated_gpu_ms)) AS gpu_ms,
+           max(usd_per_gpu_hour) AS usd_per_gpu_hour,
+           coalesce(sum(imported_ms), sum(billed_ms), 0) AS present_ms, coalesce(sum(busy_ms), 0) AS busy_ms,
+           sum(up_ms) AS up_ms, sum(watched_ms) AS watched_ms, sum(estimated_gpu_ms) AS estimated_gpu_ms
+    FROM known GROUP BY hour, deployment
 ), valued AS (
     SELECT *, CASE WHEN bill IS NOT NULL THEN greatest(0, CASE
         WHEN imported IS NULL OR usd_per_gpu_hour IS NULL OR attempts = 0 THEN bill

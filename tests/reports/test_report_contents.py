@@ -28,9 +28,9 @@ from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
-# Neither hours of GPUs, samples of engines nor periods of budgets are attempts: see
-# test_gpu_report, test_gpu_bill_truth, test_engines_report and test_budget_report.
-OF_OTHERS = ("gpu", "gpu-bill", "engines", "budgets")
+# Neither hours of GPUs, samples of engines nor periods of budgets are attempts: see test_gpu_report,
+# test_gpu_bill_truth, test_selfhost_reports, test_engines_report and test_budget_report.
+OF_OTHERS = ("gpu", "gpu-bill", "engines", "selfhost-vs-api", "budgets")
 OF_ATTEMPTS = [name for name in REPORTS if name not in OF_OTHERS]
 UNKNOWN: dict[str, Any] = {
     "usage": TokenUsage(),

@@ -124,6 +124,24 @@ def _price(gpu: GpuRate, *, model: str, basis: str) -> Price:
     return Price(provider="self-hosted", model=model, source=source, rates=tuple(rates))
 
 
+def with_measured_speed(gpu: GpuRate, price: Price) -> GpuRate:
+    """Return GPUs with the tokens per second that a calibrated price was computed from: the inverse
+    of `standard_price`. A kind without a rate keeps its declared speed.
+    """
+    usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
+    rates = {
+        "input_tok_per_s": price.rate(TokenKind.INPUT, input_tokens=0),
+        "cached_input_tok_per_s": price.rate(TokenKind.CACHED_INPUT, input_tokens=0),
+        "output_tok_per_s": price.rate(TokenKind.OUTPUT, input_tokens=0),
+    }
+    measured = {
+        name: EXACT.divide(usd_per_s * MTOK, rate * gpu.target_utilisation)
+        for name, rate in rates.items()
+        if rate
+    }
+    return replace(gpu, **measured)
+
+
 def gpu_bill_nusd(gpu: GpuRate, milliseconds: int) -> int:
     """Return the cost of a deployment's GPUs for a time, in nano-dollars, rounded once,
     half-even.

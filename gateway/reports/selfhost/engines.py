@@ -1,79 +1,106 @@
-"""Answers the report `engines`: each self-hosted engine's newest sample, with its queue and other
-live signals.
-
-A running gateway takes a sample every minute. All figures are the engine's own.
+"""Reads the policy in force and the prices of its deployments, for reports that compare own GPUs
+with an API; computes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, select
-
-from gateway.errors import BadUsage
-from gateway.reports.dimensions import Dimension
-from gateway.reports.question import Question
-from gateway.reports.report import Column, ColumnKind, Dataset, Report
-from gateway.reports.report_kind import ReportKind
+from gateway.domain.policy.policy import Policy
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.selfhost import GpuRate, with_measured_speed
+from gateway.errors import NothingFound, PolicyRejected
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.policy import price_list
+from gateway.storage.policy.prices import price_from_row
+from gateway.wire.parsed_policy import parse
 
-COLUMNS = (
-    Column(name="deployment", unit="", kind=ColumnKind.TEXT),
-    Column(name="at", unit="UTC", kind=ColumnKind.TIME),
-    Column(name="is_up", unit="", kind=ColumnKind.FLAG),
-    Column(name="queue", unit="requests", kind=ColumnKind.COUNT),
-    Column(name="running", unit="requests", kind=ColumnKind.COUNT),
-    Column(name="kv_use", unit="of the KV cache", kind=ColumnKind.SHARE),
-    Column(name="prefix_hit_rate", unit="of looked-up tokens", kind=ColumnKind.SHARE),
-    Column(name="ttft_p50_s", unit="s", kind=ColumnKind.SECONDS),
-    Column(name="ttft_p95_s", unit="s", kind=ColumnKind.SECONDS),
-    Column(name="tpot_p50_s", unit="s", kind=ColumnKind.SECONDS),
-    Column(name="tpot_p95_s", unit="s", kind=ColumnKind.SECONDS),
-    Column(name="pressure", unit="of the capacity", kind=ColumnKind.SHARE),
-)
-_ROWS = other_views.engines.c
+_POLICY = """
+SELECT document FROM finance.policy_versions
+ORDER BY version DESC LIMIT 1
+"""
+_IN_FORCE = """
+SELECT DISTINCT ON (dated.deployment) dated.deployment, price.*
+FROM finance.deployment_prices AS dated JOIN finance.prices AS price USING (price_id)
+WHERE dated.valid_from <= now() ORDER BY dated.deployment, dated.valid_from DESC
+"""
+_CALIBRATED = """
+SELECT DISTINCT ON (entry.deployment) entry.deployment, price.*
+FROM finance.price_entries AS entry JOIN finance.prices AS price USING (price_id)
+WHERE entry.origin = 'calibrated' AND entry.deployment IS NOT NULL AND entry.valid_from <= now()
+ORDER BY entry.deployment, entry.valid_from DESC, entry.entry_id DESC
+"""
+# An override of a model counts before its imported list price.
+_OF_MODEL = """
+SELECT price.* FROM finance.price_entries AS entry JOIN finance.prices AS price USING (price_id)
+WHERE entry.model = :model AND entry.deployment IS NULL AND entry.valid_from <= now()
+  AND entry.daily_since IS NULL
+ORDER BY entry.origin = 'override' DESC, entry.valid_from DESC, entry.entry_id DESC LIMIT 1
+"""
 
 
-def engines(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Return the report with a row for each engine of the policy, by name; none for demo data.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPrice:
+    """The price of an API, and the model's name for it."""
 
-    Raises `BadUsage` for a filter that an engine does not have.
+    model: str
+    price: Price
+
+
+def current_policy(snapshot: ReadSnapshot) -> Policy | None:
+    """Return the policy in force; None without one, or if this release cannot read it."""
+    found = snapshot.rows(_POLICY)
+    try:
+        return parse(found[0]["document"]).policy if found else None
+    except PolicyRejected:
+        return None
+
+
+def prices_in_force(snapshot: ReadSnapshot) -> Mapping[str, Price]:
+    """Return the price by which each deployment is charged now, by its name."""
+    return {row["deployment"]: price_from_row(row) for row in snapshot.rows(_IN_FORCE)}
+
+
+def own_gpus(snapshot: ReadSnapshot, policy: Policy) -> Mapping[str, GpuRate]:
+    """Return the GPUs of each self-hosted deployment with a `gpu` block, at their calibrated speed
+    if there is one, else at the declared one.
     """
-    foreign = [dimension for dimension, _ in question.where if dimension != Dimension.DEPLOYMENT]
-    if foreign:
-        raise BadUsage(
-            f"Report engines cannot be filtered by {', '.join(foreign)}: an engine belongs to no "
-            "single team or request. Filter by deployment."
-        )
-    rows: list[dict[str, Any]] = []
-    if question.dataset is Dataset.REAL:
-        wanted = [cast(_ROWS.deployment, Text) == value for _, value in question.where]
-        chosen = select(*_ROWS).where(*wanted).order_by(_ROWS.deployment)
-        rows = [dict(row) for row in snapshot.rows(chosen)]
-    return Report(
-        name=REPORT.name,
-        title=REPORT.title,
-        dataset=question.dataset,
-        columns=COLUMNS,
-        rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
-        total={},
-        complete_until=max((row["at"] for row in rows), default=None),
-        notes=NOTES,
+    calibrated = {row["deployment"]: price_from_row(row) for row in snapshot.rows(_CALIBRATED)}
+    declared = {
+        name: deployment.gpu
+        for name, deployment in policy.deployments.items()
+        if deployment.is_self_hosted and deployment.gpu is not None
+    }
+    return {
+        name: with_measured_speed(gpu, calibrated[name]) if name in calibrated else gpu
+        for name, gpu in declared.items()
+    }
+
+
+def api_price(
+    snapshot: ReadSnapshot, name: str, *, policy: Policy, prices: Mapping[str, Price], now: datetime
+) -> NamedPrice:
+    """Return the price of an API: of a deployment's name, else of a model of the price book, else
+    of the built-in list.
+
+    Raises `NothingFound` if none of them has the name.
+    """
+    deployment = policy.deployments.get(name)
+    if deployment is not None and name in prices:
+        return NamedPrice(model=deployment.model, price=prices[name])
+    rows: Any = snapshot.rows(_OF_MODEL, model=name)
+    if rows:
+        return NamedPrice(model=name, price=price_from_row(rows[0]))
+    for key in price_list.models_named(name):
+        listed = price_list.listed_price(key, now)
+        if listed is not None:
+            return NamedPrice(model=name, price=listed)
+    external = sorted(one.name for one in policy.deployments.values() if not one.is_self_hosted)
+    raise NothingFound(
+        f"'{name}' is neither a deployment with a price, nor a model of the price book or the "
+        f"built-in list. Deployments: {', '.join(external) or 'none'}. Next: tollgate price show "
+        f"{name}"
     )
-
-
-NOTES = (
-    "The newest sample of each engine: a running gateway takes one every minute. `tollgate engine "
-    "status` asks the engines now.",
-    "Quantiles and the prefix-hit rate are of the minute before, from the engine's own metrics. An "
-    "engine that does not report a figure has none. Callers' times are in report latency.",
-    "Pressure is demand by capacity: 100 % is full, and above it requests wait.",
-)
-REPORT = ReportKind(
-    name="engines",
-    title="Engines",
-    question="How full are our own engines, and how fast do they answer?",
-    by=None,
-    run=engines,
-)

@@ -149,6 +149,15 @@ dead_letters = Table(
     Column("set_aside_usd", Numeric),
 )
 
+deployment_prices = Table(
+    "deployment_prices",
+    finance,
+    Column("deployment", Text),
+    Column("valid_from", TIMESTAMPTZ),
+    Column("price_id", Text),
+    Column("policy_version", Integer),
+)
+
 dirty_hours = Table(
     "dirty_hours",
     finance,
@@ -257,6 +266,15 @@ periods = Table(
     Column("month", Date),
     Column("state", Text),
     Column("opened_at", TIMESTAMPTZ),
+)
+
+policy_versions = Table(
+    "policy_versions",
+    finance,
+    Column("version", Integer),
+    Column("applied_at", TIMESTAMPTZ),
+    Column("is_demo", Boolean),
+    Column("document", Text),
 )
 
 price_entries = Table(
