@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed
-from dashboard.views import budgets, engines, events, latency, receipt, spend
+from dashboard.views import budgets, engines, events, latency, receipt, selfhost, spend
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (
@@ -29,6 +29,7 @@ def main() -> None:
     page = st.navigation(
         [
             spend.page(),
+            selfhost.page(),
             budgets.page(),
             latency.page(),
             engines.page(),

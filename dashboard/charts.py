@@ -245,6 +245,62 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
     st.altair_chart(chart.properties(height=alt.Step(30)), alt=alt_text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a deployment's waterfall, from `begin` to `end` in USD; `words` is its amount."""
+
+    deployment: str
+    name: str
+    kind: str
+    begin: Decimal
+    end: Decimal
+    words: str
+
+
+def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
+    """Show a waterfall for each deployment: each step begins where the one above ends, and the last
+    is the whole. The steps' names stand at the axis, so that no reader needs the colours.
+    """
+    frame = pd.DataFrame(
+        {
+            "deployment": [step.deployment for step in steps],
+            "step": [f"{step.deployment}: {step.name}" for step in steps],
+            "kind": [step.kind for step in steps],
+            "begin": [float(step.begin) for step in steps],
+            "end": [float(step.end) for step in steps],
+            "words": [step.words for step in steps],
+        }
+    )
+    kinds = list(dict.fromkeys(step.kind for step in steps))
+    y = alt.Y(
+        "step:N",
+        title=None,
+        sort=list(frame["step"]),
+        axis=alt.Axis(labelLimit=320, labelOverlap=False, labelExpr="datum.label"),
+    )
+    x = alt.X("begin:Q", title=size_title, axis=alt.Axis(format=MONEY_AXIS, tickCount=5))
+    drawn = alt.Chart(frame).encode(y=y)
+    marks = drawn.mark_bar(height=16, cornerRadius=1).encode(
+        x=x,
+        x2="end:Q",
+        color=alt.Color(
+            "kind:N",
+            scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]),
+            legend=alt.Legend(title=None, orient="top", offset=6, columns=3),
+        ),
+        tooltip=[
+            alt.Tooltip("deployment:N", title="Deployment"),
+            alt.Tooltip("step:N", title="Line"),
+            alt.Tooltip("words:N", title=size_title),
+        ],
+    )
+    amounts = drawn.transform_calculate(right="max(datum.begin, datum.end)")
+    texts = amounts.mark_text(align="left", dx=5, color="#8A8F98").encode(
+        x=alt.X("right:Q"), text="words:N"
+    )
+    st.altair_chart(alt.layer(marks, texts).properties(height=alt.Step(26)), alt=alt_text)
+
+
 def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:
     """Return a chart's data frame. Floats are used only here: a pixel is coarser than any rounding,
     and the tooltip has the exact figure.

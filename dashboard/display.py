@@ -140,6 +140,23 @@ _HEADINGS = {
     "request_id": "Request",
     "key_id": "Key",
     "day": "Day (UTC)",
+    "amount_usd": "Amount, USD",
+    "bill_usd": "Bill, USD",
+    "applied_usd": "Applied, USD",
+    "empty_usd": "Empty, USD",
+    "underfilled_usd": "Underfilled, USD",
+    "variance_usd": "Variance, USD",
+    "estimated_usd": "Uptime × rate, USD",
+    "imported_usd": "Imported, USD",
+    "applied_without_bill_usd": "Applied without a bill, USD",
+    "gpu_hours": "GPU hours",
+    "api_model": "API",
+    "total_tokens": "Tokens",
+    "selfhost_usd": "Own GPUs, USD",
+    "api_usd": "At the API, USD",
+    "difference_usd": "Difference, USD",
+    "break_even_tokens_per_day": "Break-even, tok. a day",
+    "break_even_utilisation": "Break-even use",
 }
 
 

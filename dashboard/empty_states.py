@@ -23,6 +23,12 @@ FIRST_BUDGET = """teams:
       - {period: day, limit_usd: 400, kind: soft}"""
 
 
+FIRST_GPU = """deployments:
+  - name: qwen-eu
+    gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, target_utilisation: 0.5,
+          input_tok_per_s: 40000, output_tok_per_s: 2500}"""
+
+
 def show_no_data(dataset: Dataset) -> None:
     """Explain on an empty page how to get the first event."""
     if dataset is Dataset.DEMO:
@@ -54,6 +60,21 @@ def show_no_budget(dataset: Dataset) -> None:
     st.caption(
         "It is here as soon as it is applied. Grants for a running period: tollgate budget grant."
     )
+
+
+def show_no_gpu_bill(dataset: Dataset) -> None:
+    """Explain on an empty page how the cost of own GPUs becomes known."""
+    if dataset is Dataset.DEMO:
+        st.subheader("The demo's GPUs have no bill")
+        st.write("Switch to real data at the left: bills are not generated.")
+        return
+    st.subheader("No GPU hours yet")
+    st.write(
+        "Declare the GPUs of a self-hosted deployment in the policy: a running gateway looks at it "
+        "every minute, and an hour costs uptime × rate. An invoice counts instead:"
+    )
+    st.code(FIRST_GPU, language="yaml")
+    st.code("tollgate engine bill import november.csv", language="bash")
 
 
 def show_nothing_matches(month: str, *, is_filtered: bool) -> None:

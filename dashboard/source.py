@@ -11,7 +11,7 @@ from uuid import UUID
 import streamlit as st
 
 from gateway import reports
-from gateway.reports import Dataset, Question, Receipt, Report, Reports
+from gateway.reports import Dataset, Question, Receipt, Report, Reports, WhatIf
 
 URL_VARIABLE = "TOLLGATE_REPORTS_URL"
 # Long enough that a click on a filter does not repeat every query, short enough to see a request
@@ -29,6 +29,13 @@ def answer(name: str, question: Question) -> Report:
     or `NotConfigured`.
     """
     return _answer(_reports_url(), name, question)
+
+
+def compare_with_api(question: Question, what_if: WhatIf) -> Report:
+    """Return the comparison of own GPUs with an API, cached for a few seconds. Raises the errors of
+    `answer`, and `reports.NothingFound` for an unknown model.
+    """
+    return _compare_with_api(_reports_url(), question, what_if)
 
 
 def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
@@ -75,6 +82,12 @@ def _open_reports(url: str) -> Reports:
 def _answer(url: str, name: str, question: Question) -> Report:
     """Return the answer to one report; Streamlit caches it."""
     return _open_reports(url).run(name, question)
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
+def _compare_with_api(url: str, question: Question, what_if: WhatIf) -> Report:
+    """Return the comparison of own GPUs with an API; Streamlit caches it."""
+    return _open_reports(url).selfhost_vs_api(question, what_if)
 
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)

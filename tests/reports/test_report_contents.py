@@ -28,8 +28,8 @@ from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
-# Neither hours of GPUs, samples of engines nor periods of budgets are attempts: see test_gpu_report,
-# test_gpu_bill_truth, test_selfhost_reports, test_engines_report and test_budget_report.
+# Neither hours of GPUs, samples of engines nor periods of budgets are attempts: see the tests of
+# these reports.
 OF_OTHERS = ("gpu", "gpu-bill", "engines", "selfhost-vs-api", "budgets")
 OF_ATTEMPTS = [name for name in REPORTS if name not in OF_OTHERS]
 UNKNOWN: dict[str, Any] = {
