@@ -85,6 +85,7 @@ __all__ = [
     "Export",
     "MeasuredDemand",
     "MonthStatus",
+    "NothingFound",
     "OwnBudget",
     "OwnSpend",
     "OwnUsage",

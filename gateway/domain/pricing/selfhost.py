@@ -129,17 +129,18 @@ def with_measured_speed(gpu: GpuRate, price: Price) -> GpuRate:
     of `standard_price`. A kind without a rate keeps its declared speed.
     """
     usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
-    rates = {
-        "input_tok_per_s": price.rate(TokenKind.INPUT, input_tokens=0),
-        "cached_input_tok_per_s": price.rate(TokenKind.CACHED_INPUT, input_tokens=0),
-        "output_tok_per_s": price.rate(TokenKind.OUTPUT, input_tokens=0),
-    }
-    measured = {
-        name: EXACT.divide(usd_per_s * MTOK, rate * gpu.target_utilisation)
-        for name, rate in rates.items()
-        if rate
-    }
-    return replace(gpu, **measured)
+
+    def measured(kind: TokenKind) -> Decimal | None:
+        """Return the speed behind the rate of one kind of tokens; None without a rate."""
+        rate = price.rate(kind, input_tokens=0)
+        return EXACT.divide(usd_per_s * MTOK, rate * gpu.target_utilisation) if rate else None
+
+    return replace(
+        gpu,
+        input_tok_per_s=measured(TokenKind.INPUT) or gpu.input_tok_per_s,
+        cached_input_tok_per_s=measured(TokenKind.CACHED_INPUT) or gpu.cached_input_tok_per_s,
+        output_tok_per_s=measured(TokenKind.OUTPUT) or gpu.output_tok_per_s,
+    )
 
 
 def gpu_bill_nusd(gpu: GpuRate, milliseconds: int) -> int:

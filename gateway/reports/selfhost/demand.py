@@ -97,7 +97,7 @@ def _figures(question: Question, since: datetime) -> Select[Any]:
     split_input = func.nullif(
         func.sum(row.input_tokens).filter(row.cached_input_tokens.is_not(None)), 0
     )
-    return select(
+    figures: list[ColumnElement[Any]] = [
         func.count(distinct(row.request_id)).label("requests"),
         func.min(row.occurred_at).label("first"),
         *(
@@ -112,7 +112,8 @@ def _figures(question: Question, since: datetime) -> Select[Any]:
             cast(func.percentile_disc(0.95).within_group(seconds), Float).label(name)
             for name, seconds in (("ttft_s", row.ttft_s), ("tpot_s", row.tpot_s))
         ),
-    ).where(row.occurred_at >= since, *_answered(question))
+    ]
+    return select(*figures).where(row.occurred_at >= since, *_answered(question))
 
 
 def _by_hour(question: Question, since: datetime) -> Select[Any]:
