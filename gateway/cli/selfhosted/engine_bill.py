@@ -24,7 +24,7 @@ from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, PolicyRejected
 from gateway.services.policy.apply import version_of
-from gateway.wire.gpu_bill import MOST_BYTES, parse_gpu_bill
+from gateway.wire.bills.gpu_bill import MOST_BYTES, parse_gpu_bill
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

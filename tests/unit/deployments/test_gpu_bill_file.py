@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.errors import BillRejected
-from gateway.wire import gpu_bill
-from gateway.wire.gpu_bill import parse_gpu_bill
+from gateway.wire.bills import gpu_bill
+from gateway.wire.bills.gpu_bill import parse_gpu_bill
 
 HEADER = "deployment,from,to,gpu_hours,amount,currency,invoice_id"
 GOOD = "qwen,2026-11-01T00:00:00Z,2026-11-02T00:00:00Z,48,148.80,USD,INV-1"

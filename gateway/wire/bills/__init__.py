@@ -1,0 +1,1 @@
+"""Parses the files of bills that people import."""
