@@ -23,6 +23,7 @@ OTHER = "Other"
 HEIGHT_PX = 290
 MOST_GROUPS = len(COLOURS) - 1
 MONEY_AXIS = "$,~r"
+WHOLE = "Bill"  # the last step of a waterfall, in grey
 MOST_OF_A_GAUGE = (
     1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
 )
@@ -272,20 +273,25 @@ def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
         }
     )
     kinds = list(dict.fromkeys(step.kind for step in steps))
+    colours = dict(zip(kinds, COLOURS, strict=False)) | {WHOLE: COLOURS[-1]}
+    ends = [float(edge) for step in steps for edge in (step.begin, step.end)]
+    # Room for the amount beside the longest bar.
+    scale = alt.Scale(domain=[min(0.0, *ends), max(0.0, *ends) * 1.15], nice=False)
     y = alt.Y(
         "step:N",
         title=None,
         sort=list(frame["step"]),
         axis=alt.Axis(labelLimit=320, labelOverlap=False, labelExpr="datum.label"),
     )
-    x = alt.X("begin:Q", title=size_title, axis=alt.Axis(format=MONEY_AXIS, tickCount=5))
+    axis = alt.Axis(format=MONEY_AXIS, tickCount=5)
+    x = alt.X("begin:Q", title=size_title, axis=axis, scale=scale)
     drawn = alt.Chart(frame).encode(y=y)
     marks = drawn.mark_bar(height=16, cornerRadius=1).encode(
         x=x,
         x2="end:Q",
         color=alt.Color(
             "kind:N",
-            scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]),
+            scale=alt.Scale(domain=kinds, range=[colours[kind] for kind in kinds]),
             legend=alt.Legend(title=None, orient="top", offset=6, columns=3),
         ),
         tooltip=[

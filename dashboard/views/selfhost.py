@@ -41,6 +41,7 @@ HOURS = (
 COMPARED = (
     "route",
     "deployment",
+    "verdict",
     "api_model",
     "total_tokens",
     "selfhost_usd",
@@ -49,7 +50,6 @@ COMPARED = (
     "utilisation",
     "break_even_tokens_per_day",
     "break_even_utilisation",
-    "verdict",
 )
 OWN_LINES = {"empty": "Empty", "underfilled": "Underfilled", "variance": "Variance"}
 MOST_TEAMS = 4  # of the bars: with the other lines, as many as there are colours
@@ -190,8 +190,8 @@ def _steps(records: Sequence[Mapping[str, Cell]]) -> list[charts.Step]:
         found.append(
             charts.Step(
                 deployment=deployment,
-                name="Bill",
-                kind="Bill",
+                name=charts.WHOLE,
+                kind=charts.WHOLE,
                 begin=Decimal(0),
                 end=until,
                 words=money(until),
