@@ -70,6 +70,24 @@ CREATE TRIGGER rows_stay BEFORE DELETE OR TRUNCATE ON tollgate.gpu_bill_hours
     FOR EACH STATEMENT EXECUTE FUNCTION tollgate.refuse_change();
 CREATE TRIGGER gpu_bill_imports_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.gpu_bill_imports
     FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('gpu_bill', 'import', 'import_id');
+
+-- Lines and pieces come in thousands: those of one import are one act, with their number and their sum.
+CREATE FUNCTION tollgate.audit_gpu_bill() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    PERFORM tollgate.note_audit(TG_ARGV[0], import_id::text, '{}', entries => count(*), amount_nusd => sum(amount_nusd))
+    FROM noted GROUP BY import_id ORDER BY import_id;
+    RETURN NULL;
+END
+$$;
+REVOKE ALL ON FUNCTION tollgate.audit_gpu_bill() FROM PUBLIC;
+CREATE TRIGGER gpu_bill_lines_noted_for_audit AFTER INSERT ON tollgate.gpu_bill_lines
+    REFERENCING NEW TABLE AS noted FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_gpu_bill('gpu_bill.lines');
+CREATE TRIGGER gpu_bill_hours_noted_for_audit AFTER INSERT ON tollgate.gpu_bill_hours
+    REFERENCING NEW TABLE AS noted FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_gpu_bill('gpu_bill.hours');
+CREATE TRIGGER gpu_bill_replacing_noted_for_audit AFTER UPDATE ON tollgate.gpu_bill_hours
+    REFERENCING NEW TABLE AS noted FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_gpu_bill('gpu_bill.replace');
 """
 
 # The milliseconds of an hour in which at least one of its requests' attempts was in flight: the

@@ -39,6 +39,11 @@ def test_a_bill_is_imported_once_and_audited(applied: Cli, bill: Path) -> None:
         if row["action"] == "gpu_bill.import"
     ]
     assert act["subject"] == first["import_id"]
+    log = json.loads(applied.ok("audit", "list", "--format", "json"))
+    sums = {row["action"]: row["subject"] for row in log if row["action"].startswith("gpu_bill.")}
+    assert sums == dict.fromkeys(
+        ("gpu_bill.import", "gpu_bill.lines", "gpu_bill.hours"), first["import_id"]
+    )
     assert act["operator"]
     report = json.loads(applied.ok("report", "gpu", "--format", "json"))
     assert report["total"]["bill_usd"] == report["total"]["empty_usd"] == 10

@@ -56,7 +56,8 @@ def test_a_secret_planted_in_a_row_is_found(home: Path, tmp_path: Path, database
             (COMPLETION,),
         )
     assert found(home, tmp_path / "none", database_url=database_url) == {
-        "table tollgate.policies: a completion"
+        "table tollgate.policies: a completion",
+        "table finance.policy_versions: a completion",
     }
 
 

@@ -53,6 +53,7 @@ NOT_ACTS = {
     "budget_corrections",
     "budget_losses",
     "budget_periods",
+    "busy_rollup",
     "deployment_prices",
     "dirty_days",
     "dirty_hours",
