@@ -156,3 +156,10 @@ def test_full_use_costs_the_hours_and_half_use_twice_as_much() -> None:
     mix = TokenMix(output_tokens=2_000 * 3600)
     assert cost_at_utilisation_nusd(mix, GPU, Decimal(1)) == 5_000_000_000
     assert cost_at_utilisation_nusd(mix, GPU, Decimal("0.5")) == 10_000_000_000
+
+
+def test_mixes_add_up_by_kind() -> None:
+    """The traffic of a route on two engines is one traffic."""
+    one = TokenMix(input_tokens=1, cached_input_tokens=2, output_tokens=3)
+    assert one + one == TokenMix(input_tokens=2, cached_input_tokens=4, output_tokens=6)
+    assert (one + one).total_tokens == 12
