@@ -42,7 +42,7 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "engine-report.md"
-OPENING, CLOSING = "<!-- bench: cost-truth -->", "<!-- bench: cost-truth end -->"
+OPENING, CLOSING = "<!-- bench: cost-truth -->", "<!-- /bench: cost-truth -->"
 TEAMS = ("payments", "search", "support")
 WITHIN_S = 300.0
 ENGINE_WITHIN_S = 600

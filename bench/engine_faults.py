@@ -19,7 +19,7 @@ from bench.stand.page import replace_between
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "engine-report.md"
-BEGIN, END = "<!-- bench: faults -->", "<!-- bench: faults end -->"
+BEGIN, END = "<!-- bench: faults -->", "<!-- /bench: faults -->"
 RUN = ("-m", "pytest", "-q", "-p", "no:xdist", "tests/engines/test_engine_faults.py")
 ROWS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hang of the core (SIGSTOP), `/health` 200": (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "20261126_0350"
-down_revision = "20261126_0330"
+down_revision = "20261126_0340"
 branch_labels = None
 depends_on = None
 

@@ -21,6 +21,7 @@ from gateway.domain.pricing.pricing import (
     Price,
     Rate,
     UnknownTier,
+    cache_saving_nusd,
     cost_nusd,
     hold_nusd,
     lines,
@@ -29,6 +30,7 @@ from gateway.domain.pricing.tokens import (
     CALL_KINDS,
     INPUT_KINDS,
     OUTPUT_KINDS,
+    UNCACHED_KINDS,
     TokenKind,
     TokenUsage,
 )
@@ -696,3 +698,14 @@ def test_many_digits_are_rounded_once() -> None:
         priced((TokenKind.INPUT, str(usd_per_mtok))),
     )
     assert line.cost_nusd == round(99_999_999_999 * Fraction(usd_per_mtok) * 1000)
+
+
+def test_the_saving_by_a_cache_is_the_uncached_price_less_the_charges() -> None:
+    """Rounded once; cache writes, which cost more than uncached input, make it smaller."""
+    receipt = (
+        Line(kind=TokenKind.INPUT, tokens=9, usd_per_mtok=Decimal(3), cost_nusd=27_000),
+        Line(kind=TokenKind.CACHED_INPUT, tokens=7, usd_per_mtok=Decimal("0.3"), cost_nusd=2_100),
+    )
+    rates = dict.fromkeys(UNCACHED_KINDS.values(), Decimal(3))
+    assert cache_saving_nusd(receipt, usd_per_mtok=rates) == 7 * 3_000 - 2_100
+    assert cache_saving_nusd(receipt[:1], usd_per_mtok=rates) == 0
