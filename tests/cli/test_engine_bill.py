@@ -50,7 +50,7 @@ def test_a_bill_is_imported_once_and_audited(applied: Cli, bill: Path) -> None:
 
 
 def test_nothing_is_written_without_a_yes(applied: Cli, bill: Path) -> None:
-    """The effect is shown first; without a terminal nobody can be asked."""
+    """The effect is shown first; without a terminal there is no question."""
     ran = applied("engine", "bill", "import", str(bill))
     assert ran.code == 2
     assert "Use --yes" in ran.err

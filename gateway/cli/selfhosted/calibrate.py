@@ -69,7 +69,7 @@ def calibrate(
     """Measure the engine time of an input, a cached input and an output token of a deployment.
 
     It asks the engine directly, with the deployment's key; no gateway needs to run. The load is
-    charged to nobody. The report goes to standard error. Without --apply nothing is stored. Exit 1
+    charged to no team. The report goes to standard error. Without --apply nothing is stored. Exit 1
     if the weights miss held-out load by more than 10 % or the residuals bend; then nothing is
     stored either.
     """

@@ -80,7 +80,7 @@ async def test_pressure_rises_with_a_queue_and_falls_after_it() -> None:
 
 
 async def test_a_silent_engine_is_down_and_has_no_figures() -> None:
-    """A zero would have the autoscaler remove the replicas of an engine that nobody can see."""
+    """A zero would have the autoscaler remove the replicas of an engine that gives no sample."""
     with odd_engine() as engine:
         gateway = Gateway(engine)
         await gateway.look(running=1, kv_use=0.5)
