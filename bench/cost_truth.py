@@ -1,8 +1,8 @@
 """Proves the books of a self-hosted engine on one run of the real vLLM.
 
 `python -m bench.cost_truth`: three teams send requests through a gateway to the shipped tiny model.
-Then an invoice, a file, is imported for the hour before the run, which no gateway watched, and for the
-hour of the run. The engine's own token counters must equal the ledger, and teams + empty +
+Then an invoice, a file, is imported for the hour before the run, which no gateway watched, and for
+the hour of the run. The engine's own token counters must equal the ledger, and teams + empty +
 underfilled + variance the invoice, to the nano-dollar. `--write` puts the result into
 docs/engine-report.md.
 """
