@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from engine.plan.demand import parse_demand
+from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
+from tests.factories import calibration, price
 from tests.gateway_process import REPOSITORY
 from tests.storage.factories import event
 
@@ -158,6 +161,40 @@ def test_the_same_traffic_on_the_smaller_model(ledger: Cli) -> None:
     absent = ledger("report", "selfhost-vs-api", "--model", "m-large")
     assert absent.code == 1
     assert "no self-hosted deployment with a gpu block" in absent.err
+
+
+def test_a_calibrated_engine_has_its_measured_capacity(
+    ledger: Cli, database_url: str, tmp_path: Path
+) -> None:
+    """The tokens per second stay as measured if the GPU's price changes later, and count no more
+    for another model.
+    """
+    measured = calibration(model="big-70b", gpu_type="H200", gpu_count=2)  # 20,000 and 1,250 tok/s
+    entry = NewEntry(
+        origin=PriceOrigin.CALIBRATED,
+        deployment="big",
+        dated=Dated(valid_from=hour_ago(3), price=price()),
+        calibration=measured,
+    )
+    database = Database(database_url)
+    PriceStore(database).add([entry], author="ada", reason="measured")
+    database.close()
+    policy = tmp_path / "later.yaml"
+    for usd_per_gpu_hour, model, work_s in (
+        (3, "big-70b", 130),
+        (6, "big-70b", 130),
+        (6, "x", 150),
+    ):
+        policy.write_text(
+            POLICY.replace(
+                "usd_per_gpu_hour: 3,", f"usd_per_gpu_hour: {usd_per_gpu_hour},"
+            ).replace("model: big-70b", f"model: {model}")
+        )
+        ledger("policy", "apply", str(policy), "--yes", "--no-wait")
+        own = rows(ledger)["assistant", "big"]
+        # 1.1 M tokens for 1.5 USD: 1 M / 20,000 + 0.1 M / 1,250 (or 1,000) seconds.
+        times_a_day = usd_per_gpu_hour * 48 / Decimal("1.5")
+        assert own["break_even_utilisation"] == round(times_a_day * work_s / 86_400, 6)
 
 
 def test_an_api_is_a_deployment_or_a_listed_model(ledger: Cli) -> None:

@@ -70,19 +70,23 @@ class Calibration:
         return (self.model, self.gpu_type, self.gpu_count) == (model, gpu.type, gpu.count)
 
 
-def calibrated_price(gpu: GpuRate, measured: Calibration) -> Price:
-    """Return the standard price of a GPU rate at the measured throughput.
-
-    If cached input was not measured, it costs the same as plain input.
-    """
-    card = replace(
+def at_measured_speed(gpu: GpuRate, measured: Calibration) -> GpuRate:
+    """Return GPUs with the measured throughput; if cached input was not measured, none is known."""
+    return replace(
         gpu,
         input_tok_per_s=measured.input_tok_per_s,
         output_tok_per_s=measured.output_tok_per_s,
         cached_input_tok_per_s=measured.cached_input_tok_per_s,
     )
+
+
+def calibrated_price(gpu: GpuRate, measured: Calibration) -> Price:
+    """Return the standard price of a GPU rate at the measured throughput.
+
+    If cached input was not measured, it costs the same as plain input.
+    """
     return _price(
-        card,
+        at_measured_speed(gpu, measured),
         model=measured.model,
         basis=f"calibrated {measured.measured_on} at concurrency {measured.concurrency}",
     )
@@ -122,25 +126,6 @@ def _price(gpu: GpuRate, *, model: str, basis: str) -> Price:
         f"GPU rate, {basis}: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD per GPU hour"
     )
     return Price(provider="self-hosted", model=model, source=source, rates=tuple(rates))
-
-
-def with_measured_speed(gpu: GpuRate, price: Price) -> GpuRate:
-    """Return GPUs with the tokens per second that a calibrated price was computed from: the inverse
-    of `standard_price`. A kind without a rate keeps its declared speed.
-    """
-    usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
-
-    def measured(kind: TokenKind) -> Decimal | None:
-        """Return the speed behind the rate of one kind of tokens; None without a rate."""
-        rate = price.rate(kind, input_tokens=0)
-        return EXACT.divide(usd_per_s * MTOK, rate * gpu.target_utilisation) if rate else None
-
-    return replace(
-        gpu,
-        input_tok_per_s=measured(TokenKind.INPUT) or gpu.input_tok_per_s,
-        cached_input_tok_per_s=measured(TokenKind.CACHED_INPUT) or gpu.cached_input_tok_per_s,
-        output_tok_per_s=measured(TokenKind.OUTPUT) or gpu.output_tok_per_s,
-    )
 
 
 def gpu_bill_nusd(gpu: GpuRate, milliseconds: int) -> int:

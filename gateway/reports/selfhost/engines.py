@@ -11,11 +11,11 @@ from typing import Any
 
 from gateway.domain.policy.policy import Policy
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.selfhost import GpuRate, with_measured_speed
+from gateway.domain.pricing.selfhost import GpuRate, at_measured_speed
 from gateway.errors import NothingFound, PolicyRejected
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.storage.policy import price_list
-from gateway.storage.policy.prices import price_from_row
+from gateway.storage.policy.prices import calibration_from_row, price_from_row
 from gateway.wire.parsed_policy import parse
 
 _POLICY = """
@@ -28,10 +28,9 @@ FROM finance.deployment_prices AS dated JOIN finance.prices AS price USING (pric
 WHERE dated.valid_from <= now() ORDER BY dated.deployment, dated.valid_from DESC
 """
 _CALIBRATED = """
-SELECT DISTINCT ON (entry.deployment) entry.deployment, price.*
-FROM finance.price_entries AS entry JOIN finance.prices AS price USING (price_id)
-WHERE entry.origin = 'calibrated' AND entry.deployment IS NOT NULL AND entry.valid_from <= now()
-ORDER BY entry.deployment, entry.valid_from DESC, entry.entry_id DESC
+SELECT DISTINCT ON (deployment) deployment, calibration FROM finance.price_entries
+WHERE origin = 'calibrated' AND valid_from <= now()
+ORDER BY deployment, valid_from DESC, entry_id DESC
 """
 # An override of a model counts before its imported list price.
 _OF_MODEL = """
@@ -66,18 +65,20 @@ def prices_in_force(snapshot: ReadSnapshot) -> Mapping[str, Price]:
 
 def own_gpus(snapshot: ReadSnapshot, policy: Policy) -> Mapping[str, GpuRate]:
     """Return the GPUs of each self-hosted deployment with a `gpu` block, at their calibrated speed
-    if there is one, else at the declared one.
+    if this engine was calibrated, else at the declared one.
     """
-    calibrated = {row["deployment"]: price_from_row(row) for row in snapshot.rows(_CALIBRATED)}
-    declared = {
-        name: deployment.gpu
-        for name, deployment in policy.deployments.items()
-        if deployment.is_self_hosted and deployment.gpu is not None
+    calibrated = {
+        row["deployment"]: calibration_from_row(row["calibration"])
+        for row in snapshot.rows(_CALIBRATED)
     }
-    return {
-        name: with_measured_speed(gpu, calibrated[name]) if name in calibrated else gpu
-        for name, gpu in declared.items()
-    }
+    found: dict[str, GpuRate] = {}
+    for name, deployment in policy.deployments.items():
+        gpu, measured = deployment.gpu, calibrated.get(name)
+        if gpu is None or not deployment.is_self_hosted:
+            continue
+        is_current = measured is not None and measured.is_of(gpu, model=deployment.model)
+        found[name] = at_measured_speed(gpu, measured) if measured and is_current else gpu
+    return found
 
 
 def api_price(

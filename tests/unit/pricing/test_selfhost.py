@@ -6,11 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.domain.pricing.pricing import lines
-from gateway.domain.pricing.selfhost import (
-    calibrated_price,
-    standard_price,
-    with_measured_speed,
-)
+from gateway.domain.pricing.selfhost import calibrated_price, standard_price
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from tests.factories import GPU, calibration
 
@@ -68,11 +64,3 @@ def test_a_calibration_is_of_one_model_on_some_gpus() -> None:
     assert not measured.is_of(GPU, model="m-2")
     assert not measured.is_of(replace(GPU, type="H100"), model="m-1")
     assert not measured.is_of(replace(GPU, count=1), model="m-1")
-
-
-def test_the_speed_behind_a_price_is_found_again() -> None:
-    """A calibrated price is stored without its tokens per second; comparisons need them."""
-    measured = replace(GPU, input_tok_per_s=Decimal(50_000), output_tok_per_s=Decimal(1_600))
-    assert with_measured_speed(GPU, standard_price(measured, model="qwen")) == measured
-    cached = replace(GPU, cached_input_tok_per_s=Decimal(400_000))
-    assert with_measured_speed(GPU, standard_price(cached, model="qwen")) == cached
