@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine import environment, model_making, vllm_command
 from engine import home as homes
+from engine.arguments.numbers import whole
 from engine.bench.command import add_bench, run_bench
 from engine.calibration.command import add_calibrate, run_calibrate
 from engine.errors import EngineError, UsageError
@@ -149,11 +150,9 @@ def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="default: models/trained in the engine's home"
     )
+    command.add_argument("--steps", type=whole, help=f"default: {model_making.Training().steps}")
     command.add_argument(
-        "--steps", type=_positive, help=f"default: {model_making.Training().steps}"
-    )
-    command.add_argument(
-        "--seconds", type=_positive, help="end a round earlier than --steps after this"
+        "--seconds", type=whole, help="end a round earlier than --steps after this"
     )
     command.add_argument(
         "--seed", type=int, help="the same seed and steps on the same machine give the same model"
@@ -258,7 +257,7 @@ def _add_serve_settings(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--max-model-len",
-        type=_positive,
+        type=whole,
         metavar="TOKENS",
         help="default: the profile's, else 4096",
     )
@@ -295,7 +294,7 @@ def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--api-key-file", type=Path, metavar="FILE", help="the file with the engine's key"
     )
     command.add_argument(
-        "--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s"
+        "--timeout", type=whole, default=180, metavar="SECONDS", help="default: %(default)s"
     )
     _add_progress(command)
 
@@ -329,13 +328,6 @@ def _status(options: argparse.Namespace) -> int:
 def _home() -> homes.EngineHome:
     """Return the engine's folder that the environment variables name."""
     return homes.engine_home(os.environ)
-
-
-def _positive(text: str) -> int:
-    """Return the whole number above 0 in an argument. Raises `ArgumentTypeError` otherwise."""
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _port(text: str) -> int:

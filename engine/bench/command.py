@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import vllm_command
+from engine.arguments.numbers import count, positive, whole
 from engine.bench import text
 from engine.bench.engines import engine_of, profile_gpus, require_engine
 from engine.bench.figures import Rent, Slo, failure_counts, pooled, read_slo, run_row
@@ -104,8 +105,13 @@ def add_bench(command: argparse.ArgumentParser) -> None:
     _add_load(command)
     add = command.add_argument
     add("--slo", metavar="ttft_ms=…,tpot_ms=…", help="for the goodput; also e2e_ms")
-    add("--gpu-usd-per-hour", type=_positive, metavar="X", help="rent of one GPU; see below")
-    add("--gpus", type=_whole, metavar="N", help="GPUs of the engine; default: the profile's, or 1")
+    add("--gpu-usd-per-hour", type=positive, metavar="X", help="rent of one GPU; see below")
+    add(
+        "--gpus",
+        type=whole,
+        metavar="N",
+        help="GPUs of the engine; default: the profile's, or 1",
+    )
     add("--format", choices=("table", "json", "csv"), default="table", help="default: table")
     add("--picture", type=Path, metavar="FILE.svg", help="draw the latencies of each run")
     add("--progress", choices=("text", "json"), default="text", help="on standard error")
@@ -127,21 +133,37 @@ def _add_engines(command: argparse.ArgumentParser) -> None:
 def _add_load(command: argparse.ArgumentParser) -> None:
     """Add the options of the load."""
     loop = command.add_mutually_exclusive_group(required=True)
-    loop.add_argument("--rate", type=_positive, metavar="R", help="requests per second, open loop")
-    loop.add_argument("--concurrency", type=_whole, metavar="N", help="streams, closed loop")
+    loop.add_argument("--rate", type=positive, metavar="R", help="requests per second, open loop")
+    loop.add_argument("--concurrency", type=whole, metavar="N", help="streams, closed loop")
     add = command.add_argument
-    add("--requests", type=_whole, metavar="N", help=f"of each engine; default {DEFAULT_REQUESTS}")
-    add("--seconds", type=_positive, metavar="S", help="of each engine, in place of --requests")
-    add("--warmup", type=_count, default=DEFAULT_WARMUP, metavar="N", help="default: %(default)s")
-    add("--rounds", type=_whole, default=DEFAULT_ROUNDS, metavar="N", help="of --compare: 10")
+    add(
+        "--requests",
+        type=whole,
+        metavar="N",
+        help=f"of each engine; default {DEFAULT_REQUESTS}",
+    )
+    add(
+        "--seconds",
+        type=positive,
+        metavar="S",
+        help="of each engine, in place of --requests",
+    )
+    add(
+        "--warmup",
+        type=count,
+        default=DEFAULT_WARMUP,
+        metavar="N",
+        help="default: %(default)s",
+    )
+    add("--rounds", type=whole, default=DEFAULT_ROUNDS, metavar="N", help="of --compare: 10")
     add("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    add("--prompt", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
-    add("--answer", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
+    add("--prompt", type=whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
+    add("--answer", type=whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
     add("--workload", choices=WORKLOADS, default="chat", help="default: chat")
     add("--demand", metavar="FILE", help="of --workload ledger; - is standard input")
     add(
         "--timeout",
-        type=_positive,
+        type=positive,
         default=DEFAULT_SILENCE_S,
         metavar="S",
         help="the longest silence of an answer; default: %(default)s",
@@ -161,8 +183,8 @@ def run_bench(options: argparse.Namespace) -> int:
     document = _document(benches, slo)
     _print(document, options)
     for bench in benches:
-        for reason, count in failure_counts(pooled(bench.rounds)):
-            print(f"{bench.profile or 'the server'}: {count} failed: {reason}", file=sys.stderr)
+        for reason, failed in failure_counts(pooled(bench.rounds)):
+            print(f"{bench.profile or 'the server'}: {failed} failed: {reason}", file=sys.stderr)
     return 1 if any(run["failed"] for run in document["runs"]) else 0
 
 
@@ -299,26 +321,3 @@ def _print(document: dict[str, Any], options: argparse.Namespace) -> None:
         "table": text.as_text,
     }
     print(shown[options.format](document))
-
-
-def _whole(given: str) -> int:
-    """Return a whole number above 0. Raises `ArgumentTypeError` otherwise."""
-    if not (given.isascii() and given.isdecimal() and 0 < int(given) < 10**9):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a whole number above 0")
-    return int(given)
-
-
-def _count(given: str) -> int:
-    """Return a whole number from 0. Raises `ArgumentTypeError` otherwise."""
-    return 0 if given == "0" else _whole(given)
-
-
-def _positive(given: str) -> float:
-    """Return a finite number above 0. Raises `ArgumentTypeError` otherwise."""
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number above 0")
-    return value

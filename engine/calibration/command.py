@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.arguments.numbers import whole
 from engine.calibration.design import (
     ALL_WINDOWS,
     LoadRange,
@@ -62,8 +63,8 @@ def add_calibrate(command: argparse.ArgumentParser) -> None:
         ("prompt", DEFAULT_PROMPT, "tokens of the longest prompt"),
         ("answer", DEFAULT_ANSWER, "tokens of the longest answer"),
     ):
-        add(f"--{name}", type=_whole, default=default, metavar="N", help=f"{unit}; {default}")
-    add("--seed", type=_whole, metavar="N", help="draws the same load again")
+        add(f"--{name}", type=whole, default=default, metavar="N", help=f"{unit}; {default}")
+    add("--seed", type=whole, metavar="N", help="draws the same load again")
     add("--roofline", action="store_true", help="measure this machine's matrix rate and bandwidth")
 
 
@@ -131,10 +132,3 @@ def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRang
             f"--prompt {load.prompt} and --answer {load.answer} are longer than the engine's "
             f"context of {context} tokens. Give smaller ones."
         )
-
-
-def _whole(given: str) -> int:
-    """Return a whole number above 0. Raises `ArgumentTypeError` otherwise."""
-    if not (given.isascii() and given.isdecimal() and 0 < int(given) < 10**9):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a whole number above 0")
-    return int(given)

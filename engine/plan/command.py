@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engine.arguments.numbers import positive, whole
 from engine.errors import EngineError, UsageError
 from engine.plan import text
 from engine.plan.architecture import count
@@ -62,14 +62,19 @@ def add_plan(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--model", metavar="DIR|NAME", help="a folder with config.json, or a shipped model")
     add("--gpu", metavar="NAME[,NAME]", help="see --list gpus")
-    add("--gpus", type=_whole, metavar="N", help="GPUs of all copies; default: as few as fit")
+    add("--gpus", type=whole, metavar="N", help="GPUs of all copies; default: as few as fit")
     add("--quantization", metavar="|".join(QUANTIZATIONS), help="default: the config's own")
     add("--kv-cache", choices=tuple(KV_BYTES), default="auto", help="auto: 16 bits")
-    add("--context", type=_whole, metavar="N", help=f"tokens of a sequence; {DEFAULT_CONTEXT}")
-    add("--prompt", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
-    add("--answer", type=_whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
-    add("--batch", type=_whole, metavar="N", help="sequences at once; default: several sizes")
-    add("--gpu-usd-per-hour", type=_positive, metavar="X", help="of one GPU")
+    add(
+        "--context",
+        type=whole,
+        metavar="N",
+        help=f"tokens of a sequence; {DEFAULT_CONTEXT}",
+    )
+    add("--prompt", type=whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
+    add("--answer", type=whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
+    add("--batch", type=whole, metavar="N", help="sequences at once; default: several sizes")
+    add("--gpu-usd-per-hour", type=positive, metavar="X", help="of one GPU")
     add("--utilisation", type=_share, default=1.0, metavar="U", help="0 to 1; default 1")
     add("--demand", metavar="FILE", help="size replicas and GPUs for months")
     add("--from-ledger", metavar="30d", help="take the demand of the ledger's last days")
@@ -181,27 +186,9 @@ def _cell(value: object) -> str:
     return f"{value:,.0f}"
 
 
-def _whole(given: str) -> int:
-    """Return a whole number above 0. Raises `ArgumentTypeError` otherwise."""
-    if not (given.isascii() and given.isdecimal() and 0 < int(given) < 10**9):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a whole number above 0")
-    return int(given)
-
-
-def _positive(given: str) -> float:
-    """Return a finite number above 0. Raises `ArgumentTypeError` otherwise."""
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number above 0")
-    return value
-
-
 def _share(given: str) -> float:
     """Return a share above 0 and at most 1. Raises `ArgumentTypeError` otherwise."""
-    value = _positive(given)
+    value = positive(given)
     if value > 1:
         raise argparse.ArgumentTypeError(f"{given!r} is above 1")
     return value
@@ -209,7 +196,7 @@ def _share(given: str) -> float:
 
 def _months(given: str) -> int:
     """Return a number of months from 12 to 18. Raises `ArgumentTypeError` otherwise."""
-    value = _whole(given)
+    value = whole(given)
     if not FEWEST_MONTHS <= value <= MOST_MONTHS:
         raise argparse.ArgumentTypeError(f"{given} is not from {FEWEST_MONTHS} to {MOST_MONTHS}")
     return value

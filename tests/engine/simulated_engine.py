@@ -8,13 +8,12 @@ milliseconds, moves its simulated clock by the batch's time, and reports that ti
 import asyncio
 import json
 import random
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sse_server import TEMPLATE_TOKENS, chunk, done, prompt_tokens, tokenized, words_of
+from sse_server import TEMPLATE_TOKENS, chunk, done, listening, prompt_tokens, tokenized, words_of
 
 QUIET_S, QUIET_TIMES = 0.002, 6  # a long pause of the whole process is one of the short waits
 BLOCK = 16
@@ -162,23 +161,5 @@ def plain(writer: asyncio.StreamWriter, status: int, body: Mapping[str, Any]) ->
 def simulated(**orders: Any) -> Iterator[SimulatedEngine]:
     """Run the server in a thread for the block."""
     engine = SimulatedEngine(**({"true": TokenSeconds()} | orders))
-    ready, stop = threading.Event(), []
-
-    async def run() -> None:
-        listening = await asyncio.start_server(engine.serve, "127.0.0.1", 0)
-        engine.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        stop.append(lambda: loop.call_soon_threadsafe(over.set))
-        ready.set()
-        await over.wait()
-        listening.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert ready.wait(10)
-    try:
+    with listening(engine.serve) as engine.url:
         yield engine
-    finally:
-        stop[0]()
-        thread.join()

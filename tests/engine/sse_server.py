@@ -7,7 +7,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +15,9 @@ from typing import Any, Literal
 Fault = Literal["refuse", "error", "no-finish", "cut", "stall", "plain-body"]
 MODEL = "fake"
 TEMPLATE_TOKENS = 3  # of each message
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,27 +178,31 @@ def prompt_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 @contextmanager
-def running(*, port: int = 0, **orders: Any) -> Iterator[SseServer]:
-    """Run a server in a thread for the block."""
-    server = SseServer(**orders)
-    ready, stop = threading.Event(), []
+def listening(serve: Serve, *, port: int = 0) -> Iterator[str]:
+    """Let a function serve connections in a thread while the block runs; yield its address."""
+    ready, ends = threading.Event(), threading.Event()
+    addresses: list[str] = []
 
     async def run() -> None:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", port)
-        server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        stop.append(lambda: loop.call_soon_threadsafe(over.set))
+        server = await asyncio.start_server(serve, "127.0.0.1", port)
+        addresses.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         ready.set()
-        await over.wait()
-        listening.close()
+        await asyncio.to_thread(ends.wait)
+        server.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     assert ready.wait(10)
     try:
-        yield server
+        yield addresses[0]
     finally:
-        ending: Callable[[], object] = stop[0]
-        ending()
+        ends.set()
         thread.join()
+
+
+@contextmanager
+def running(*, port: int = 0, **orders: Any) -> Iterator[SseServer]:
+    """Run a server in a thread for the block."""
+    server = SseServer(**orders)
+    with listening(server.serve, port=port) as server.url:
+        yield server

@@ -1,0 +1,1 @@
+"""Reads the arguments that several commands take."""
