@@ -280,7 +280,8 @@ class FakeUpstreamAnswer:
     closed: int = 0
     has_token: bool = False
     arrived: int = 0  # how many pieces the kernel has when somebody looks
-    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    given_up: bool = False
+    _held_task: asyncio.Task[object] | None = None
     _next: int = 0
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
@@ -309,21 +310,23 @@ class FakeUpstreamAnswer:
         return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
 
     async def _held(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Wait, and raise as soon as the answer is given up."""
-        held = asyncio.ensure_future(wait())
-        left = asyncio.ensure_future(self.given_up.wait())
+        """Wait, without a pause of its own; raise as soon as the answer is given up."""
+        self._held_task = task = asyncio.current_task()
         try:
-            await asyncio.wait({held, left}, return_when=asyncio.FIRST_COMPLETED)
-            if held.done():
-                held.result()
-            else:
-                raise UpstreamTimeout("it stands still")
+            await wait()
+        except asyncio.CancelledError:
+            if not self.given_up:
+                raise
+            assert task is not None
+            task.uncancel()
+            raise UpstreamTimeout("it stands still") from None
         finally:
-            held.cancel()
-            left.cancel()
+            self._held_task = None
 
     def give_up(self) -> None:
-        self.given_up.set()
+        self.given_up = True
+        if self._held_task is not None:
+            self._held_task.cancel()
 
     def note_first_token(self) -> None:
         self.has_token = True

@@ -11,6 +11,7 @@ import pytest
 from gateway.domain.policy.policy import Credentials
 from gateway.errors import (
     InvalidRequest,
+    ModelMissing,
     Overloaded,
     RateLimited,
     RequestError,
@@ -110,7 +111,7 @@ def test_the_region_of_a_private_address() -> None:
         (400, "ServiceQuotaExceededException", RateLimited),
         (400, "ThrottlingException", RateLimited),
         (403, "AccessDeniedException", UpstreamAuth),
-        (404, "ResourceNotFoundException", UpstreamError),
+        (404, "ResourceNotFoundException", ModelMissing),
         (408, "ModelTimeoutException", UpstreamTimeout),
         (424, "ModelErrorException", UpstreamError),
         (429, "ThrottlingException", RateLimited),

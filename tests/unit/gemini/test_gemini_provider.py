@@ -16,6 +16,7 @@ from gateway.domain.providers.known_hosts import known_place
 from gateway.domain.providers.table import provider_at
 from gateway.errors import (
     InvalidRequest,
+    ModelMissing,
     ModelNotFound,
     Overloaded,
     QuotaExhausted,
@@ -115,7 +116,7 @@ def error(code: int, /, **members: Any) -> bytes:
         (401, error(401, status="UNAUTHENTICATED"), UpstreamAuth),
         (402, error(402), QuotaExhausted),
         (403, error(403, status="PERMISSION_DENIED"), UpstreamAuth),
-        (404, error(404, status="NOT_FOUND"), UpstreamError),
+        (404, error(404, status="NOT_FOUND"), ModelMissing),
         (429, error(429, status="RESOURCE_EXHAUSTED"), RateLimited),
         (500, error(500, status="INTERNAL"), UpstreamError),
         (503, error(503, status="UNAVAILABLE"), Overloaded),
