@@ -380,6 +380,22 @@ def test_a_closed_month_takes_no_bill(database: Database, database_url: str) -> 
     assert view(database_url) == []
 
 
+def test_a_correction_takes_nothing_out_of_a_closed_month(
+    database: Database, database_url: str
+) -> None:
+    """A corrected invoice of the next month would silently remove its hours of a closed one."""
+    store = GpuBillStore(database)
+    store.add(FILE, [line(begin=0, end=1)])
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE tollgate.periods SET state = 'closed' WHERE month = '2026-11-01'"
+        )
+    before = view(database_url)
+    with pytest.raises(OperatorError, match="2026-11, which is closed"):
+        store.add(FILE, [line(begin=40 * 24, end=40 * 24 + 1)])
+    assert view(database_url) == before
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -80,6 +80,7 @@ class _Replaced:
     import_id: UUID
     line: int
     deployment: str
+    hour: datetime
     amount_nusd: int
     left: Sequence[BillPiece]
 
@@ -115,7 +116,8 @@ class GpuBillStore:
         """Import the lines of a bill in one transaction; change nothing if all of them count
         already.
 
-        Raises `OperatorError` if one of its hours lies in a closed month.
+        Raises `OperatorError` if one of its hours, or an hour that it replaces, lies in a closed
+        month.
         """
         with self._database.begin(is_long=True) as connection:
             connection.execute(text(_LOCK))
@@ -123,13 +125,13 @@ class GpuBillStore:
             known = [same[key] for key in map(_content, lines) if key in same]
             if len(known) == len(lines):
                 return _imported(known[-1], lines, duplicates=len(known))
-            _refuse_closed(connection, lines)
+            replaced = _replaced(connection, lines)
+            _refuse_closed(connection, lines, replaced)
             import_id = uuid4()
             row = {"import_id": import_id, "file_name": file.name, "sha256": file.sha256}
             amount_nusd = sum(line.amount_nusd for line in lines)
             totals = {"rows": len(lines), "amount_nusd": amount_nusd}
             connection.execute(text(_ADD_IMPORT), row | totals)
-            replaced = _replaced(connection, lines)
             pieces = {"import_id": import_id, "pieces": [one.piece_id for one in replaced]}
             connection.execute(text(_REPLACE), pieces)
             _write(connection, import_id, lines, replaced)
@@ -157,6 +159,7 @@ def _replaced(connection: Connection, lines: Sequence[BillLine]) -> list[_Replac
                     import_id=row.import_id,
                     line=row.line,
                     deployment=row.deployment,
+                    hour=row.hour,
                     amount_nusd=row.amount_nusd,
                     left=left,
                 )
@@ -202,15 +205,21 @@ def _content(line: BillLine) -> _Key:
     )
 
 
-def _refuse_closed(connection: Connection, lines: Sequence[BillLine]) -> None:
-    """Raise `OperatorError` if an hour lies in a closed month; else lock the months."""
-    months = sorted({hour.date().replace(day=1) for line in lines for hour in line.hours})
+def _refuse_closed(
+    connection: Connection, lines: Sequence[BillLine], replaced: Sequence[_Replaced]
+) -> None:
+    """Raise `OperatorError` if an hour of the lines, or one that they replace, lies in a closed
+    month; else lock the months.
+    """
+    hours = {hour for line in lines for hour in line.hours} | {one.hour for one in replaced}
+    months = sorted({hour.date().replace(day=1) for hour in hours})
     closed: list[date] = list(connection.execute(text(_CLOSED), {"months": months}).scalars())
     if closed:
         names = ", ".join(f"{month:%Y-%m}" for month in closed)
         raise OperatorError(
-            f"The bill has hours in {names}, which is closed: a closed month never changes. "
-            "Nothing was imported. Reopen the month, or leave those lines out."
+            f"The bill has hours in {names}, which is closed, or replaces a bill of them: a closed "
+            "month never changes. Nothing was imported. Reopen the month, or leave those lines "
+            "out."
         )
 
 
