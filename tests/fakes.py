@@ -184,7 +184,8 @@ class FakeLeases:
     """Budgets in memory with books of their own: a limit for each account, spent and leased by
     (account, start).
 
-    It can be away, lose an answer after it was committed, and hang until `admission` is set.
+    It can be away, lose an answer after it was committed, and hang until `admission` is set. Each
+    exchange and each write is one transaction: workers ask in threads of their own.
     """
 
     limits: dict[str, int] = field(default_factory=dict)
@@ -196,6 +197,7 @@ class FakeLeases:
     loses_next_reply: bool = False
     admission: threading.Event | None = None
     _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
+    _transaction: threading.Lock = field(default_factory=threading.Lock)
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         if not asks:
@@ -207,7 +209,8 @@ class FakeLeases:
         if self.is_lost:
             raise LeasesLost
         self.asked.append(asks)
-        granted = [self._exchange(journal_id, facts) for facts in asks]
+        with self._transaction:
+            granted = [self._exchange(journal_id, facts) for facts in asks]
         if self.loses_next_reply:
             self.loses_next_reply = False
             raise DatabaseUnavailable("committed, but the answer was lost")
@@ -222,9 +225,10 @@ class FakeLeases:
     def write(self, journal_id: UUID, hold: Hold, cost_nusd: int) -> None:
         """Apply an event as the ledger's transaction does."""
         key = (journal_id, hold.account_id, hold.starts_s)
-        self.outstanding[key] -= min(cost_nusd, hold.held_nusd, self.outstanding[key])
         place = (hold.account_id, hold.starts_s)
-        self.spent[place] = self.spent.get(place, 0) + cost_nusd
+        with self._transaction:
+            self.outstanding[key] -= min(cost_nusd, hold.held_nusd, self.outstanding[key])
+            self.spent[place] = self.spent.get(place, 0) + cost_nusd
 
     def _exchange(self, journal_id: UUID, facts: SliceAsk) -> SliceGranted:
         key = (journal_id, facts.account_id, int(facts.starts_at.timestamp()))
