@@ -26,10 +26,10 @@ from gateway.api.http.caller_exchange import CallerExchange, ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import anthropic_limit_headers, limit_headers
 from gateway.api.request_slots import RequestSlots
+from gateway.api.routes import ANTHROPIC
 from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.ids import text_of
 from gateway.domain.money import plain_usd
-from gateway.domain.operation import Operation
 from gateway.domain.request.end_user import recorded_end_user
 from gateway.domain.request.request import Caller, Request, RequestBody
 from gateway.errors import JournalFull, RequestError, UpstreamError
@@ -129,11 +129,12 @@ class Forwarder:
                 read = await self.large_bodies.read(caller.team, read_request, operation, content)
             else:
                 read = read_request(operation, content)
-            if operation is Operation.MESSAGES:
+            is_anthropic = exchange.endpoint.dialect is ANTHROPIC
+            if is_anthropic:
                 own_headers = dialect_headers.read(exchange.fields)
                 read = dialect_headers.with_needs(read, own_headers)
             request = self._new_request(call, caller, headers, read, call.snapshot)
-            if operation is Operation.MESSAGES:
+            if is_anthropic:
                 is_beta = dialect_headers.is_beta(exchange.target)
                 request = replace(request, dialect_headers=own_headers, is_beta=is_beta)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
@@ -299,13 +300,13 @@ class _Call:
     def _start_answer(self, status: int, headers: Headers) -> None:
         """Send the answer's status and headers to the caller, rate-limit headers included."""
         self.status = status
-        is_messages = self.endpoint.operation is Operation.MESSAGES
-        if is_messages:
+        is_anthropic = self.endpoint.dialect is ANTHROPIC
+        if is_anthropic:
             headers.append((b"request-id", text_of(self.request_id).encode()))
         if self.limits:
             standings = self._limiter.standing(self.limits)
             headers += limit_headers(standings)
-            if is_messages:
+            if is_anthropic:
                 headers += anthropic_limit_headers(standings, datetime.now(UTC))
         self._exchange.start(status, headers)
 

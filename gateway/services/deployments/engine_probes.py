@@ -102,7 +102,7 @@ class EngineProbes:
             if standing.breaker.opened_s is None:
                 if self._hangs(standing, now_s):
                     self._health.open_breaker(deployment, HANGS, now_s=now_s)
-                    _leave(standing)
+                    _leave(standing, now_s)
             elif (
                 self._health.probes_engines
                 and standing.breaker.is_due(now_s)
@@ -178,13 +178,13 @@ class EngineProbes:
         return False
 
 
-def _leave(standing: DeploymentState) -> None:
+def _leave(standing: DeploymentState, now_s: float) -> None:
     """End the attempts whose callers received nothing yet from a hung engine, so that their
     requests go to another deployment; one without another keeps waiting.
     """
     for slot in tuple(standing.under_way):
         if slot.leave is not None:
-            slot.leave()
+            slot.leave(now_s)
 
 
 @dataclass(slots=True)

@@ -112,14 +112,14 @@ class Slot(Struct, eq=False):
     settled.
 
     `started_s` is its attempt's start, None before it; `last_received_s` is the time of the last
-    bytes from upstream. `leave` ends the attempt, so that the request moves to another deployment;
-    None before it was sent and once its caller received something.
+    bytes from upstream. `leave(now_s)` ends the attempt, so that the request moves to another
+    deployment; None before it was sent and once its caller received something.
     """
 
     standing: DeploymentState
     started_s: float | None = None
     last_received_s: float = inf
-    leave: Callable[[], None] | None = None
+    leave: Callable[[float], None] | None = None
 
     def note_received(self, at_s: float) -> None:
         """Record content that the upstream sent at `at_s`."""
@@ -245,8 +245,10 @@ class DeploymentHealth:
     def note_answer(self, slot: Slot, *, at_s: float) -> None:
         """Record that a good answer to the slot's attempt began at `at_s`."""
         assert slot.started_s is not None, "only an attempt is answered"
-        slot.standing.received_s = max(slot.standing.received_s, at_s)
-        self._note_success(slot.standing, slot.started_s, at_s)
+        standing = slot.standing
+        if at_s > standing.received_s:
+            standing.received_s = at_s
+        self._note_success(standing, slot.started_s, at_s)
 
     def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
         """Record the failed attempt of a slot. Our own errors do not count against the

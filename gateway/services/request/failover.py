@@ -25,6 +25,7 @@ from gateway.errors import (
 )
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, DeploymentState, full_error
+from gateway.services.ports import Upstream
 
 ANOTHER_MAY_DO_BETTER = (
     UpstreamUnreachable,
@@ -54,7 +55,8 @@ class _FailedCandidate(Struct):
 class Failover(Struct, kw_only=True):
     """The way of one request through its candidates.
 
-    `pause_s` is the wait before the next try; `draw` returns a number below 1.
+    `pause_s` is the wait before the next try, `upstream` the exchange of the last one; `draw`
+    returns a number below 1.
     """
 
     choices: tuple[Choice, ...]
@@ -67,6 +69,7 @@ class Failover(Struct, kw_only=True):
     made: int = 0
     pause_s: float = 0.0
     failure: RequestError | None = None
+    upstream: Upstream | None = None
     _standing: DeploymentState | None = None
     _last: Choice | None = None
     _at: int = 0
@@ -154,7 +157,14 @@ class Failover(Struct, kw_only=True):
                 return
         self._tried.append(_FailedCandidate(choice, error))
 
-    def may_leave(self, now_s: float) -> bool:
+    def leave(self, now_s: float) -> None:
+        """End the attempt in flight, at an engine that hangs, if another candidate would take the
+        request now.
+        """
+        if self.upstream is not None and self._may_leave(now_s):
+            self.upstream.give_up()
+
+    def _may_leave(self, now_s: float) -> bool:
         """Return True if the attempt in flight may end as timed out, because another candidate
         would take the request now.
         """

@@ -8,7 +8,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,7 +35,7 @@ from gateway.errors import (
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.deployments.state import DeploymentHealth
-from gateway.services.ports import Clock, Provider, Transport, Upstream
+from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.request.abandoned import AbandonedAnswers
 from gateway.services.request.admission import Admission
 from gateway.services.request.attempt import AdmittedRequest, Attempt, Attempts
@@ -341,7 +340,7 @@ class RequestService:
         try:
             await durable
             exchange = await self._send(attempt, deadline_s)
-            attempt.slot.leave = partial(self._leave, failover, exchange.upstream)
+            failover.upstream, attempt.slot.leave = exchange.upstream, failover.leave
             await exchange.head()
             if exchange.reported_load is not None:
                 self.estimates.note_load(attempt.candidate.deployment.name, exchange.reported_load)
@@ -377,11 +376,6 @@ class RequestService:
         except Exception:  # settled here; the edge logs it and answers
             self._settle_failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
-
-    def _leave(self, failover: Failover, upstream: Upstream) -> None:
-        """End an attempt at an engine that hangs, if another deployment would take its request."""
-        if failover.may_leave(self.clock.monotonic()):
-            upstream.give_up()
 
     async def _translated(self, deployment: Deployment, request: Request) -> Translation | None:
         """Return a request as the deployment's dialect has it, None if that is the caller's.

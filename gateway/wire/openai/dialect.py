@@ -19,9 +19,9 @@ class OpenAIDialect:
         and the fix.
         """
         read = read_request(operation, body)
-        if operation is Operation.CHAT and "messages" not in read.members:
+        if "messages" not in read.members and operation is Operation.CHAT:
             raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
-        if operation is Operation.RESPONSES and "background" in read.members:
+        if "background" in read.members and operation is Operation.RESPONSES:
             _refuse_background(read)
         return read
 

@@ -126,7 +126,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         if "prompt_cache_key" in members
         else None,
         previous_response=_previous_response(members)
-        if operation is Operation.RESPONSES and "previous_response_id" in members
+        if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
     )
     return RequestBody(facts, body, places)
