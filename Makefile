@@ -34,7 +34,7 @@ run: ## Everything on this machine: engine, database, gateway, dashboard
 test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m engine setup
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: .venv/dev.stamp lint types imports test ## Format, lint, types, imports, tests
 

@@ -7,6 +7,7 @@ are imported in functions, as is the command line: `tollgate --help` answers bef
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -31,6 +32,8 @@ class SystemClock:
 
 def run() -> None:
     """Run the `tollgate` command line, and exit with its code."""
+    # What the imports make stays: looking for garbage among it took a tenth of the time.
+    gc.set_threshold(50_000, 20, 100)
     try:
         from gateway.cli.app import run_cli
     except KeyboardInterrupt:
