@@ -59,7 +59,7 @@ class Histogram(Struct, frozen=True, gc=False):
                     if end == inf
                     else begin + (end - begin) * (rank - below) / (count - below)
                 )
-        return None  # the counts of a garbled page fall
+        return None  # a count that is no number lies in no bucket
 
 
 class EngineReport(Struct, frozen=True, kw_only=True):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.deployments.engine_sample import HOUR, EngineSample, UpSpan, up, watched
+from gateway.domain.deployments.engine_signals import EngineSignals, Histogram
 from gateway.domain.pricing.selfhost import GpuRate, gpu_bill_nusd
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -31,6 +34,21 @@ def up_s(previous: EngineSample | None, sample: EngineSample) -> float:
     span = up(previous, sample)
     assert span is None or span.begin < span.end, "a stretch of no time is none"
     return 0.0 if span is None else (span.end - span.begin).total_seconds()
+
+
+def test_a_sample_takes_the_signals_of_an_engine_that_is_up() -> None:
+    """A silent engine has none: those of its last page would look like the present."""
+    waits = Histogram(((0.1, 0.0), (0.5, 10.0), (inf, 10.0)))
+    signals = EngineSignals(
+        running=4, queue=0, room=8, kv_use=0.25, prefix_hit_rate=0.4, ttft=waits
+    )
+    shown = look(0).with_signals(signals)
+    assert (shown.kv_use, shown.prefix_hit_rate, shown.pressure) == (0.25, 0.4, 0.5)
+    assert (shown.ttft_p50_s, shown.ttft_p95_s) == (pytest.approx(0.3), pytest.approx(0.48))
+    assert (shown.tpot_p50_s, shown.tpot_p95_s) == (None, None)
+    silent = look(0, is_up=False)
+    assert silent.with_signals(signals) is silent
+    assert look(0).with_signals(None) == look(0)
 
 
 def test_an_engine_is_up_as_long_as_two_looks_can_prove() -> None:

@@ -4,7 +4,7 @@ pressure that follows the queue.
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf, isfinite, nan
 
 import pytest
 from hypothesis import given
@@ -156,6 +156,11 @@ def test_a_quantile_is_a_time_within_the_buckets(
     )
     assert Histogram(buckets).since(Histogram(buckets)).quantile(share) is None
     assert Histogram(buckets).since(Histogram()) == Histogram()
+
+
+def test_counts_that_are_no_numbers_give_no_quantile() -> None:
+    """Every comparison with such a count is false."""
+    assert Histogram(((0.1, nan), (inf, nan))).quantile(0.5) is None
 
 
 @given(st.integers(0, len(PAGE)), st.text(max_size=80))
