@@ -81,6 +81,8 @@ def _lines(question: Question) -> Select[Any]:
             other_views.gpu_applied,
             (applied.hour == hours.c.hour) & (applied.deployment == hours.c.deployment),
         )
+        # The join alone would sum up every month: a range of hours reaches no index through it.
+        .where(*gpu_conditions(applied, question))
         .group_by(hours.c.deployment, applied.team)
     )
     others = [
