@@ -1,25 +1,24 @@
 """Breaks a real vLLM behind a real gateway and writes the times into docs/engine-report.md.
 
 Run `python -m bench.engine_faults` to print them, with `--write` to renew the page. The run is
-tests/engines/test_engine_faults.py, so each figure is of a run whose promises held.
+tests/engines/test_engine_faults.py, so each figure is of a run whose promises held. It needs
+`python -m engine setup` and takes three minutes on two idle cores.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 
-from bench.stand.page import replace_between
+from bench.engine_report import section
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "engine-report.md"
-BEGIN, END = "<!-- bench: faults -->", "<!-- /bench: faults -->"
 RUN = ("-m", "pytest", "-q", "-p", "no:xdist", "tests/engines/test_engine_faults.py")
 ROWS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hang of the core (SIGSTOP), `/health` 200": (
@@ -49,8 +48,13 @@ ROWS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the faults, print the table and, with `--write`, renew the page; return the exit code."""
+def main() -> int:
+    """Run the faults and print their section; return the run's exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.engine_faults", description="Break a real vLLM behind a gateway."
+    )
+    parser.add_argument("--write", action="store_true", help="write docs/engine-report.md")
+    chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         variables = os.environ | {"TOLLGATE_TEST_ENGINES": "1", "TOLLGATE_FAULTS_OUT": str(out)}
@@ -58,12 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         if done.returncode != 0:
             return done.returncode
         figures: dict[str, float] = json.loads(out.read_text(encoding="utf-8"))
-    lines = table(figures)
-    print("\n".join(lines))
-    if "--write" in arguments:
-        when = f"Run of {datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, vLLM on CPU, by "
-        by = "`python -m bench.engine_faults --write`."
-        replace_between(PAGE, BEGIN, END, lines=[when + by, "", *lines])
+    command = "python -m bench.engine_faults --write"
+    section("faults", table(figures), command=command, write=chosen.write)
     return 0
 
 
@@ -76,4 +76,4 @@ def table(figures: Mapping[str, float]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
