@@ -62,8 +62,9 @@ def main() -> int:
         if done.returncode != 0:
             return done.returncode
         figures: dict[str, float] = json.loads(out.read_text(encoding="utf-8"))
+    load = f"- load average of the 15 minutes before its end: {os.getloadavg()[2]:.1f}"
     command = "python -m bench.engine_faults --write"
-    section("faults", table(figures), command=command, write=chosen.write)
+    section("faults", [load, "", *table(figures)], command=command, write=chosen.write)
     return 0
 
 
