@@ -14,6 +14,8 @@ from engine import home as homes
 from engine.arguments.numbers import whole
 from engine.bench.command import add_bench, run_bench
 from engine.calibration.command import add_calibrate, run_calibrate
+from engine.cluster.ray_packages import add_ray
+from engine.cluster.serve import serve_on_cluster
 from engine.errors import EngineError, UsageError
 from engine.plan.command import add_plan, run_plan
 from engine.progress import StageProgress
@@ -126,6 +128,11 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup
     )
     _add_device(command)
+    command.add_argument(
+        "--cluster",
+        action="store_true",
+        help="add Ray, for serve --cluster (0.2 GB to download); needed on each machine",
+    )
     _add_progress(command)
 
 
@@ -133,6 +140,8 @@ def _setup(options: argparse.Namespace) -> int:
     """Install vLLM into the engine's environment, or keep a current one; return 0."""
     progress = StageProgress(stage="setup", format=options.progress)
     environment.set_up(_home(), environment.detect_device(options.device), progress)
+    if options.cluster:
+        add_ray(_home(), progress)
     return 0
 
 
@@ -187,7 +196,7 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "serve",
         does="Serve a model with vLLM until told to stop; start it again if it ends.",
-        act=serve,
+        act=_serve,
     )
     command.add_argument(
         "--profile",
@@ -198,6 +207,17 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--dry-run",
         action="store_true",
         help="print the command and each refused key as JSON, and start nothing",
+    )
+    command.add_argument(
+        "--cluster",
+        action="store_true",
+        help="deploy it on the running Ray cluster (RAY_ADDRESS, else the one of this machine), "
+        "with data_parallel_size replicas",
+    )
+    command.add_argument(
+        "--closed-network",
+        action="store_true",
+        help="confirm that nothing else can reach the cluster's network: Ray has no password",
     )
     _add_serve_address(command)
     _add_serve_settings(command)
@@ -214,6 +234,15 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve"
     )
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Serve a model on this machine or on a cluster; return the exit code. Raises `UsageError`."""
+    if options.cluster:
+        return serve_on_cluster(options)
+    if options.closed_network:
+        raise UsageError("--closed-network belongs to --cluster.")
+    return serve(options)
 
 
 def _add_serve_address(command: argparse.ArgumentParser) -> None:

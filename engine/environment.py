@@ -251,9 +251,9 @@ def _install_packages(
             torch.write(requirement_of("torch", text))
             torch.flush()
             arguments = ["--index-url", TORCH_CPU_INDEX, "-r", torch.name]
-            _pip_install(home, arguments, output, total=total, progress=progress)
+            pip_install(home, arguments, output, total=total, progress=progress)
             output = output.of_next_run()
-    _pip_install(home, ["-r", str(lock)], output, total=total, progress=progress)
+    pip_install(home, ["-r", str(lock)], output, total=total, progress=progress)
 
 
 def requirement_of(name: str, lock_text: str) -> str:
@@ -263,7 +263,7 @@ def requirement_of(name: str, lock_text: str) -> str:
     return found[0]
 
 
-def _pip_install(
+def pip_install(
     home: EngineHome,
     arguments: Sequence[str],
     output: PipOutput,

@@ -22,6 +22,16 @@ compile() {
         --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --upgrade $3
 }
 
+# Ray Serve LLM is added to an environment, so a lock of Ray holds only the packages that the environment lacks, in
+# versions that fit it. The extra ray[llm] is not used: it asks for another vLLM and 60 packages for GPUs. Without it,
+# ray.serve.llm needs jsonref and pyarrow.
+compile_ray() {
+    held="$(sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/--no-emit-package \1/p' "locks/$1-$2.lock")"
+    printf '%s\n' 'ray[serve]==2.60.0' jsonref pyarrow | uv pip compile - --quiet --output-file "locks/ray-$1-$2.lock" \
+        --constraints "locks/$1-$2.lock" --exclude-newer "$newest" --python-version "$2" \
+        --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --upgrade $held
+}
+
 cpu="--overrides $excluded"
 if [ -z "${UV_FIND_LINKS:-}" ]; then
     cpu="$cpu --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match"
@@ -33,4 +43,8 @@ done
 unset UV_FIND_LINKS  # or the CPU build of torch, which has the higher version, would be chosen for the GPU
 for python in 3.11 3.12 3.13; do
     echo "vllm==0.32.0" | compile gpu "$python" ""
+done
+for python in 3.11 3.12 3.13; do
+    compile_ray cpu "$python"
+    compile_ray gpu "$python"
 done

@@ -36,7 +36,7 @@ def refusals(
         *_hardware(profile, hardware, model),
         *_quantization(profile, model),
         *_lengths(profile, model),
-        *_parallel(profile, model),
+        *parallel_refusals(profile, model),
         *_kv_cache(profile, hardware, model),
         *_speculation(profile, model, draft),
     )
@@ -142,7 +142,7 @@ def _lengths(profile: Profile, model: ModelFacts) -> Iterator[Refused]:
         )
 
 
-def _parallel(profile: Profile, model: ModelFacts) -> Iterator[Refused]:
+def parallel_refusals(profile: Profile, model: ModelFacts) -> Iterator[Refused]:
     """Yield the parallel sizes that do not divide the model."""
     tensor, pipeline = profile.tensor_parallel_size, profile.pipeline_parallel_size
     if model.attention_heads is not None and model.attention_heads % tensor:

@@ -26,6 +26,8 @@ class DeploymentFacts:
     is_pooling: bool
     has_tools: bool
     has_reasoning: bool
+    native: tuple[str, ...] = ()
+    """The operations that the server speaks itself, if they are fewer than vLLM's."""
 
 
 def deployment_block(facts: DeploymentFacts) -> str:
@@ -41,6 +43,8 @@ def deployment_block(facts: DeploymentFacts) -> str:
     block["region"] = facts.region
     if facts.context_tokens is not None:
         block["context_window"] = facts.context_tokens
+    if facts.native:
+        block["native"] = list(facts.native)
     if facts.is_pooling:
         block["operations"] = ["embeddings"]
     else:

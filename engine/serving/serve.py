@@ -83,6 +83,43 @@ def plan_of(
     """Return the plan of one engine, with every reason against it. Raises `UsageError`, or
     `EngineError` if a file cannot be read.
     """
+    settings = settings_of(home, options, variables)
+    refused = checks.refusals(
+        settings.profile,
+        hardware_here(settings.device),
+        settings.facts,
+        draft=settings.draft,
+        installed=settings.installed,
+    )
+    return ServePlan(
+        name=options.profile,
+        serving=settings.serving,
+        argv=vllm_command.command(home, settings.serving),
+        refused=(*settings.refused, *refused),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """The settings of one engine, from the profile and the command line, and the model's facts."""
+
+    profile: Profile
+    refused: tuple[Refused, ...]
+    """The keys of the profile's file that are unknown or impossible."""
+    device: environment.Device
+    installed: environment.Device | None
+    """The device of the engine's environment; None if there is none to compare with."""
+    facts: ModelFacts
+    draft: ModelFacts | None
+    serving: vllm_command.Serving
+
+
+def settings_of(
+    home: homes.EngineHome, options: argparse.Namespace, variables: Mapping[str, str]
+) -> ServeSettings:
+    """Return the settings of one engine. Raises `UsageError`, or `EngineError` if a file cannot be
+    read.
+    """
     given = ProfileFile(name="", profile=WITHOUT_PROFILE, refused=())
     if options.profile is not None:
         given = read_profile(options.profile)
@@ -95,9 +132,6 @@ def plan_of(
     model = options.model or profile.model or DEFAULT_MODEL
     facts = _facts(home, model)
     draft = _draft_facts(home, profile)
-    refused = checks.refusals(
-        profile, hardware_here(device), facts, draft=draft, installed=installed
-    )
     serving = _serving(home, profile, options, model=model, device=device, program=program)
     serving = replace(
         serving,
@@ -109,11 +143,14 @@ def plan_of(
             else number_format_here(variables)
         ),
     )
-    return ServePlan(
-        name=options.profile,
+    return ServeSettings(
+        profile=profile,
+        refused=given.refused,
+        device=device,
+        installed=installed,
+        facts=facts,
+        draft=draft,
         serving=serving,
-        argv=vllm_command.command(home, serving),
-        refused=(*given.refused, *refused),
     )
 
 
@@ -189,23 +226,35 @@ def _supervised(
         grace_s=vllm_command.SHUTDOWN_TIMEOUT_S + 5.0,
         is_bound_to_parent=not options.outlive_parent,
         failure=probe.failure,
-        on_ready=lambda: _print_block(serving, probe, options.region),
+        on_ready=lambda: print_block(serving, probe, options.region),
         must_start=options.must_start,
     )
 
 
-def _print_block(serving: vllm_command.Serving, probe: EngineProbe, region: str) -> None:
-    """Print the deployment block on standard output, the only thing that is printed there."""
+def print_block(
+    serving: vllm_command.Serving,
+    probe: EngineProbe,
+    region: str,
+    *,
+    native: tuple[str, ...] = (),
+    context_tokens: int | None = None,
+) -> None:
+    """Print the deployment block on standard output, the only thing that is printed there.
+
+    `native` are the operations of a server that speaks fewer than vLLM; `context_tokens` are the
+    model's if the server does not list them.
+    """
     is_pooling = serving.runner == "pooling"
     facts = DeploymentFacts(
         url=probe.url,
         served_model_name=serving.served_model_name,
         region=region,
-        context_tokens=probe.context_tokens(),
+        context_tokens=probe.context_tokens() or context_tokens,
         api_key_file=serving.api_key_file,
         is_pooling=is_pooling,
         has_tools=serving.tool_call_parser != vllm_command.NO_PARSER,
         has_reasoning=serving.reasoning_parser != vllm_command.NO_PARSER,
+        native=native,
     )
     try:
         print(deployment_block(facts), end="", flush=True)
