@@ -124,7 +124,7 @@ def command(home: EngineHome, serving: Serving) -> list[str]:
     if serving.max_model_len_tokens is not None:
         argv += ["--max-model-len", str(serving.max_model_len_tokens)]
     argv += serving.flags
-    argv += _metering_flags()
+    argv += metering_flags()
     argv += [
         "--max-num-queued-reqs",
         str(serving.max_queued_requests),
@@ -146,7 +146,7 @@ def _environment_vllm(home: EngineHome) -> list[str]:
     return [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py")]
 
 
-def _metering_flags() -> Sequence[str]:
+def metering_flags() -> Sequence[str]:
     """Return the flags without which the gateway cannot meter.
 
     Without prompt token details, `/v1/messages` hides cached tokens and bills them in full.

@@ -137,7 +137,7 @@ class OpenAI:
         headers = await self.headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
         )
-        self.add_headers(headers, request, is_streamed=is_streamed)
+        self.add_headers(headers, deployment, request, is_streamed=is_streamed)
         return UpstreamRequest(
             url=endpoint_of(deployment, PATHS[read.facts.operation]),
             headers=headers,
@@ -162,7 +162,14 @@ class OpenAI:
             deployment, request_id, is_stream=is_stream, traceparent=traceparent
         )
 
-    def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
+    def add_headers(
+        self,
+        headers: dict[str, str],
+        deployment: Deployment,
+        request: Request,
+        *,
+        is_streamed: bool,
+    ) -> None:
         """Add the headers of this dialect's variant to a request: none here."""
 
     def messages_values(self, team: str) -> dict[str, Any]:
@@ -177,7 +184,7 @@ class OpenAI:
         headers = upstream_headers(
             deployment, request.request_id, traceparent=request.traceparent, is_stream=is_stream
         )
-        self.add_headers(headers, request, is_streamed=is_stream)
+        self.add_headers(headers, deployment, request, is_streamed=is_stream)
         native_messages.add_headers(headers, request)
         values = self.messages_values(request.caller.team)
         return UpstreamRequest(

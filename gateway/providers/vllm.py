@@ -1,5 +1,5 @@
 """Translates requests for a vLLM engine: the OpenAI dialect, with running usage on streams, a
-prefix cache kept apart per team, and a priority header.
+prefix cache kept apart per team, a priority header, and llm-d's headers of team and objective.
 
 Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned
 stream can still be billed; `cache_salt` isolates the prefix cache; the engine's key guards only
@@ -25,6 +25,12 @@ from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 PRIORITY_HEADER = "x-vllm-priority"
 PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 
+# An llm-d router before the engines queues fairly between teams of one objective, and counts by
+# both. It takes an objective that its pool lacks for priority 0; vLLM ignores the headers.
+# (llm-d/llm-d-router v0.9.0, pkg/epp/metadata/consts.go and pkg/epp/requestcontrol/director.go)
+FAIRNESS_HEADER = "x-llm-d-inference-fairness-id"
+OBJECTIVE_HEADER = "x-llm-d-inference-objective"
+
 _PARSED = frozenset(
     {"reasoning", "tools"}
 )  # capabilities that vLLM provides by parsing the model's output
@@ -44,8 +50,16 @@ class Vllm(OpenAI):
         self._salt_key = salt_key
         self._assembles_plain = assembles_plain
 
-    def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """Add the header with the team's priority to an engine's request.
+    def add_headers(
+        self,
+        headers: dict[str, str],
+        deployment: Deployment,
+        request: Request,
+        *,
+        is_streamed: bool,
+    ) -> None:
+        """Add the headers with the team's priority to an engine's request, and the team's name if
+        the engine is self-hosted.
 
         Plain answers also ask for the engine's load; streams do not report it.
         """
@@ -53,6 +67,9 @@ class Vllm(OpenAI):
             headers[ASK_HEADER] = ASK_FORMAT
         if request.priority is not Priority.NORMAL:
             headers[PRIORITY_HEADER] = PRIORITIES[request.priority]
+            headers[OBJECTIVE_HEADER] = request.priority.value
+        if deployment.is_self_hosted:
+            headers[FAIRNESS_HEADER] = request.caller.team
 
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool

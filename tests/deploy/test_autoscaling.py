@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 
 from gateway.domain.deployments.engine_signals import EngineSignals
 from gateway.telemetry.engine_gauges import EngineGauges
+from tests.deploy.manifest_schemas import SCHEMAS, closed
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "autoscaling"
-SCHEMAS = Path(__file__).with_name("schemas")
 METRIC = "tollgate_engine_pressure"
 
 
@@ -28,22 +28,9 @@ def keda_schema() -> dict[str, Any]:
     crd = yaml.safe_load((SCHEMAS / "keda.sh_scaledobjects.yaml").read_text(encoding="utf-8"))
     (version,) = crd["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
-    closed: dict[str, Any] = _closed(schema)
-    closed["properties"]["metadata"] = {"type": "object"}
-    return closed
-
-
-def _closed(schema: Any) -> Any:
-    """Return a schema that refuses members which it does not name."""
-    if isinstance(schema, list):
-        return [_closed(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {name: _closed(part) for name, part in schema.items()}
-    keeps = schema.get("x-kubernetes-preserve-unknown-fields")
-    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object" and not keeps:
-        closed.setdefault("additionalProperties", False)
-    return closed
+    found: dict[str, Any] = closed(schema)
+    found["properties"]["metadata"] = {"type": "object"}
+    return found
 
 
 def hpa_schema() -> dict[str, Any]:
