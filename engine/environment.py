@@ -202,12 +202,12 @@ def _build_environment(
     )
     lock = stack.lock(python.version)
     progress.say("python", f"Creating an environment of Python {python.version} ({python.path}).")
-    _run_or_raise(
+    run_or_raise(
         [python.path, "-m", "venv", str(home.venv)], "Python could not create an environment"
     )
     _install_packages(home, stack.device, lock, progress)
     progress.say("check", "Importing torch and transformers.")
-    _run_or_raise(
+    run_or_raise(
         [str(home.python), "-c", "import torch, transformers"],
         "The packages are installed but cannot be imported",
     )
@@ -217,7 +217,7 @@ def _build_environment(
     )
 
 
-def _run_or_raise(argv: list[str], complaint: str) -> None:
+def run_or_raise(argv: list[str], complaint: str) -> None:
     """Run a command; raise `EngineError` with the end of its output if it fails."""
     child = start_bound(argv, os.environ, stdout=subprocess.PIPE)
     output, _ = child.communicate()

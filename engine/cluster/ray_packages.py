@@ -17,6 +17,11 @@ from engine.progress import StageProgress
 STAMP = "ray.stamp.json"
 """Lies inside the environment, so that it goes when the environment is made again."""
 
+IMPORTS = "import ray.dashboard.agent, ray.serve.llm"
+"""Proves the installation, and writes the bytecode of Ray's agent: without it the first `ray start`
+on a busy machine gave up waiting for the agent's port after 15 s (seen 2026-11-26).
+"""
+
 DISK_BYTES = 700_000_000
 """Ray 2.60.0 and its dependencies, unpacked; measured 2026-11-26."""
 
@@ -59,6 +64,10 @@ def add_ray(home: EngineHome, progress: StageProgress) -> None:
             PipOutput(collected=there),
             total=there + _package_count(lock),
             progress=progress,
+        )
+        progress.say("check", "Importing Ray Serve LLM.")
+        environment.run_or_raise(
+            [str(home.python), "-c", IMPORTS], "Ray is installed but cannot be imported"
         )
         homes.write_stamp(home.venv / STAMP, {"lock_sha256": homes.sha256_of(lock)})
     progress.say("done", f"Ray is in {home.venv} ({progress.elapsed_s:.0f} s).")

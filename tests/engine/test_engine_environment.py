@@ -302,7 +302,7 @@ def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_failing_step_prints_the_programs_last_lines() -> None:
     """The last lines of the failed program have the reason."""
     with pytest.raises(EngineError, match=r"It broke:\nno such thing"):
-        environment._run_or_raise(
+        environment.run_or_raise(
             [sys.executable, "-c", "import sys; sys.exit('no such thing')"], "It broke"
         )
 
