@@ -21,8 +21,8 @@ from pathlib import Path
 HOST_ADDRESS = "10.77.0.254"
 GCS_PORT, METRICS_PORT, HTTP_PORT = 6399, 6400, 8000
 START_WITHIN_S = 60.0
-NODE_CPUS = 2
-"""Room for one engine and one ingress: Ray cannot put both engines on one node."""
+NODE_CPUS = 3
+"""Room for one engine (2: its server and its rank) and one ingress: each node gets one of both."""
 OBJECT_STORE_BYTES = 200_000_000
 
 
