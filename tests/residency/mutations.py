@@ -26,7 +26,7 @@ RULES = (
     "gateway/domain/providers/facts.py",
     "gateway/domain/residency/stated_place.py",
 )
-CASES = 300
+CASES = 500
 WITHIN_S = 300
 # Mutations that change nothing that a decision depends on, each with the reason why.
 SAME: dict[str, str] = {
