@@ -6,7 +6,6 @@ engine answers.
 import argparse
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 from engine import home as homes
 from engine import supervisor, vllm_command
 from engine.cluster import ray_config, ray_packages
-from engine.errors import EngineError, UsageError
+from engine.errors import UsageError
 from engine.serving import checks
 from engine.serving.deployment_block import dialable_url
 from engine.serving.hardware import hardware_here
-from engine.serving.profile import Refused
 from engine.serving.readiness import probe_of
-from engine.serving.serve import ServeSettings, print_block, settings_of
+from engine.serving.serve import ServeSettings, StartPlan, print_block, settings_of
 
 WHY_CLOSED = (
     "Ray listens on all addresses of a machine, without a password, and runs whatever it is sent. "
@@ -36,29 +34,15 @@ GRACE_S = 3.0 * vllm_command.SHUTDOWN_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterPlan:
-    """One application to be deployed: its settings, its configuration and the reasons against
-    it.
-    """
+class ClusterPlan(StartPlan):
+    """The plan of one application, with its settings and Ray's configuration."""
 
-    name: str | None
     settings: ServeSettings
     config: dict[str, Any]
-    argv: list[str]
-    refused: tuple[Refused, ...]
 
-    def as_json(self) -> str:
-        """Return the output of `--dry-run`."""
-        refused = [
-            {"key": item.key, "value": item.value, "reason": item.reason} for item in self.refused
-        ]
-        shown = {
-            "profile": self.name,
-            "command": self.argv,
-            "ray_serve": self.config,
-            "refused": refused,
-        }
-        return json.dumps(shown, indent=2, default=str)
+    def more(self) -> dict[str, Any]:
+        """Return what `--dry-run` shows besides: Ray's configuration."""
+        return {"ray_serve": self.config}
 
 
 def serve_on_cluster(options: argparse.Namespace) -> int:
@@ -73,15 +57,8 @@ def serve_on_cluster(options: argparse.Namespace) -> int:
     home = homes.engine_home(os.environ)
     plan = cluster_plan(home, options, os.environ)
     if options.dry_run:
-        print(plan.as_json())
-        for item in plan.refused:
-            print(item, file=sys.stderr)
-        return 1 if plan.refused else 0
-    if plan.refused:
-        lines = "\n".join(map(str, plan.refused))
-        raise EngineError(
-            f"The profile cannot be served on a cluster; nothing was started.\n{lines}"
-        )
+        return plan.dry_run()
+    plan.require_possible("The profile cannot be served on a cluster")
     if not ray_packages.has_ray(home):
         raise UsageError(
             f"There is no Ray in {home.venv}. Add it on each machine with: python -m engine setup "

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from engine import environment, supervisor, vllm_command
 from engine import home as homes
@@ -32,22 +33,47 @@ WITHOUT_PROFILE = Profile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServePlan:
-    """One engine to be started: its settings, its command and the reasons against it."""
+class StartPlan:
+    """What is to be started: its command and the reasons against it."""
 
     name: str | None
     """The profile's name; None without a profile."""
-    serving: vllm_command.Serving
     argv: list[str]
     refused: tuple[Refused, ...]
+
+    def more(self) -> dict[str, Any]:
+        """Return what `--dry-run` shows besides."""
+        return {}
 
     def as_json(self) -> str:
         """Return the output of `--dry-run`."""
         refused = [
             {"key": item.key, "value": item.value, "reason": item.reason} for item in self.refused
         ]
-        shown = {"profile": self.name, "command": self.argv, "refused": refused}
+        shown = {"profile": self.name, "command": self.argv, **self.more(), "refused": refused}
         return json.dumps(shown, indent=2, default=str)
+
+    def dry_run(self) -> int:
+        """Print the plan, and each reason against it on standard error; return the exit code."""
+        print(self.as_json())
+        for item in self.refused:
+            print(item, file=sys.stderr)
+        return 1 if self.refused else 0
+
+    def require_possible(self, problem: str) -> None:
+        """Raise `EngineError` with the problem and each reason against the plan, if there is
+        one.
+        """
+        if self.refused:
+            lines = "\n".join(map(str, self.refused))
+            raise EngineError(f"{problem}; nothing was started.\n{lines}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServePlan(StartPlan):
+    """The plan of one engine, with its settings."""
+
+    serving: vllm_command.Serving
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -60,13 +86,8 @@ def serve(options: argparse.Namespace) -> int:
     home = homes.engine_home(os.environ)
     plan = plan_of(home, options, os.environ)
     if options.dry_run:
-        print(plan.as_json())
-        for item in plan.refused:
-            print(item, file=sys.stderr)
-        return 1 if plan.refused else 0
-    if plan.refused:
-        lines = "\n".join(map(str, plan.refused))
-        raise EngineError(f"The profile cannot be served; nothing was started.\n{lines}")
+        return plan.dry_run()
+    plan.require_possible("The profile cannot be served")
     if plan.serving.program is None and environment.installed_device(home) is None:
         raise UsageError(
             f"There is no complete engine environment in {home.venv}. Make it with: python -m "
