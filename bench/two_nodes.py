@@ -25,6 +25,7 @@ from pathlib import Path
 from bench.demo_crash import DemoFailed
 from bench.engine_report import markdown, section
 from bench.stand.failover import (
+    FATE_HEADS,
     LastReport,
     Tally,
     Tokens,
@@ -47,7 +48,6 @@ reasoning_parser: qwen3
 tool_call_parser: hermes
 """
 READY_WITHIN_S = 400.0
-HEADS = ["phase", "requests", "answered", "cut", "lost", "slowest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Run:
         return [
             f"Ready after {self.ready_s:.0f} s. Findings: {'; '.join(self.findings()) or 'none'}.",
             "",
-            *markdown(HEADS, fate_rows(phases)),
+            *markdown(FATE_HEADS, fate_rows(phases)),
             "",
             f"- Both nodes: ledger {self.ledger[0]}; engines {self.survivor[0] + self.other[0]}.",
             f"- During the kill: ledger {self.ledger[1]}; survivor {self.survivor[1]}; last report "

@@ -48,6 +48,7 @@ LEDGER = """\
 SELECT count(DISTINCT request_id) AS requests, coalesce(sum(input_tokens), 0)::bigint AS prompt,
        coalesce(sum(output_tokens), 0)::bigint AS generation
 FROM finance.usage_events"""
+FATE_HEADS = ["phase", "requests", "answered", "cut", "lost", "slowest"]
 OUTCOMES = "SELECT outcome, count(*) FROM finance.usage_events GROUP BY 1 ORDER BY 1"
 
 
