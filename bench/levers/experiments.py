@@ -344,7 +344,7 @@ def chunked_prefill(folder: Path, rounds: int) -> list[str]:
     heads = ["chunked prefill", "worst gap of a stream", "p99 of the gaps", "newcomer's TTFT"]
     heads += ["engine: tokens in a step, mean"]
     return [
-        "Model `mid`: two streams write while three prompts of 3,000 tokens arrive, "
+        "Model `mid`: two streams write while three prompts of 800 tokens arrive, "
         f"{rounds} rounds in turns; the worst gap is the median over the rounds. Worst gap off / "
         f"chunked: **×{smoother:.1f}**. Anchor: ×16.",
         "",
@@ -356,7 +356,7 @@ async def mixed_load(url: str, writer: PromptWriter, number: int) -> tuple[LoadR
     """Run two writing streams and, from their second second on, three long prompts."""
     client = LoadClient(url=url, silence_s=300)
     written = bodies(writer, lengths(2, prompt=32, answer=300, first=100 * number))
-    long = bodies(writer, lengths(3, prompt=3000, answer=2, first=100 * number + 10))
+    long = bodies(writer, lengths(3, prompt=800, answer=2, first=100 * number + 10))
     try:
         running, arrived = await asyncio.gather(
             closed_loop(client, written, streams=2),
