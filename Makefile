@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check coverage chaos residency fuzz clients engines fuzz-api oracles fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test engine-environment check coverage chaos residency fuzz clients engines fuzz-api oracles fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +31,14 @@ run: ## Everything on this machine: engine, database, gateway, dashboard
 	@$(MAKE) --no-print-directory setup
 	@$(BIN)/tollgate up
 
-test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
+# Each of the two installations uses one core. Side by side they print plain lines (TERM).
+test: | .venv/bin/python ## Install what is missing and run all tests, real engine and browser included
+	@TERM=dumb $(MAKE) --no-print-directory -j2 .venv/dev.stamp engine-environment
 	@bash tests/install_tools.sh
-	@$(BIN)/python -m engine setup
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+
+engine-environment: | .venv/bin/python
+	@$(BIN)/python -m engine.environment
 
 check: .venv/dev.stamp lint types imports test ## Format, lint, types, imports, tests
 

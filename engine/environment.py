@@ -354,3 +354,18 @@ def _report_pip(
         step = "download"
         message = f"Fetching packages ({collected} of {total}, {megabytes}, {output.current})"
     progress.advance(step, message, done=done, total=steps, unit="steps", left_s=left_s)
+
+
+def main() -> int:
+    """Do what `engine setup` does, for `make test`: needs no package that the others install."""
+    progress = StageProgress(stage="setup", format="text")
+    try:
+        set_up(homes.engine_home(os.environ), detect_device("auto"), progress)
+    except EngineError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -143,7 +143,9 @@ class _Database:
     def __enter__(self) -> str:
         with psycopg.connect(self._server_url, autocommit=True) as connection:
             connection.execute(
-                f'CREATE DATABASE "{self._name}" TEMPLATE "{self._template}" ENCODING \'UTF8\''
+                # To copy the files takes a quarter less time than to log each page.
+                f'CREATE DATABASE "{self._name}" TEMPLATE "{self._template}" ENCODING \'UTF8\' '
+                "STRATEGY file_copy"
             )
         return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{self._name}"))
 
