@@ -35,7 +35,7 @@ run: ## Everything on this machine: engine, database, gateway, dashboard
 test: | .venv/bin/python ## Install what is missing and run all tests, real engine and browser included
 	@TERM=dumb $(MAKE) --no-print-directory -j2 .venv/dev.stamp engine-environment
 	@bash tests/install_tools.sh
-	@$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 engine-environment: | .venv/bin/python
 	@$(BIN)/python -m engine.environment

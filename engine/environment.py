@@ -357,7 +357,7 @@ def _report_pip(
 
 
 def main() -> int:
-    """Do what `engine setup` does, for `make test`: needs no package that the others install."""
+    """Run `engine setup` for `make test`, before the packages of other commands are installed."""
     progress = StageProgress(stage="setup", format="text")
     try:
         set_up(homes.engine_home(os.environ), detect_device("auto"), progress)

@@ -47,9 +47,9 @@ def test_a_full_disk_is_named_and_is_no_fault_of_tollgate(arguments: list[str]) 
             check=False,
         )
     assert done.returncode == 3
-    assert done.stderr == (
-        "The output cannot be written: No space left on device. Make room, and run it again.\n"
-    )
+    assert _told(done.stderr) == [
+        "The output cannot be written: No space left on device. Make room, and run it again."
+    ]
 
 
 def test_a_closed_output_is_no_fault_of_tollgate() -> None:
@@ -58,7 +58,7 @@ def test_a_closed_output_is_no_fault_of_tollgate() -> None:
     done = subprocess.run(
         ["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, _told(done.stderr)) == (0, [])
 
 
 def test_an_output_of_another_encoding_gets_escapes() -> None:
@@ -107,6 +107,11 @@ def test_ctrl_c_at_a_question_ends_with_130(
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130
     assert "No policy was applied yet" in cli("policy", "history").err
+
+
+def _told(errors: str) -> list[str]:
+    """Return the lines of standard error without those that a slow machine adds."""
+    return [line for line in errors.splitlines() if not line.startswith("Still working after")]
 
 
 def _status_after_ctrl_c(pid: int, terminal: int) -> int:

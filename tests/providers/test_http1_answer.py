@@ -227,7 +227,9 @@ def test_a_finished_answer_leaves_nothing_to_the_garbage_collector() -> None:
             read(raw)
         gc.collect()
         # Another test's threads may leave garbage at the same moment, which does not count.
-        ours = [type(one) for one in gc.garbage if type(one).__module__.startswith("gateway.")]
+        ours = [
+            type(one) for one in gc.garbage if type(one).__module__.startswith("gateway.providers.")
+        ]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

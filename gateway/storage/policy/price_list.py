@@ -14,9 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from importlib.metadata import version
-
-from genai_prices import types as genai
-from genai_prices.data_snapshot import get_snapshot
+from typing import TYPE_CHECKING
 
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
@@ -24,6 +22,11 @@ from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.providers.facts import host_of, provider_facts_of
 from gateway.domain.providers.table import OPENAI_COMPATIBLE
+
+# Imported where it is used: it takes a quarter of a second, and few commands ask for a list price.
+if TYPE_CHECKING:
+    from genai_prices import types as genai
+    from genai_prices.data_snapshot import DataSnapshot
 
 _TOKENS = {
     "input_mtok": TokenKind.INPUT,
@@ -126,7 +129,7 @@ def all_keys() -> list[ModelKey]:
     """Return every model of the list."""
     return [
         ModelKey(provider.id, model.id)
-        for provider in get_snapshot().providers
+        for provider in _bundled().providers
         for model in provider.models
     ]
 
@@ -160,6 +163,13 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     return tuple(found)
 
 
+def _bundled() -> DataSnapshot:
+    """Return the list that is bundled with genai-prices."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    return get_snapshot()
+
+
 def _find_listed(
     provider: str, model: str, base_url: str
 ) -> tuple[genai.Provider, genai.ModelInfo] | None:
@@ -169,16 +179,14 @@ def _find_listed(
     if by_url is None and facts.listed_as is None:
         return None
     try:
-        return get_snapshot().find_provider_model(model, None, facts.listed_as, by_url)
+        return _bundled().find_provider_model(model, None, facts.listed_as, by_url)
     except LookupError:
         return None
 
 
 def _listed_model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
     """Return the provider and the model with this key in the bundled list."""
-    provider = next(
-        provider for provider in get_snapshot().providers if provider.id == key.provider
-    )
+    provider = next(provider for provider in _bundled().providers if provider.id == key.provider)
     return provider, next(model for model in provider.models if model.id == key.model)
 
 
@@ -265,6 +273,8 @@ def _rates_of_one_kind(
     listed: Decimal | genai.TieredPrices | None, kind: TokenKind, tier: str | None
 ) -> Iterable[Rate]:
     """Yield the rates of one token kind: the base rate, and one for each step of a tiered price."""
+    from genai_prices import types as genai
+
     if isinstance(listed, genai.TieredPrices):
         yield Rate(kind=kind, usd_per_mtok=listed.base, service_tier=tier)
         for step in listed.tiers:  # the list's applies above `start`, ours from a number on
@@ -286,6 +296,8 @@ def _source() -> str:
 
 def _start_dates(model: genai.ModelInfo) -> Iterator[date]:
     """Yield the days on which listed prices of a model begin; a day may repeat."""
+    from genai_prices import types as genai
+
     for constraint in _constraints(model):
         if isinstance(constraint, genai.StartDateConstraint):
             yield constraint.start_date
@@ -293,6 +305,8 @@ def _start_dates(model: genai.ModelInfo) -> Iterator[date]:
 
 def _window_edges(model: genai.ModelInfo) -> set[time]:
     """Return the times of day at which a model's listed price changes."""
+    from genai_prices import types as genai
+
     windows = [c for c in _constraints(model) if isinstance(c, genai.TimeOfDateConstraint)]
     return {_utc_time(edge) for window in windows for edge in (window.start_time, window.end_time)}
 
@@ -301,6 +315,8 @@ def _constraints(model: genai.ModelInfo) -> Iterator[object]:
     """Yield the times to which a model's listed prices and variants are limited; None for one
     without a limit.
     """
+    from genai_prices import types as genai
+
     if not isinstance(model.prices, genai.ModelPrice):
         yield from (price.constraint for price in model.prices)
     yield from (variant.constraint for variant in model.price_variants or ())
