@@ -91,7 +91,8 @@ def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, 
     found: dict[Dimension, str | None] = {}
     for dimension in Dimension:
         value = st.query_params.get(dimension.value)
-        if dimension in other_than or value is None:
+        # The month has a picker on each page.
+        if dimension in (*other_than, Dimension.MONTH) or value is None:
             continue
         found[dimension] = value
         label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"

@@ -32,6 +32,7 @@ from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import NothingFound
 from gateway.reports import (
     REPORTS,
+    TIME,
     ColumnKind,
     Dimension,
     arithmetic,
@@ -100,6 +101,9 @@ app = typer.Typer(
     hidden=True,
     epilog="\b\nExamples:\n  tollgate report spend --by cost_centre --month 2026-11 --format csv\n"
     "  tollgate report tokens --by day --where team=payments\n"
+    "  tollgate report spend --by team --month 2026-11 --compare previous\n"
+    "  tollgate report spend --month 2026-11 --why\n"
+    "  tollgate report spend --by week,model --from 2026-10-01 --to 2026-11-30\n"
     "  tollgate report savings --by team --month 2026-11\n  tollgate report overview --demo",
 )
 def run_report(
@@ -113,6 +117,23 @@ def run_report(
     month: Annotated[
         str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")
     ] = None,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DAY", help="In place of a month: the first day (UTC)."),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="DAY", help="The last day, which is included.")
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="previous|year", help="Add what it was before, and the change."
+        ),
+    ] = None,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Explain the change, by team, model, volume and price."),
+    ] = False,
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")
     ] = None,
@@ -142,7 +163,16 @@ def run_report(
     if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
     question = ask(
-        month=month, by=dimensions, where=filters_of(where), demo=demo, limit=limit, offset=offset
+        month=month,
+        first=first,
+        last=last,
+        compare=compare,
+        why=why,
+        by=dimensions,
+        where=filters_of(where),
+        demo=demo,
+        limit=limit,
+        offset=offset,
     )
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
         if export.report.total.get("attempts") == 0:
@@ -200,7 +230,7 @@ def _require_known(reports: Reports, question: Question) -> None:
     Raises `NothingFound` with the known names.
     """
     for dimension, wanted in question.where:
-        if wanted is None or dimension in (Dimension.DAY, Dimension.TAG):
+        if wanted is None or dimension in (*TIME, Dimension.TAG):
             continue
         known = reports.run("spend", ask(by=[dimension], demo=question.dataset == "demo"))
         names = sorted(str(row[0]) for row in known.rows if row[0] is not None)

@@ -18,7 +18,22 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
-from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.budgets.budget_detail import (
+    BudgetDetail,
+    BudgetGrant,
+    RaisedAlert,
+    Spender,
+    budget_detail,
+)
+from gateway.reports.budgets.budgets import (
+    NO_BUDGET,
+    PRESENT_RATE,
+    BudgetStanding,
+    all_budgets,
+    budget_names,
+    running_budgets,
+)
+from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension
 from gateway.reports.json_and_csv import (
     csv_lines,
     json_pieces,
@@ -30,21 +45,6 @@ from gateway.reports.json_and_csv import (
 from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.question import Question, ask
-from gateway.reports.questions.budget_detail import (
-    BudgetDetail,
-    BudgetGrant,
-    RaisedAlert,
-    Spender,
-    budget_detail,
-)
-from gateway.reports.questions.budgets import (
-    NO_BUDGET,
-    PRESENT_RATE,
-    BudgetStanding,
-    all_budgets,
-    budget_names,
-    running_budgets,
-)
 from gateway.reports.questions.past_requests import Past, recent_traffic
 from gateway.reports.questions.residency import (
     RefusedRequests,
@@ -68,6 +68,7 @@ __all__ = [
     "PRESENT",
     "PRESENT_RATE",
     "REPORTS",
+    "TIME",
     "UNALLOCATED",
     "AttemptReceipt",
     "BadUsage",
@@ -314,6 +315,14 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     kind = REPORTS.get(name)
     if kind is None:
         raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
+    if question.asks_why and not kind.explains:
+        raise BadUsage(f"Report {name} has no reasons of a change. Try `report spend --why`.")
+    if question.asks_why and question.by:
+        raise BadUsage("--why splits by team and model. Leave --by out; --where narrows it.")
+    if question.compared is not None and not kind.compares:
+        raise BadUsage(
+            f"Report {name} cannot be compared with an earlier time. Try `report spend`."
+        )
     if kind.by is None and question.by:
         raise BadUsage(
             f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`."

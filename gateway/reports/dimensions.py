@@ -18,6 +18,7 @@ from sqlalchemy import (
     Interval,
     TableValuedAlias,
     Text,
+    and_,
     case,
     cast,
     column,
@@ -25,6 +26,7 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    not_,
     select,
     union_all,
 )
@@ -57,26 +59,85 @@ class Dimension(StrEnum):
     DESTINATION = "destination"
     OUTCOME = "outcome"
     USAGE_SOURCE = "usage_source"
+    HOUR = "hour"
     DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    QUARTER = "quarter"
 
     @property
     def report_column(self) -> Column:
         """Return the report column that shows this dimension."""
         if self is Dimension.DAY:
             return Column(name="day", unit="UTC", kind=ColumnKind.DAY)
-        return Column(name=self.value, unit="", kind=ColumnKind.TEXT)
+        unit = "UTC" if self in TIME else ""
+        return Column(name=self.value, unit=unit, kind=ColumnKind.TEXT)
 
     @property
     def label(self) -> str:
         """Return the name of the dimension's column in a statement: no figure has such a name."""
         return f"by_{self.value}"
 
-    def of(self, row: Columns) -> ColumnElement[Any]:
+    def of(self, row: Columns, *, as_posted: bool = True) -> ColumnElement[Any]:
         """Return the SQL of the dimension's value in a row. A tag has none, because an event may
         have several.
+
+        Months and quarters are those that the row is posted to or, unless `as_posted`, those of the
+        moment at which it happened.
         """
+        if self in _POSTED and as_posted:
+            return func.to_char(cast(row.posted_period, TIMESTAMP), _LABELS[self])
+        if self in _LABELS:
+            return func.to_char(func.timezone(UTC_ZONE, row.occurred_at), _LABELS[self])
         expression = _EXPRESSIONS.get(self)
         return row[self.value] if expression is None else expression(row)
+
+
+class TagKey(str):
+    """A split by the value of one tag, as users type it, `tag:KEY`: one row for each value."""
+
+    PREFIX = "tag:"
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        """Return the name of the tag."""
+        return self.removeprefix(self.PREFIX)
+
+    @property
+    def value(self) -> str:
+        """Return the words of users, as a dimension has them."""
+        return str(self)
+
+    @property
+    def report_column(self) -> Column:
+        """Return the report column that shows the tag's values."""
+        return Column(name=self.value, unit="", kind=ColumnKind.TEXT)
+
+    @property
+    def label(self) -> str:
+        """Return the name of its column in a statement."""
+        return f"by_{self.value}"
+
+    def of(self, row: Columns, *, as_posted: bool = True) -> ColumnElement[Any]:
+        """Return the SQL of the tag's value in a row; NULL for an event without the tag."""
+        found: ColumnElement[Any] = row.tags[self.key].astext
+        return found
+
+
+Split = Dimension | TagKey
+TIME = (Dimension.HOUR, Dimension.DAY, Dimension.WEEK, Dimension.MONTH, Dimension.QUARTER)
+_POSTED = (Dimension.MONTH, Dimension.QUARTER)
+# As Postgres writes them; weeks are those of ISO 8601. As constants: see UTC_ZONE.
+_LABELS = {
+    dimension: literal_column(f"'{label}'", Text)
+    for dimension, label in (
+        (Dimension.HOUR, 'YYYY-MM-DD"T"HH24:00"Z"'),
+        (Dimension.WEEK, 'IYYY-"W"IW'),
+        (Dimension.MONTH, "YYYY-MM"),
+        (Dimension.QUARTER, 'YYYY-"Q"Q'),
+    )
+}
 
 
 # A constant in the statement: as a parameter it would hide that two expressions are the same.
@@ -95,6 +156,15 @@ def in_utc_month(moment: ColumnElement[Any], month: date) -> tuple[ColumnElement
     first = cast(literal(month, Date), TIMESTAMP)
     next_first = first + literal_column("interval '1 month'", Interval)
     return moment >= _in_utc(first), moment < _in_utc(next_first)
+
+
+def in_utc_days(
+    moment: ColumnElement[Any], first: date, last: date
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a moment lies in the days from `first` to `last`, in UTC."""
+    begin, end = (cast(literal(day, Date), TIMESTAMP) for day in (first, last))
+    next_day = end + literal_column("interval '1 day'", Interval)
+    return moment >= _in_utc(begin), moment < _in_utc(next_day)
 
 
 def _in_utc(clock: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -126,7 +196,10 @@ def has_tag(row: Columns, wanted: str | None) -> ColumnElement[bool]:
     """Return the SQL condition that a row has a tag; for None, `unallocated` or `(untagged)`, that
     it has none.
     """
-    if wanted in (None, UNALLOCATED, UNTAGGED):
+    is_untagged = wanted in (None, UNALLOCATED, UNTAGGED)
+    if "is_repeat" in row:  # sums by tag: the tag is a column
+        return and_(row.tag.is_(None), not_(row.is_repeat)) if is_untagged else row.tag == wanted
+    if is_untagged:
         return func.coalesce(row.tags, literal_column("'{}'")) == literal_column("'{}'")
     tag = each_tag(row)
     return exists().select_from(tag).where(tag_label(tag) == wanted)

@@ -6,26 +6,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, or_
 
 from gateway.errors import BadUsage
-from gateway.reports.dimensions import Columns, Dimension, has_tag
+from gateway.reports.dimensions import (
+    UNALLOCATED,
+    Columns,
+    Dimension,
+    Split,
+    TagKey,
+    has_tag,
+    in_utc_days,
+    in_utc_month,
+)
 from gateway.reports.report import Dataset
 
 MAX_PAGE = 1000
 MAX_OFFSET = 2**63 - 1  # of Postgres
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+_TIME_SHAPES: Mapping[Split, tuple[re.Pattern[str], str]] = {
+    Dimension.HOUR: (re.compile(r"\d{4}-\d\d-\d\dT\d\d:00Z"), "2026-11-20T10:00Z"),
+    Dimension.WEEK: (re.compile(r"\d{4}-W\d\d"), "2026-W47"),
+    Dimension.MONTH: (_MONTH, "2026-11"),
+    Dimension.QUARTER: (re.compile(r"\d{4}-Q[1-4]"), "2026-Q4"),
+}
+
+
+class Compared(StrEnum):
+    """The time that a question's time is compared with."""
+
+    PREVIOUS = "previous"
+    YEAR = "year"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The selection and split of events.
 
-    `month` None means all months; `by` None means the report's own default.
+    `month` None means all months; `by` None means the report's own default. `days` are the first
+    and the last day of a range, in place of a month: then a fact belongs to the moment at which it
+    happened, and not to the month that it is posted to. `asks_why`: explain the change.
 
     `where` pairs a dimension with its required value; None asks for events without one. `limit` and
     `offset` page through the rows of an export and of reports that list events. Without a `limit`
@@ -34,8 +60,11 @@ class Question:
 
     dataset: Dataset = Dataset.REAL
     month: date | None = None
-    by: tuple[Dimension, ...] | None = None
-    where: tuple[tuple[Dimension, str | None], ...] = ()
+    days: tuple[date, date] | None = None
+    compared: Compared | None = None
+    asks_why: bool = False
+    by: tuple[Split, ...] | None = None
+    where: tuple[tuple[Split, str | None], ...] = ()
     limit: int | None = 100
     offset: int = 0
 
@@ -44,19 +73,75 @@ class Question:
         values.
         """
         found = [] if self.month is None else [row.posted_period == self.month]
-        return found + [_condition(row, dimension, wanted) for dimension, wanted in self.where]
+        if self.days is not None:
+            found += in_utc_days(row.occurred_at, *self.days)
+        return found + [
+            _condition(row, dimension, wanted, as_posted=self.is_as_posted)
+            for dimension, wanted in self.where
+        ]
+
+    def happened(self, moment: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+        """Return the SQL conditions that a moment lies in the question's month or days."""
+        if self.days is not None:
+            return list(in_utc_days(moment, *self.days))
+        return [] if self.month is None else list(in_utc_month(moment, self.month))
+
+    @property
+    def is_as_posted(self) -> bool:
+        """Return True if facts belong to the month that they are posted to."""
+        return self.days is None
+
+    @property
+    def moments(self) -> tuple[datetime, ...]:
+        """Return the first moment of a range of days and the first one after it."""
+        if self.days is None:
+            return ()
+        first, last = (datetime.combine(day, time(), UTC) for day in self.days)
+        return (first, last) if self.days[1] == date.max else (first, last + timedelta(days=1))
+
+    def before(self) -> Question:
+        """Return the question about the time that this one is compared with, not compared itself.
+
+        The days before a range are as many as its own; those of the year before have the same
+        dates, and 29 February is 28 February there. Raises `BadUsage` if there is no such time.
+        """
+        assert self.compared is not None
+        if self.month is not None:
+            back = 12 if self.compared is Compared.YEAR else 1
+            return replace(
+                self, month=_months_before(self.month, back), compared=None, asks_why=False
+            )
+        if self.days is None:
+            raise BadUsage(
+                "All months have no time before them. Add --month YYYY-MM, or --from and --to."
+            )
+        first, last = self.days
+        try:
+            if self.compared is Compared.YEAR:
+                days = _year_before(first), _year_before(last)
+            else:
+                before = first - timedelta(days=1)
+                days = before - (last - first), before
+        except (OverflowError, ValueError):
+            raise BadUsage(f"There is no time before {first} to compare with.") from None
+        return replace(self, days=days, compared=None, asks_why=False)
 
 
 def ask(
     *,
     month: str | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    compare: str | None = None,
+    why: bool = False,
     by: Sequence[str] | None = None,
     where: Mapping[str, str | None] | None = None,
     demo: bool = False,
     limit: int | None = 100,
     offset: int = 0,
 ) -> Question:
-    """Return a valid question from user input. `month` is `YYYY-MM` or `all`.
+    """Return a valid question from user input. `month` is `YYYY-MM` or `all`; `first` and `last`
+    are days.
 
     Raises `BadUsage` with the accepted words.
     """
@@ -69,11 +154,14 @@ def ask(
         raise BadUsage(f"A page starts at row 0 or later; got {offset}.")
     filters = tuple((dimension(name), value) for name, value in (where or {}).items())
     for name, value in filters:
-        if name is Dimension.DAY and value is not None:
-            _day(value)
+        if value is not None:
+            _require_time(name, value)
     return Question(
         dataset=Dataset.DEMO if demo else Dataset.REAL,
         month=None if month in (None, "all") else month_start(month, or_all=True),
+        days=_range(first, last, month=month),
+        compared=_compared(compare or (Compared.PREVIOUS if why else None)),
+        asks_why=why,
         by=None if by is None else tuple(dict.fromkeys(dimension(name) for name in by)),
         where=filters,
         limit=limit,
@@ -81,15 +169,17 @@ def ask(
     )
 
 
-def dimension(name: str) -> Dimension:
+def dimension(name: str) -> Split:
     """Return the dimension that a user's word names. Raises `BadUsage` with all of them."""
+    if name.startswith(TagKey.PREFIX) and name != TagKey.PREFIX:
+        return TagKey(name)
     try:
         return Dimension(name.replace("-", "_"))
     except ValueError:
         near = get_close_matches(name, list(Dimension), n=1)
         meant = f"Did you mean '{near[0]}'? " if near else ""
         raise BadUsage(
-            f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}."
+            f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}, tag:KEY."
         ) from None
 
 
@@ -106,13 +196,68 @@ def month_start(month: str, *, or_all: bool = False) -> date:
     return date(int(match[1]), int(match[2]), 1)
 
 
-def _condition(row: Columns, by: Dimension, wanted: str | None) -> ColumnElement[bool]:
+def _condition(
+    row: Columns, by: Split, wanted: str | None, *, as_posted: bool
+) -> ColumnElement[bool]:
     """Return the SQL condition that a row has the wanted value of a dimension."""
     if by is Dimension.TAG:
         return has_tag(row, wanted)
     if by is Dimension.DAY and wanted is not None:
         return by.of(row) == date.fromisoformat(wanted)
-    return by.of(row) == wanted
+    value = by.of(row, as_posted=as_posted)
+    if wanted == UNALLOCATED:
+        return or_(value.is_(None), value == wanted)
+    return value == wanted
+
+
+def _range(first: str | None, last: str | None, *, month: str | None) -> tuple[date, date] | None:
+    """Return a range of days, None if none is given. Raises `BadUsage`."""
+    if first is None and last is None:
+        return None
+    if month is not None:
+        raise BadUsage("Give either --month, or --from and --to.")
+    if first is None or last is None:
+        raise BadUsage("--from and --to go together; both days are in the range.")
+    days = _day(first), _day(last)
+    if days[0] > days[1]:
+        raise BadUsage(f"The range ends on {last}, before it begins on {first}.")
+    return days
+
+
+def _compared(word: str | None) -> Compared | None:
+    """Return the comparison that a user's word names, None without one. Raises `BadUsage`."""
+    if word is None:
+        return None
+    try:
+        return Compared(word)
+    except ValueError:
+        raise BadUsage(
+            f"Nothing is compared with '{word}'. Use one of: {', '.join(Compared)}."
+        ) from None
+
+
+def _months_before(month: date, count: int) -> date:
+    """Return the first day of an earlier month. Raises `BadUsage` before year 1."""
+    number = month.year * 12 + month.month - 1 - count
+    if number < 12:
+        raise BadUsage(f"There is no month before {month:%Y-%m} to compare with.")
+    return date(number // 12, number % 12 + 1, 1)
+
+
+def _year_before(day: date) -> date:
+    """Return the same date one year before. Raises `ValueError` before year 1."""
+    is_leap_day = (day.month, day.day) == (2, 29)
+    return day.replace(year=day.year - 1, day=28 if is_leap_day else day.day)
+
+
+def _require_time(name: Split, text: str) -> None:
+    """Raise `BadUsage` unless a text is a value of a dimension of time."""
+    if name is Dimension.DAY:
+        _day(text)
+    elif name in _TIME_SHAPES:
+        shape, example = _TIME_SHAPES[name]
+        if not shape.fullmatch(text):
+            raise BadUsage(f"'{text}' is not a {name}. Write it as {example}.")
 
 
 def _day(text: str) -> date:

@@ -4,13 +4,14 @@ docs table read this list.
 
 from __future__ import annotations
 
+from gateway.reports.budgets import budgets
 from gateway.reports.month import months
 from gateway.reports.questions import (
-    budgets,
     destinations,
     events,
     latency,
     overview,
+    retries,
     savings,
     shadow,
     spend,
@@ -28,6 +29,7 @@ REPORTS: dict[str, ReportKind] = {
         events.REPORT,
         tokens.REPORT,
         savings.REPORT,
+        retries.REPORT,
         latency.REPORT,
         destinations.REPORT,
         gpu.REPORT,

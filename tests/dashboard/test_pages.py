@@ -161,10 +161,10 @@ def test_a_dashboard_without_an_address_says_how_it_is_started(look: Open) -> No
 
 def test_latency_shows_percentiles_with_units(look: Open, write: Write) -> None:
     """Seconds and milliseconds are a factor of a thousand."""
-    write(event(1, ttft_s=0.25, tpot_s=0.011), event(2, ttft_s=None, tpot_s=None))
+    write(event(1, ttft_s=0.238, tpot_s=0.0102), event(2, ttft_s=None, tpot_s=None))
     app = page(look, latency_page)
     assert not app.exception
-    assert [metric.value for metric in app.metric] == ["0.25 s", "0.25 s", "11 ms", "1"]
+    assert [metric.value for metric in app.metric] == ["0.24 s", "0.24 s", "10.2 ms", "1"]
     assert app.metric[3].delta == "of 2 attempts"
 
 

@@ -9,7 +9,8 @@ from random import Random
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.reports import UNALLOCATED, Dimension
+from gateway.reports import TIME, UNALLOCATED, Dimension
+from gateway.reports.dimensions import Split, TagKey
 from tests.storage.factories import NOON, event
 
 # Names that SQL, JSON, Markdown or a spreadsheet could take for something else.
@@ -59,7 +60,7 @@ def random_event(number: int, rng: Random) -> UsageEvent:
     )
 
 
-def parts_of(one: UsageEvent, dimension: Dimension) -> list[tuple[object, int]]:
+def parts_of(one: UsageEvent, dimension: Split) -> list[tuple[object, int]]:
     """The rows that an event is in, and how often it counts there: its tags in full, the rest in
     `unallocated`.
     """
@@ -71,14 +72,28 @@ def parts_of(one: UsageEvent, dimension: Dimension) -> list[tuple[object, int]]:
     return [(value, 1) for value in values_of(one, dimension)]
 
 
-def values_of(one: UsageEvent, dimension: Dimension) -> list[object]:
+def values_of(one: UsageEvent, dimension: Split) -> list[object]:
     """Return an event's values of a dimension: one value, or one for each of its tags."""
+    if isinstance(dimension, TagKey):
+        return [one.tags.get(dimension.key, UNALLOCATED)]
     if dimension is Dimension.TAG:
         return [f"{name}={value}" for name, value in one.tags.items()] or [UNALLOCATED]
     if dimension is Dimension.DAY:
         return [one.occurred_at.date()]
+    if dimension is Dimension.WEEK:
+        year, week, _ = one.occurred_at.isocalendar()
+        return [f"{year}-W{week:02}"]
+    if dimension in TIME:
+        label = one.occurred_at.strftime(
+            {
+                Dimension.HOUR: "%Y-%m-%dT%H:00Z",
+                Dimension.MONTH: "%Y-%m",
+                Dimension.QUARTER: f"%Y-Q{(one.occurred_at.month + 2) // 3}",
+            }[dimension]
+        )
+        return [label]
     if dimension is Dimension.DESTINATION:
         return ["self-hosted" if one.is_self_hosted else "external"]
     name = "key_id" if dimension is Dimension.KEY else dimension.value
     value = getattr(one, name)
-    return [None if value is None else str(value)]
+    return [UNALLOCATED if value is None else str(value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -15,11 +15,12 @@ from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.reports import Dimension, Reports, ask
+from gateway.reports import Dataset, Dimension, Reports, ask
 from gateway.reports.questions.latency import MEASURES as LATENCIES
 from gateway.reports.questions.spend import MEASURES as SPEND
 from gateway.reports.questions.unsettled import SUSPECT, WHY
 from gateway.reports.sources.aggregate import source_of
+from gateway.reports.sources.facts import source_for
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.adjustments import (
     expire_holds,
@@ -193,12 +194,14 @@ def _members(one: UsageEvent) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("splits", "view"),
     [
-        (["team", "model", "outcome", "day"], "finance.spend_hourly_detail"),
+        (["team", "model", "outcome", "day"], "finance.spend_daily_detail"),
+        (["team", "hour"], "finance.spend_hourly_detail"),
         (["key"], "finance.spend_daily_by_key"),
         (["end_user", "day"], "finance.spend_daily_by_end_user"),
         (["key", "end_user"], "finance.usage_events"),
         (["key", "region"], "finance.usage_events"),
-        (["tag"], "finance.usage_events"),
+        (["tag", "team", "week"], "finance.spend_daily_by_tag"),
+        (["tag", "key"], "finance.usage_events"),
     ],
 )
 def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: str) -> None:
@@ -207,12 +210,30 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
     """
     assert source_of(ask(by=splits), SPEND, by=tuple(map(Dimension, splits))).view == view
     assert source_of(ask(where=dict.fromkeys(splits)), SPEND).view == view
-    assert (
-        source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view
-        == "finance.usage_events"
-    )
+    times = source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view
+    assert times == (view if view.endswith("_detail") else "finance.usage_events")
     demo = source_of(ask(by=splits, demo=True), SPEND, by=tuple(map(Dimension, splits))).view
-    assert demo in ("finance.demo_spend_hourly_detail", "finance.demo_usage_events")
+    assert demo in (view.replace("finance.", "finance.demo_"), "finance.demo_usage_events")
+
+
+@pytest.mark.parametrize(
+    ("moment", "view"),
+    [
+        (NOON.replace(hour=0), "finance.spend_daily_detail"),
+        (NOON, "finance.spend_hourly_detail"),
+        (NOON.replace(minute=30), "finance.usage_events"),
+    ],
+)
+def test_no_sum_lies_on_both_sides_of_a_moment(moment: datetime, view: str) -> None:
+    """A budget's period begins at midnight in Delhi, which is no whole hour in UTC."""
+    assert source_for(Dataset.REAL, by=[Dimension.TEAM], moments=[moment]).view == view
+
+
+def test_a_tag_of_a_tagged_event_needs_events() -> None:
+    """A sum by tag does not know an event's other tags."""
+    tag = Dimension.TAG
+    assert source_for(Dataset.REAL, by=[tag], filters=[tag]).view == "finance.usage_events"
+    assert source_for(Dataset.REAL, filters=[tag]).view == "finance.spend_daily_by_tag"
 
 
 # ---- unsettled

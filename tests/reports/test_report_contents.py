@@ -125,7 +125,7 @@ def test_latency_leaves_unmeasured_attempts_out_and_counts_them(
 
     (row,) = finance.run("latency", ask()).records()
 
-    assert row["ttft_p50_s"] == pytest.approx(0.2)
+    assert 0.1 <= row["ttft_p50_s"] <= 0.3
     assert (row["ttft_measured"], row["ttft_not_measured"]) == (2, 2)
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.reports import UNALLOCATED, Cell, Dimension, Reports, ask
+from gateway.reports.dimensions import Split, TagKey
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
@@ -24,7 +25,8 @@ from tests.reports.random_events import parts_of, random_event, values_of
 from tests.storage.factories import event
 
 COUNTED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
-some_dimensions = st.lists(st.sampled_from(Dimension), max_size=4, unique=True)
+SPLITS: tuple[Split, ...] = (*Dimension, TagKey("tag:env"), TagKey("tag:app=a"), TagKey("tag:'"))
+some_dimensions = st.lists(st.sampled_from(SPLITS), max_size=4, unique=True)
 
 
 @pytest.fixture
@@ -45,16 +47,16 @@ def known(write: Write, database: Database, rng: Random) -> list[UsageEvent]:
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     by=some_dimensions,
-    month=st.sampled_from(["all", "2026-11", "2026-10", "2026-01"]),
+    month=st.sampled_from(["all", "2026-11", "2026-10", "2026-01", "2026-10-05/2026-11-10"]),
     data=st.data(),
 )
 def test_a_total_is_the_sum_of_its_events(
-    finance: Reports, known: list[UsageEvent], by: list[Dimension], month: str, data: st.DataObject
+    finance: Reports, known: list[UsageEvent], by: list[Split], month: str, data: st.DataObject
 ) -> None:
     """Finance closes its books on totals: none may gain or lose an event by how it is split or
     filtered.
     """
-    filters = data.draw(st.lists(st.sampled_from(Dimension), max_size=2, unique=True))
+    filters = data.draw(st.lists(st.sampled_from(SPLITS), max_size=2, unique=True))
     where = {name: data.draw(st.sampled_from(choices(known, name))) for name in filters}
     chosen = [
         one
@@ -63,7 +65,8 @@ def test_a_total_is_the_sum_of_its_events(
     ]
 
     report = finance.run(
-        "spend", ask(month=month, by=[*map(str, by)], where={str(n): v for n, v in where.items()})
+        "spend",
+        ask(**in_words(month), by=[*map(str, by)], where={str(n): v for n, v in where.items()}),
     )
 
     assert {name: report.total[name] for name in expected([])} == expected(
@@ -90,9 +93,9 @@ def test_a_total_is_the_sum_of_its_events(
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from(Dimension), data=st.data())
+@given(name=st.sampled_from(SPLITS), data=st.data())
 def test_a_row_opens_exactly_its_events(
-    finance: Reports, known: list[UsageEvent], name: Dimension, data: st.DataObject
+    finance: Reports, known: list[UsageEvent], name: Split, data: st.DataObject
 ) -> None:
     """Who picks a row sees the events that made it, no more and no fewer, page by page."""
     value = data.draw(st.sampled_from(choices(known, name)))
@@ -145,19 +148,27 @@ def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> 
     assert sum(Decimal(str(row["cost_usd"])) for row in rows.values()) == Decimal("0.0012")
 
 
-def choices(known: Sequence[UsageEvent], name: Dimension) -> list[str | None]:
+def choices(known: Sequence[UsageEvent], name: Split) -> list[str | None]:
     found = {
         value if value is None else str(value) for one in known for value in values_of(one, name)
     }
     return sorted(found, key=str)
 
 
-def has(one: UsageEvent, name: Dimension, value: object) -> bool:
+def has(one: UsageEvent, name: Split, value: object) -> bool:
     return value in [found if found is None else str(found) for found in values_of(one, name)]
 
 
 def is_in(one: UsageEvent, month: str) -> bool:
+    first, _, last = month.partition("/")
+    if last:
+        return first <= f"{one.occurred_at:%Y-%m-%d}" <= last
     return month == "all" or f"{one.occurred_at:%Y-%m}" == month
+
+
+def in_words(month: str) -> dict[str, str]:
+    first, _, last = month.partition("/")
+    return {"first": first, "last": last} if last else {"month": month}
 
 
 def expected(parts: Sequence[tuple[UsageEvent, int]]) -> dict[str, object]:

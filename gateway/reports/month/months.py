@@ -36,19 +36,20 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
 
     They are posted periods; `month` is the first day.
     """
-    chosen = facts(source_of(question, MEASURES), question.conditions)
+    source = source_of(question, MEASURES)
+    chosen = facts(source, question.conditions)
     month, period = chosen.c.posted_period, other_views.periods
     rows = snapshot.rows(
         select(
             month.label("month"),
             func.coalesce(func.max(period.c.state), "open").label("state"),
-            *figures_of(MEASURES),
+            *figures_of(MEASURES, source),
         )
         .select_from(chosen.outerjoin(period, period.c.month == month))
         .group_by(month)
         .order_by(month.desc())
     )
-    total = total_row(snapshot, MEASURES, chosen)
+    total = total_row(snapshot, MEASURES, chosen, source=source)
     fresh = read_freshness(snapshot, question)
     return Report(
         name=REPORT.name,

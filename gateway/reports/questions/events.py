@@ -81,7 +81,8 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
     Without a limit it lists no rows.
     """
     rows = () if question.limit is None else tuple(event_rows(snapshot, question))
-    total = total_row(snapshot, _TOTAL, facts(events_of(question.dataset), question.conditions))
+    source = events_of(question.dataset)
+    total = total_row(snapshot, _TOTAL, facts(source, question.conditions), source=source)
     fresh = read_freshness(snapshot, question)
     return Report(
         name=REPORT.name,

@@ -8,22 +8,33 @@ from sqlalchemy import func, not_
 
 from gateway.reports.report import ColumnKind
 from gateway.reports.report_kind import summary
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, money, token_sum
-from gateway.reports.sources.facts import fact
+from gateway.reports.sources.aggregate import (
+    ATTEMPTS,
+    SPENT,
+    Measure,
+    count_sum,
+    money,
+    token_sum,
+    total_or_zero,
+)
+from gateway.reports.sources.facts import FigureGroup, fact
 
-
-def _distinct(name: str, of: str) -> Measure:
-    """Return the measure that counts different values of a column."""
-    return Measure(
-        name=name,
-        unit=name,
-        kind=ColumnKind.COUNT,
-        value=func.count(fact(of).distinct()),
-        needs_events=True,
-        adds_up=False,
-    )
-
-
+REQUESTS = Measure(
+    name="requests",
+    unit="requests",
+    kind=ColumnKind.COUNT,
+    value=total_or_zero("requests"),
+    of_events=func.count(fact("request_id").distinct()),
+    needs=FigureGroup.REQUESTS,
+    adds_up=False,
+)
+TEAMS = Measure(
+    name="teams",
+    unit="teams",
+    kind=ColumnKind.COUNT,
+    value=func.count(fact("team").distinct()),
+    adds_up=False,
+)
 REPORT = summary(
     name="overview",
     title="Overview",
@@ -31,7 +42,7 @@ REPORT = summary(
     by=(),
     measures=(
         ATTEMPTS,
-        _distinct("requests", of="request_id"),
+        REQUESTS,
         count_sum("failed_attempts"),
         count_sum("unknown_attempts"),
         count_sum("derived_attempts"),
@@ -42,6 +53,6 @@ REPORT = summary(
         token_sum("cached_input_tokens"),
         token_sum("output_tokens"),
         token_sum("reasoning_tokens"),
-        _distinct("teams", of="team"),
+        TEAMS,
     ),
 )

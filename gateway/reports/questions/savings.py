@@ -17,7 +17,7 @@ from gateway.reports.sources.aggregate import (
     token_sum,
     total_or_zero,
 )
-from gateway.reports.sources.facts import fact
+from gateway.reports.sources.facts import FigureGroup, fact
 
 _SPLIT_INPUT = func.nullif(func.sum(fact("split_input_tokens")), 0)
 CACHED_SHARE = Measure(
@@ -25,16 +25,16 @@ CACHED_SHARE = Measure(
     unit="share of the input whose cached part is known",
     kind=ColumnKind.SHARE,
     value=func.round(func.sum(fact("cached_input_tokens")) / _SPLIT_INPUT, 6),
-    needs_savings=True,
+    needs=FigureGroup.SAVINGS,
     is_ratio=True,
 )
-CACHE_SAVING = money("cache_saving_usd", of="cache_saving_usd", needs_savings=True)
+CACHE_SAVING = money("cache_saving_usd", of="cache_saving_usd", needs=FigureGroup.SAVINGS)
 _UNKNOWN = Measure(
     name="unknown_saving_attempts",
     unit="attempts",
     kind=ColumnKind.COUNT,
     value=total_or_zero("unknown_saving_attempts"),
-    needs_savings=True,
+    needs=FigureGroup.SAVINGS,
 )
 REPORT = summary(
     name="savings",

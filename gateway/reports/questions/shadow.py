@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, literal, select, union_all
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 
-from gateway.reports.dimensions import Columns, Dimension, in_utc_month
+from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
@@ -47,8 +47,9 @@ def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
     found = union_all(*asked).subquery("found")
     others = (column for column in found.c if column.name not in ("shadow", "requests"))
     rows = snapshot.rows(select(found).order_by(found.c.shadow, found.c.requests.desc(), *others))
-    chosen = facts(events_of(question.dataset), question.conditions, has_adjustments=False)
-    total = total_row(snapshot, _TOTAL, chosen)
+    source = events_of(question.dataset)
+    chosen = facts(source, question.conditions, has_adjustments=False)
+    total = total_row(snapshot, _TOTAL, chosen, source=source)
     fresh = read_freshness(snapshot, question)
     return Report(
         name=REPORT.name,
@@ -112,9 +113,7 @@ def _limits(question: Question) -> Select[Any] | None:
     if question.dataset is not Dataset.REAL:
         return None
     row = other_views.refusals.c
-    conditions: list[ColumnElement[bool]] = [row.code.like("shadow:%")]
-    if question.month is not None:
-        conditions += in_utc_month(row.hour, question.month)
+    conditions = [row.code.like("shadow:%"), *question.happened(row.hour)]
     for dimension, wanted in question.where:
         if dimension not in (Dimension.TEAM, Dimension.ROUTE) or wanted is None:
             return None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import func
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.report import ColumnKind
+from gateway.reports.question import Question
+from gateway.reports.questions.why import why
+from gateway.reports.report import ColumnKind, Report
 from gateway.reports.report_kind import summary
 from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, token_sum
+from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import fact
 
 
@@ -36,10 +41,20 @@ MEASURES = (
     _share("unknown_share", "unknown_attempts"),
     _share("derived_share", "derived_attempts"),
 )
-REPORT = summary(
+_SUMS = summary(
     name="spend",
     title="Spend",
     question="What did it cost, split by team, model, tag, day or anything else?",
     by=(Dimension.TEAM,),
     measures=MEASURES,
 )
+
+
+def _run(snapshot: ReadSnapshot, question: Question) -> Report:
+    """Return the sums, or the reasons for their change."""
+    if question.asks_why:
+        return why(snapshot, question, name=_SUMS.name)
+    return _SUMS.run(snapshot, question)
+
+
+REPORT = replace(_SUMS, run=_run, explains=True)

@@ -63,12 +63,9 @@ def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
     The total covers all pages; no limit, no rows.
     """
     rows = () if question.limit is None else tuple(unsettled_rows(snapshot, question))
-    chosen = facts(
-        events_of(question.dataset),
-        lambda row: _conditions(question, row),
-        has_adjustments=False,
-    )
-    total = total_row(snapshot, _TOTAL, chosen)
+    source = events_of(question.dataset)
+    chosen = facts(source, lambda row: _conditions(question, row), has_adjustments=False)
+    total = total_row(snapshot, _TOTAL, chosen, source=source)
     fresh = read_freshness(snapshot, question)
     return Report(
         name=REPORT.name,

@@ -14,7 +14,7 @@ from gateway.domain.money import usd_from_nusd
 from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, figures_of, total_or_zero
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, total_or_zero
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
@@ -131,7 +131,7 @@ def _spending(
     def of_key(conditions: Conditions) -> Conditions:
         return lambda row: [*conditions(row), row.key_id == key_id]
 
-    teams, keys = (source_for(dataset, splits) for splits in ((), (Dimension.KEY,)))
+    teams, keys = (source_for(dataset, by=by, moments=(today,)) for by in ((), (Dimension.KEY,)))
     return {
         "team_month": facts(teams, in_month),
         "team_today": facts(teams, since_midnight),
@@ -141,7 +141,7 @@ def _spending(
 
 
 _FIGURES = (
-    *figures_of(_MEASURES),
+    *(measure.value.label(measure.name) for measure in _MEASURES),
     cast(func.sum(fact("input_tokens")), BigInteger).label("input_tokens"),
     cast(func.sum(fact("output_tokens")), BigInteger).label("output_tokens"),
     total_or_zero("unknown_attempts").label("unknown_attempts"),

@@ -10,14 +10,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import Select, case, func, select
 
 from gateway.domain.money import nusd_from_usd
 from gateway.domain.policy.policy import Policy
 from gateway.domain.pricing.break_even import TokenMix
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
-from gateway.reports.dimensions import in_utc_month
 from gateway.reports.question import Question
 from gateway.reports.selfhost.engines import current_policy, own_gpus, prices_in_force
 from gateway.reports.sources.connection import ReadSnapshot
@@ -88,7 +87,7 @@ def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | No
     spans = [
         snapshot.row(select(func.min(hour).label("first")).where(*conditions))["first"]
         for hour, conditions in (
-            (detail.hour, _in_range(detail.hour, question)),
+            (detail.hour, question.happened(detail.hour)),
             (other_views.gpu_cost.c.hour, list(gpu_conditions(other_views.gpu_cost.c, question))),
         )
     ]
@@ -103,11 +102,6 @@ def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | No
     )
 
 
-def _in_range(moment: ColumnElement[Any], question: Question) -> list[ColumnElement[bool]]:
-    """Return the conditions that a moment lies in the question's month."""
-    return [] if question.month is None else list(in_utc_month(moment, question.month))
-
-
 def _served(
     snapshot: ReadSnapshot, question: Question
 ) -> Iterator[tuple[tuple[str, str], ServedTraffic]]:
@@ -117,7 +111,7 @@ def _served(
         (one["route"], one["deployment"]): one["usd"]
         for one in snapshot.rows(
             select(later.route, later.deployment, func.sum(later.amount_usd).label("usd"))
-            .where(later.route.is_not(None), *_in_range(later.occurred_at, question))
+            .where(later.route.is_not(None), *question.happened(later.occurred_at))
             .group_by(later.route, later.deployment)
         )
     }
@@ -130,7 +124,7 @@ def _served(
     }
     traffic = (
         select(row.route, row.deployment, *(value.label(name) for name, value in sums.items()))
-        .where(*_in_range(row.hour, question))
+        .where(*question.happened(row.hour))
         .group_by(row.route, row.deployment)
     )
     for one in snapshot.rows(traffic):
@@ -164,15 +158,18 @@ def _bills(question: Question) -> Select[Any]:
 
 
 def _days(snapshot: ReadSnapshot, first: datetime, question: Question) -> Decimal:
-    """Return the days from a first hour to the end of the question's month, or until now."""
+    """Return the days from a first hour to the end of the question's time, or until now."""
     end = "now()"
     if question.month is not None:
         end = "least(now(), (CAST(:month AS timestamp) + interval '1 month') AT TIME ZONE 'UTC')"
+    elif question.days is not None:
+        end = "least(now(), (CAST(:last AS timestamp) + interval '1 day') AT TIME ZONE 'UTC')"
     found = snapshot.row(
         # An hour at least: the first hour may have begun just now.
         f"SELECT extract(epoch FROM greatest({end} - CAST(:first AS timestamptz), "  # noqa: S608 - constants
         "interval '1 hour')) / 86400 AS days",
         first=first,
         month=question.month,
+        last=None if question.days is None else question.days[1],
     )
     return Decimal(found["days"])

@@ -24,18 +24,11 @@ from sqlalchemy import (
     select,
 )
 
-from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension, Split
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import (
-    Source,
-    events,
-    events_with_savings,
-    fact,
-    facts,
-    source_for,
-)
+from gateway.reports.sources.facts import FigureGroup, Source, fact, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
 MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
@@ -45,17 +38,17 @@ MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export,
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `needs_events`: no roll-up has its figures. `needs_savings`: only events with their savings have
-    them. `adds_up` is False for a figure that cannot be subtracted, such as a percentile.
-    `is_ratio`: it is one sum by another.
+    `of_events` fills it if each fact is one event, because it is more exact. `needs` are figures
+    that not every source has. `adds_up` is False for a figure that cannot be subtracted, such as a
+    percentile. `is_ratio`: it is one sum by another.
     """
 
     name: str
     unit: str
     kind: ColumnKind
     value: ColumnElement[Any]
-    needs_events: bool = False
-    needs_savings: bool = False
+    of_events: ColumnElement[Any] | None = None
+    needs: FigureGroup | None = None
     adds_up: bool = True
     is_ratio: bool = False
 
@@ -85,7 +78,7 @@ def money(
     condition: ColumnElement[bool] | None = None,
     *,
     of: str = "cost_usd",
-    needs_savings: bool = False,
+    needs: FigureGroup | None = None,
 ) -> Measure:
     """Return the measure of a known amount, in all or under a condition. NULL if events exist but
     none has a known amount: unknown is never 0.
@@ -94,9 +87,7 @@ def money(
     has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
     known = func.sum(fact(of)).filter(*counted)
     value = case((has_events, known), else_=0)
-    return Measure(
-        name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs_savings=needs_savings
-    )
+    return Measure(name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs=needs)
 
 
 def any_of(condition: ColumnElement[bool]) -> Function[bool]:
@@ -144,19 +135,24 @@ def aggregate(
     *,
     name: str,
     title: str,
-    by: tuple[Dimension, ...],
+    by: tuple[Split, ...],
     sorted_by: Measure = COST,
 ) -> Report:
     """Return a report with one row per group and a total over the facts themselves, from one
     snapshot.
 
     The total is the same statement without groups: an event in two rows cannot inflate it. Rows are
-    in the order of their days, then by `sorted_by`, largest first.
+    in the order of their time, then by `sorted_by`, largest first.
     """
     source = source_of(question, measures, by=by)
     has_adjustments = ADJUSTMENTS in measures
-    chosen = facts(source, question.conditions, has_adjustments=has_adjustments)
-    total = total_row(snapshot, measures, chosen)
+    chosen = facts(
+        source,
+        question.conditions,
+        has_adjustments=has_adjustments,
+        as_posted=question.is_as_posted,
+    )
+    total = total_row(snapshot, measures, chosen, source=source)
     rows: Sequence[Row] = []
     if by:
         tag_rows_add_up = all(measure.adds_up for measure in measures)
@@ -166,13 +162,14 @@ def aggregate(
             by=by,
             has_adjustments=has_adjustments,
             tag_rows_add_up=tag_rows_add_up,
+            as_posted=question.is_as_posted,
         )
         groups = [split.c[dimension.label] for dimension in by]
-        days = [split.c[Dimension.DAY.label]] if Dimension.DAY in by else []
+        times = [split.c[dimension.label] for dimension in by if dimension in TIME]
         rows = snapshot.rows(
-            select(*groups, *figures_of(measures))
+            select(*groups, *figures_of(measures, source))
             .group_by(*groups)
-            .order_by(*days, desc(sorted_by.name).nulls_last(), *groups)
+            .order_by(*times, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
     names = [dimension.label for dimension in by]
@@ -196,28 +193,39 @@ def aggregate(
 
 
 def source_of(
-    question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()
+    question: Question, measures: Sequence[Measure], *, by: tuple[Split, ...] = ()
 ) -> Source:
     """Return the source of a report's figures: a roll-up if it has the needed columns, else the
     events.
     """
-    if any(measure.needs_savings for measure in measures):
-        return events_with_savings(question.dataset)
-    if any(measure.needs_events for measure in measures):
-        return events(question.dataset)
-    return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
+    return source_for(
+        question.dataset,
+        by=by,
+        filters=[dimension for dimension, _ in question.where],
+        needs={measure.needs for measure in measures if measure.needs is not None},
+        moments=question.moments,
+    )
 
 
-def total_row(snapshot: ReadSnapshot, measures: Sequence[Measure], chosen: FromClause) -> Row:
+def total_row(
+    snapshot: ReadSnapshot, measures: Sequence[Measure], chosen: FromClause, *, source: Source
+) -> Row:
     """Return the row of the measures over all facts, with the counts that the notes on certainty
     need.
     """
-    return snapshot.row(select(*figures_of(measures), *SURENESS).select_from(chosen))
+    return snapshot.row(select(*figures_of(measures, source), *SURENESS).select_from(chosen))
 
 
-def figures_of(measures: Sequence[Measure]) -> list[Label[Any]]:
-    """Return the columns of a SELECT that fills the measures."""
-    return [measure.value.label(measure.name) for measure in measures]
+def figures_of(measures: Sequence[Measure], source: Source) -> list[Label[Any]]:
+    """Return the columns of a SELECT that fills the measures from the facts of a source."""
+    return [
+        (
+            measure.of_events
+            if source.is_events and measure.of_events is not None
+            else measure.value
+        ).label(measure.name)
+        for measure in measures
+    ]
 
 
 def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:

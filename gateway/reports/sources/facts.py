@@ -8,12 +8,15 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     TIMESTAMP,
     BigInteger,
     Boolean,
@@ -30,11 +33,13 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    and_,
     case,
     cast,
     column,
     func,
     literal_column,
+    not_,
     null,
     select,
     true,
@@ -42,7 +47,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from gateway.reports.dimensions import UTC_ZONE, Columns, Dimension, tag_rows
+from gateway.reports.dimensions import (
+    TIME,
+    UNALLOCATED,
+    UTC_ZONE,
+    Columns,
+    Dimension,
+    Split,
+    tag_rows,
+)
 from gateway.reports.report import Dataset
 from gateway.reports.sources.cache_savings import with_cache_savings
 from gateway.storage.postgres.schema import other_views, usage_views
@@ -57,17 +70,29 @@ EVENTS: Mapping[Dataset, Table] = {
 Conditions = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 
+class FigureGroup(StrEnum):
+    """Figures that only some sources have, or that they have only for some questions."""
+
+    REQUESTS = "requests"
+    SAVINGS = "savings"
+    TIMES = "times"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A view that events can be summed from.
 
-    `rows` are its rows with their `occurred_at`; `splits` are its dimensions.
+    `rows` are its rows with their `occurred_at`; `splits` are its dimensions, and `has` are those
+    of its figures that not every source has. `step` is the time that a row sums, from
+    `occurred_at` on; it is 0 for an event.
     """
 
     dataset: Dataset
     table: Table
     rows: FromClause
     splits: frozenset[Dimension]
+    has: frozenset[FigureGroup] = frozenset()
+    step: timedelta = timedelta(0)
 
     @property
     def view(self) -> str:
@@ -80,6 +105,7 @@ class Source:
         return self.table is EVENTS[self.dataset]
 
 
+_EPOCH, _HOUR, _DAY = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(days=1)
 _EVERYWHERE = frozenset(
     {
         Dimension.TEAM,
@@ -89,9 +115,12 @@ _EVERYWHERE = frozenset(
         Dimension.MODEL,
         Dimension.DESTINATION,
         Dimension.DAY,
+        Dimension.WEEK,
+        Dimension.MONTH,
+        Dimension.QUARTER,
     }
 )
-_HOUR = _EVERYWHERE | {
+_ALL_BUT_OWNERS = _EVERYWHERE | {
     Dimension.DEPLOYMENT,
     Dimension.PROVIDER,
     Dimension.REGION,
@@ -100,35 +129,74 @@ _HOUR = _EVERYWHERE | {
 }
 
 
+# Every attempt of a request has the same value of these, so a request is in one row of a split.
+_OF_A_REQUEST = frozenset(
+    {
+        Dimension.TEAM,
+        Dimension.PROJECT,
+        Dimension.COST_CENTRE,
+        Dimension.KEY,
+        Dimension.END_USER,
+        Dimension.TAG,
+        *TIME,
+    }
+)
+
+
 def _events(dataset: Dataset) -> Source:
     """Return the source of a dataset's single events, which can be split by every dimension."""
     table = EVENTS[dataset]
     return Source(
-        dataset=dataset, table=table, rows=table.alias("event"), splits=frozenset(Dimension)
+        dataset=dataset,
+        table=table,
+        rows=table.alias("event"),
+        splits=frozenset(Dimension),
+        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+    )
+
+
+def _by_day(dataset: Dataset, table: Table) -> Source:
+    """Return the source of a dataset's sums by day, which cannot be split by key, end user or
+    tag.
+    """
+    return Source(
+        dataset=dataset,
+        table=table,
+        rows=_rows_of_days(table),
+        splits=_ALL_BUT_OWNERS,
+        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+        step=_DAY,
     )
 
 
 def _by_hour(dataset: Dataset, table: Table) -> Source:
-    """Return the source of an hourly roll-up, which cannot be split by key, end user or tag."""
-    return Source(dataset=dataset, table=table, rows=_rows_at(table, table.c.hour), splits=_HOUR)
-
-
-def _by_day(table: Table, owner: Dimension) -> Source:
-    """Return the source of a daily roll-up, which can be split by its owner too (a key or an end
-    user).
-    """
-    midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
+    """Return the source of a dataset's sums by hour, with the same dimensions."""
     return Source(
-        dataset=Dataset.REAL,
+        dataset=dataset,
         table=table,
-        rows=_rows_at(table, midnight),
-        splits=_EVERYWHERE | {owner},
+        rows=select(*table.c, table.c.hour.label("occurred_at")).subquery("event"),
+        splits=_ALL_BUT_OWNERS | {Dimension.HOUR},
+        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+        step=_HOUR,
     )
 
 
-def _rows_at(table: Table, moment: ColumnElement[Any]) -> Subquery:
-    """Return the rows of a roll-up; its hour or day is named `occurred_at` here too."""
-    return select(*table.c, moment.label("occurred_at")).subquery("event")
+def _by_day_and(owner: Dimension, table: Table, *has: FigureGroup) -> Source:
+    """Return the source of sums by day and owner: a key, an end user or a tag."""
+    return Source(
+        dataset=Dataset.REAL,
+        table=table,
+        rows=_rows_of_days(table),
+        splits=_EVERYWHERE | {owner},
+        has=frozenset(has),
+        step=_DAY,
+    )
+
+
+def _rows_of_days(table: Table) -> Subquery:
+    """Return the rows of sums by day; the beginning of a day is named `occurred_at` here too."""
+    midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
+    return select(*table.c, midnight.label("occurred_at")).subquery("event")
 
 
 _EVENTS = {dataset: _events(dataset) for dataset in Dataset}
@@ -136,15 +204,20 @@ _EVENTS_WITH_SAVINGS = {
     dataset: replace(source, rows=with_cache_savings(source.rows))
     for dataset, source in _EVENTS.items()
 }
-# Each equals its events: it reads hours without a sum from them. The first source with the needed
-# dimensions is read.
+# Each equals its events: it reads days without a sum from their hours, and hours without one from
+# their events. The first source with the needed dimensions and figures is read.
 _SUMMED = {
     Dataset.REAL: (
+        _by_day(Dataset.REAL, usage_views.spend_daily_detail),
         _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
-        _by_day(usage_views.spend_daily_by_key, Dimension.KEY),
-        _by_day(usage_views.spend_daily_by_end_user, Dimension.END_USER),
+        _by_day_and(Dimension.KEY, usage_views.spend_daily_by_key),
+        _by_day_and(Dimension.END_USER, usage_views.spend_daily_by_end_user),
+        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.REQUESTS),
     ),
-    Dataset.DEMO: (_by_hour(Dataset.DEMO, usage_views.demo_spend_hourly_detail),),
+    Dataset.DEMO: (
+        _by_day(Dataset.DEMO, usage_views.demo_spend_daily_detail),
+        _by_hour(Dataset.DEMO, usage_views.demo_spend_hourly_detail),
+    ),
 }
 _ADJUSTMENTS = other_views.adjustments.alias("event")
 
@@ -154,15 +227,37 @@ def events(dataset: Dataset) -> Source:
     return _EVENTS[dataset]
 
 
-def events_with_savings(dataset: Dataset) -> Source:
-    """Return the source of single events with their savings: it reads the lines of each event."""
-    return _EVENTS_WITH_SAVINGS[dataset]
+def source_for(
+    dataset: Dataset,
+    *,
+    by: Collection[Split] = (),
+    filters: Collection[Split] = (),
+    needs: Collection[FigureGroup] = (),
+    moments: Collection[datetime] = (),
+) -> Source:
+    """Return the smallest source that can be split and filtered by these dimensions, and has the
+    needed figures.
 
-
-def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
-    """Return the smallest source that can be split, or filtered, by all of these dimensions."""
-    wanted = set(splits)
-    return next((source for source in _SUMMED[dataset] if wanted <= source.splits), events(dataset))
+    `moments` begin or end the asked time: no row may lie on both sides of one. Sums by tag do not
+    know the other tags of an event, so a filter and a split by tag need events.
+    """
+    wanted, needed = {*by, *filters}, {*needs}
+    if FigureGroup.SAVINGS in needed:
+        return _EVENTS_WITH_SAVINGS[dataset]
+    if (Dimension.TAG in by and Dimension.TAG in filters) or (
+        FigureGroup.REQUESTS in needed and not wanted <= _OF_A_REQUEST
+    ):
+        return _EVENTS[dataset]
+    return next(
+        (
+            one
+            for one in _SUMMED[dataset]
+            if wanted <= one.splits
+            and needed <= one.has
+            and not any((moment - _EPOCH) % one.step for moment in moments)
+        ),
+        _EVENTS[dataset],
+    )
 
 
 _Expression = Callable[[Columns], ColumnElement[Any]]
@@ -205,6 +300,16 @@ def _bound(row: Columns, name: str) -> ColumnElement[Any]:
     """
     place = row.decision["bounds"][name]
     return case((func.jsonb_typeof(place) == "number", place.astext))
+
+
+def _ttft_bound_s(row: Columns) -> ColumnElement[Any]:
+    """Return the SQL of the bound on the time to the first token, in seconds."""
+    return cast(_bound(row, "ttft_p95_s"), _SECONDS)
+
+
+def _cost_bound_usd(row: Columns) -> ColumnElement[Any]:
+    """Return the SQL of the bound on an attempt's cost."""
+    return _wide(_bound(row, "max_cost_nusd")) * literal_column("0.000000001", Numeric)
 
 
 def _saving(row: Columns) -> ColumnElement[Any]:
@@ -257,27 +362,45 @@ _OF_CACHES = {
         _AMOUNT, lambda row: case((row.cached_input_tokens.is_not(None), row.input_tokens))
     ),
 }
-# Only events have these. Postgres skips unused columns, so they cost nothing.
+# Only events and some roll-ups have these. Postgres skips unused columns, so they cost nothing.
+_OF_TIMES = {
+    "requests": _Figure(_COUNT, _count_if(lambda row: row.attempt == 1)),
+    "error_attempts": _Figure(
+        _COUNT, _count_if(lambda row: row.outcome.not_in(("ok", "client_gone", "gateway_stopped")))
+    ),
+    "degraded_attempts": _Figure(_COUNT, _count_if(lambda row: row.degraded.is_not(None))),
+    "retry_attempts": _Figure(_COUNT, _count_if(lambda row: row.attempt > 1)),
+    "retry_usd": _Figure(_AMOUNT, lambda row: case((row.attempt > 1, row.cost_usd))),
+    "failed_usd": _Figure(_AMOUNT, lambda row: case((row.outcome != "ok", row.cost_usd))),
+    "ttft_measured": _Figure(_COUNT, _count_if(lambda row: row.ttft_s.is_not(None))),
+    "ttft_bound_attempts": _Figure(
+        _COUNT,
+        _count_if(lambda row: and_(_ttft_bound_s(row).is_not(None), row.ttft_s.is_not(None))),
+    ),
+    "ttft_missed": _Figure(_COUNT, _count_if(lambda row: row.ttft_s > _ttft_bound_s(row))),
+    "cost_bound_attempts": _Figure(
+        _COUNT,
+        _count_if(lambda row: and_(_cost_bound_usd(row).is_not(None), row.cost_usd.is_not(None))),
+    ),
+    "cost_missed": _Figure(_COUNT, _count_if(lambda row: row.cost_usd > _cost_bound_usd(row))),
+}
+# The same for figures that are not sums.
+_OTHERS_OF_TIMES = {"ttft_bound_s": _Figure(_SECONDS, lambda row: _ttft_bound_s(row))}
+TIMES: Mapping[str, str] = {
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "gap": "max_gap_s",
+    "queue": "queue_s",
+    "overhead": "overhead_s",
+    "duration": "duration_s",
+}
+_BUCKETS = {f"{name}_buckets": _Figure(ARRAY(Integer), _unknown) for name in TIMES}
 _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
-    "ttft_s": _Figure(_SECONDS, _column_of("ttft_s")),
-    "tpot_s": _Figure(_SECONDS, _column_of("tpot_s")),
-    "duration_s": _Figure(_SECONDS, _column_of("duration_s")),
-    "max_gap_s": _Figure(_SECONDS, _column_of("max_gap_s")),
-    "queue_s": _Figure(_SECONDS, _column_of("queue_s")),
-    "overhead_s": _Figure(_SECONDS, _column_of("overhead_s")),
-    "degraded": _Figure(Text(), _column_of("degraded")),
-    "is_error": _Figure(
-        Boolean(), lambda row: row.outcome.not_in(("ok", "client_gone", "gateway_stopped"))
-    ),
-    "ttft_bound_s": _Figure(_SECONDS, lambda row: _bound(row, "ttft_p95_s")),
-    "cost_bound_usd": _Figure(
-        _AMOUNT,
-        lambda row: _wide(_bound(row, "max_cost_nusd")) * literal_column("0.000000001", Numeric),
-    ),
+    **{time: _Figure(_SECONDS, _column_of(time)) for time in TIMES.values()},
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES
-_ALL = _SUMS | _OF_EVENTS
+_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES | _OF_TIMES
+_ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
     "posted_period": Date(),
@@ -296,54 +419,61 @@ def facts(
     source: Source,
     conditions: Conditions,
     *,
-    by: tuple[Dimension, ...] = (),
+    by: tuple[Split, ...] = (),
     has_adjustments: bool = True,
     tag_rows_add_up: bool = True,
+    as_posted: bool = True,
 ) -> Subquery:
     """Return the SQL relation whose figures the reports sum, not grouped yet: a row per event or
     roll-up row, and per adjustment, with the dimensions in `by`.
 
     Its other columns are posted_period, team and is_self_hosted. Only real events have adjustments.
-    Split by tag, the rows add up to the whole, unless `tag_rows_add_up` is False.
+    Split by tag, the rows add up to the whole, unless `tag_rows_add_up` is False. Months are those
+    that a fact is posted to, or of its moment unless `as_posted`.
     """
-    parts = [
-        _facts_of_rows(
-            source.rows,
-            _figures_of(source),
-            by,
-            tag_rows_add_up=tag_rows_add_up,
-            conditions=conditions,
-        )
-    ]
+    sources = [(source.rows, _figures_of(source))]
     if has_adjustments and source.dataset is Dataset.REAL:
-        figures = _of_adjustments()
-        parts.append(
+        sources.append((_ADJUSTMENTS, _of_adjustments()))
+    return union_all(
+        *(
             _facts_of_rows(
-                _ADJUSTMENTS, figures, by, tag_rows_add_up=tag_rows_add_up, conditions=conditions
+                rows,
+                figures,
+                by,
+                tag_rows_add_up=tag_rows_add_up,
+                as_posted=as_posted,
+                conditions=conditions,
             )
+            for rows, figures in sources
         )
-    return union_all(*parts).subquery("fact")
+    ).subquery("fact")
 
 
 def _facts_of_rows(
     rows: FromClause,
     figures: Mapping[str, ColumnElement[Any]],
-    by: tuple[Dimension, ...],
+    by: tuple[Split, ...],
     *,
     tag_rows_add_up: bool,
+    as_posted: bool,
     conditions: Conditions,
 ) -> Select[Any]:
     """Return the SELECT of the facts of one source's rows, not grouped: the values of the
     dimensions, and the figures.
     """
     groups: list[Label[Any]] = [
-        dimension.of(rows.c).label(dimension.label)
+        _value(dimension, rows.c, as_posted=as_posted).label(dimension.label)
         for dimension in by
         if dimension is not Dimension.TAG
     ]
     plain = [rows.c[name] for name in _PLAIN]
     found: FromClause = rows
-    if Dimension.TAG in by:
+    chosen = [*conditions(rows.c)]
+    if Dimension.TAG in by and "is_repeat" in rows.c:  # sums by tag: they have these rows already
+        groups.append(func.coalesce(rows.c.tag, UNALLOCATED).label(Dimension.TAG.label))
+        if not tag_rows_add_up:
+            chosen.append(not_(rows.c.is_repeat))
+    elif Dimension.TAG in by:
         pair = tag_rows(rows.c, rows_add_up=tag_rows_add_up)
         groups.append(pair.c.label.label(Dimension.TAG.label))
         found = rows.join(pair, true())
@@ -353,7 +483,13 @@ def _facts_of_rows(
                 for name, figure in figures.items()
             }
     listed = [figure.label(name) for name, figure in figures.items()]
-    return select(*groups, *plain, *listed).select_from(found).where(*conditions(rows.c))
+    return select(*groups, *plain, *listed).select_from(found).where(*chosen)
+
+
+def _value(dimension: Split, row: Columns, *, as_posted: bool) -> ColumnElement[Any]:
+    """Return the SQL of a row's value of a dimension; `unallocated` if it has none."""
+    value = dimension.of(row, as_posted=as_posted)
+    return value if dimension is Dimension.DAY else func.coalesce(value, UNALLOCATED)
 
 
 # Kept: they are the same for every question, and to compose them takes longer than to run many.
@@ -363,14 +499,13 @@ def _figures_of(source: Source) -> Mapping[str, ColumnElement[Any]]:
     row = source.rows.c
     if source.is_events:
         return {name: cast(figure.of_event(row), figure.kind) for name, figure in _ALL.items()}
-    absent = {
-        name: cast(figure.of_event(row), figure.kind) for name, figure in _OF_ADJUSTMENTS.items()
+    found = {
+        name: row[name] if name in row else figure.of_event(row)
+        for name, figure in _ALL.items()
+        if name in row or name in _OF_ADJUSTMENTS
     }
-    only_of_events = _OF_CACHES | _OF_EVENTS
-    unknown = {name: cast(null(), figure.kind) for name, figure in only_of_events.items()}
-    return {name: cast(row[name], figure.kind) for name, figure in _FIGURES.items()} | (
-        absent | unknown
-    )
+    # In the order of all parts of the union, whose columns meet by their place.
+    return {name: cast(found.get(name, null()), figure.kind) for name, figure in _ALL.items()}
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Subquery, Text, case, cast, false, func, select
 
 from gateway.domain.money import format_usd
-from gateway.reports.dimensions import Columns, Dimension, in_utc_month, utc_day
+from gateway.reports.dimensions import Columns, Dimension, Split, utc_day
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
@@ -22,7 +22,7 @@ IDLE_UNKNOWN = (
 
 _HOURS = other_views.gpu_cost
 _DAY = utc_day(_HOURS.c.hour)
-_OWN: Mapping[Dimension, Callable[[Columns], ColumnElement[Any]]] = {
+_OWN: Mapping[Split, Callable[[Columns], ColumnElement[Any]]] = {
     Dimension.DEPLOYMENT: lambda row: row.deployment,
     Dimension.DAY: lambda row: utc_day(row.hour),
 }
@@ -70,8 +70,7 @@ def gpu_conditions(row: Columns, question: Question) -> Iterator[ColumnElement[b
     """Yield the SQL conditions of a question's month and filters on rows with an `hour` and a
     `deployment`.
     """
-    if question.month is not None:
-        yield from in_utc_month(row.hour, question.month)
+    yield from question.happened(row.hour)
     for dimension, wanted in question.where:
         if dimension in _OWN and wanted is not None:
             yield cast(_OWN[dimension](row), Text) == wanted
@@ -79,7 +78,7 @@ def gpu_conditions(row: Columns, question: Question) -> Iterator[ColumnElement[b
         yield false()  # the demo's GPUs have no bill
 
 
-def foreign_filters(question: Question) -> list[Dimension]:
+def foreign_filters(question: Question) -> list[Split]:
     """Return the filters of a question that GPU hours do not have: a GPU belongs to no team."""
     return [dimension for dimension, _ in question.where if dimension not in _OWN]
 

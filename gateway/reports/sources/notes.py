@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Boolean, Label, Select, false, func, select
 
 from gateway.domain.money import format_usd
-from gateway.reports.dimensions import Dimension
+from gateway.reports.dimensions import Dimension, Split
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot, Row
@@ -80,7 +80,7 @@ def _newest(dataset: Dataset) -> Select[Any]:
 
 
 def notes_on(
-    question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()
+    question: Question, total: Row, fresh: Freshness, *, by: tuple[Split, ...] = ()
 ) -> tuple[str, ...]:
     """Return the notes on a report's total, in the order a reader needs them.
 
@@ -94,7 +94,18 @@ def notes_on(
         *_adjusted(total),
         *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
         *(_TAGS if Dimension.TAG in by else ()),
-        "Money in USD, days and months in UTC; a month holds the events posted to it.",
+        _time(question),
+    )
+
+
+def _time(question: Question) -> str:
+    """Return the note on the units, and on the time that a fact belongs to."""
+    if question.days is None:
+        return "Money in USD, days and months in UTC; a month holds the events posted to it."
+    first, last = question.days
+    return (
+        f"Money in USD. From {first} to {last}, both inclusive, in UTC, by the moment at which "
+        "each request arrived, whatever month it is posted to."
     )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from decimal import Decimal
 from random import Random
 from uuid import uuid4
 
@@ -44,7 +45,28 @@ OF_EVENTS = (
     "coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), sum(cost_usd), "
     "sum(held_usd) FILTER (WHERE is_unsettled)"
 )
+MORE_FIGURES = (
+    ", sum(requests), sum(error_attempts), sum(degraded_attempts), min(ttft_bound_s), "
+    "sum(ttft_bound_attempts), sum(ttft_missed), sum(cost_bound_attempts), sum(ttft_measured), "
+    "sum(cost_missed), sum(retry_attempts), sum(retry_usd), sum(failed_usd)"
+)
+TTFT_BOUND = "(decision->'bounds'->>'ttft_p95_s')::float8"
+COST_BOUND = "(decision->'bounds'->>'max_cost_nusd')::numeric * 0.000000001"
+MORE_OF_EVENTS = (
+    ", count(*) FILTER (WHERE attempt = 1), count(*) FILTER (WHERE outcome NOT IN ('ok', "
+    "'client_gone', 'gateway_stopped')), count(degraded), "
+    f"min({TTFT_BOUND}), count({TTFT_BOUND} + ttft_s), count(*) FILTER (WHERE ttft_s > "
+    f"{TTFT_BOUND}), count({COST_BOUND} + cost_usd), count(ttft_s), count(*) FILTER (WHERE "
+    f"cost_usd > {COST_BOUND}), count(*) FILTER (WHERE attempt > 1), sum(cost_usd) FILTER (WHERE "
+    "attempt > 1), sum(cost_usd) FILTER (WHERE outcome <> 'ok')"
+)
 SPLITS = {
+    "spend_daily_detail": (
+        "day",
+        "(occurred_at AT TIME ZONE 'UTC')::date",
+        "team, project, cost_centre, route, deployment, provider, model, region, is_self_hosted, "
+        "data_class, outcome, usage_source, posted_period",
+    ),
     "spend_hourly_detail": (
         "hour",
         "date_trunc('hour', occurred_at, 'UTC')",
@@ -75,12 +97,15 @@ def assert_agree(database: Database, views: Sequence[str] = tuple(SPLITS)) -> No
         connection = plain.execution_options(isolation_level="REPEATABLE READ")
         for view in views:
             bucket, moment, splits = SPLITS[view]
+            is_detail = view.endswith("_detail")
+            figures = FIGURES + (MORE_FIGURES if is_detail else "")
+            of_events = OF_EVENTS + (MORE_OF_EVENTS if is_detail else "")
             summed = (
-                f"SELECT {bucket}, {splits}, {FIGURES} FROM finance.{view} GROUP BY "
+                f"SELECT {bucket}, {splits}, {figures} FROM finance.{view} GROUP BY "
                 f"{bucket}, {splits}"
             )
             events = (
-                f"SELECT {moment}, {splits}, {OF_EVENTS} FROM finance.usage_events GROUP "
+                f"SELECT {moment}, {splits}, {of_events} FROM finance.usage_events GROUP "
                 f"BY {moment}, {splits}"
             )
             found, expected = (
@@ -249,11 +274,57 @@ def test_a_histogram_counts_every_measurement_in_its_bucket(database: Database) 
     ((ttft, tpot, duration),) = rows(
         database, "SELECT ttft_buckets, tpot_buckets, duration_buckets FROM tollgate.spend_rollup"
     )
-    expected = [0] * 32
+    expected = [0] * 56
     for value in latencies:
         if value is not None:
-            expected[sum(0.001 * 1.5**n <= value + 1e-9 for n in range(31))] += 1
-    assert (ttft, tpot, sum(duration)) == (expected, [0] * 32, len(latencies))  # type: ignore[arg-type]
+            expected[sum(0.0005 * 1.3**n <= value + 1e-9 for n in range(55))] += 1
+    assert (ttft, tpot, sum(duration)) == (expected, [0] * 56, len(latencies))  # type: ignore[arg-type]
+
+
+def test_a_day_adds_its_hours_size_by_size(database: Database, rng: Random) -> None:
+    """A percentile of a month is read from its days."""
+    hours = [event(n, at=NOON - rng.randrange(40) * HOUR, ttft_s=rng.random()) for n in range(200)]
+    Ledger(database).write(hours)
+    sizes = " , ".join(f"sum(ttft_buckets[{n}]) AS of_{n}" for n in range(1, 57))
+    by_day, by_hour = (
+        f"SELECT {day}, {sizes} FROM finance.{view} GROUP BY 1 ORDER BY 1"
+        for day, view in (
+            ("day", "spend_daily_detail"),
+            ("(hour AT TIME ZONE 'UTC')::date", "spend_hourly_detail"),
+        )
+    )
+    live = rows(database, by_hour)
+    assert rows(database, by_day) == live
+    rollups.refresh(database)
+    assert rows(database, by_day) == rows(database, by_hour) == live
+    stored = rows(database, f"SELECT day, {sizes} FROM tollgate.spend_rollup_by_day GROUP BY 1")
+    assert stored
+    assert set(stored) <= set(live)
+
+
+def test_sums_by_tag_add_up(database: Database, rng: Random) -> None:
+    """An event is in the row of each of its tags; its repeated counts are taken off once."""
+    events = [random_event(n, rng) for n in range(120)]
+    Ledger(database).write(events)
+    by_tag = (
+        "SELECT day, team, tag, is_repeat, sum(attempts), sum(cost_usd) "
+        "FROM finance.spend_daily_by_tag GROUP BY 1, 2, 3, 4"
+    )
+    expected: Counter[tuple[object, ...]] = Counter()
+    for one in events:
+        place = (one.occurred_at.date(), one.team)
+        labels = [f"{name}={value}" for name, value in one.tags.items()]
+        for label in labels or [None]:
+            expected[(*place, label, False)] += 1
+        if len(labels) > 1:
+            expected[(*place, None, True)] += 1 - len(labels)
+    for _ in range(2):  # from the events, then from the sums
+        found = rows(database, by_tag)
+        assert Counter({row[:4]: row[4] for row in found}) == expected
+        assert sum(row[5] or 0 for row in found) == sum(  # type: ignore[misc]
+            one.cost_nusd or 0 for one in events
+        ) * Decimal("1e-9")
+        rollups.refresh(database)
 
 
 def test_sums_of_extremes_do_not_stop_the_job(database: Database) -> None:

@@ -69,8 +69,10 @@ NOT_ACTS = {
     "limit_workers",
     "prices",
     "spend_rollup",
+    "spend_rollup_by_day",
     "spend_rollup_by_end_user",
     "spend_rollup_by_key",
+    "spend_rollup_by_tag",
     "usage_events",
 }
 

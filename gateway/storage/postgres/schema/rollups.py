@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
+    Double,
     Index,
     Integer,
     Numeric,
@@ -69,7 +70,32 @@ spend_rollup = Table(
     Column("ttft_buckets", ARRAY(Integer)),
     Column("tpot_buckets", ARRAY(Integer)),
     Column("duration_buckets", ARRAY(Integer)),
+    Column("requests", BigInteger),
+    Column("error_attempts", BigInteger),
+    Column("degraded_attempts", BigInteger),
+    Column("ttft_bound_s", Double),
+    Column("ttft_bound_attempts", BigInteger),
+    Column("ttft_missed", BigInteger),
+    Column("cost_bound_attempts", BigInteger),
+    Column("retry_attempts", BigInteger),
+    Column("retry_nusd", Numeric),
+    Column("failed_nusd", Numeric),
+    Column("ttft_measured", BigInteger),
+    Column("cost_missed", BigInteger),
+    Column("gap_buckets", ARRAY(Integer)),
+    Column("queue_buckets", ARRAY(Integer)),
+    Column("overhead_buckets", ARRAY(Integer)),
     Index("spend_rollup_hour", "hour"),
+)
+
+# The same by day.
+spend_rollup_by_day = Table(
+    "spend_rollup_by_day",
+    metadata,
+    Column("day", Date),
+    *(Column(column.name, column.type) for column in list(spend_rollup.columns)[1:]),
+    Index("spend_rollup_by_day_day", "day"),
+    Index("spend_rollup_by_day_month", "posted_period"),
 )
 
 spend_rollup_by_key = Table(
@@ -102,6 +128,7 @@ spend_rollup_by_key = Table(
     Column("cost_nusd", Numeric),
     Column("held_nusd", Numeric),
     Index("spend_rollup_by_key_day", "day"),
+    Index("spend_rollup_by_key_month", "posted_period"),
 )
 
 spend_rollup_by_end_user = Table(
@@ -134,6 +161,24 @@ spend_rollup_by_end_user = Table(
     Column("cost_nusd", Numeric),
     Column("held_nusd", Numeric),
     Index("spend_rollup_by_end_user_day", "day"),
+    Index("spend_rollup_by_end_user_month", "posted_period"),
+)
+
+# An event with three tags is in the row of each, and in the row that `is_repeat` -2 times.
+spend_rollup_by_tag = Table(
+    "spend_rollup_by_tag",
+    metadata,
+    Column("day", Date),
+    Column("team", Text),
+    Column("project", Text),
+    Column("cost_centre", Text),
+    Column("tag_key", Text),
+    Column("tag", Text),
+    Column("is_repeat", Boolean),
+    *(Column(column.name, column.type) for column in list(spend_rollup_by_key.columns)[5:]),
+    Column("requests", BigInteger),
+    Index("spend_rollup_by_tag_day", "day"),
+    Index("spend_rollup_by_tag_month", "posted_period"),
 )
 
 dirty_days = Table(

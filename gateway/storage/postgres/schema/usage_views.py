@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
     Uuid,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ, finance
 
@@ -171,6 +171,24 @@ spend_hourly_detail = Table(
     Column("total_tokens", Numeric),
     Column("cost_usd", Numeric),
     Column("held_usd", Numeric),
+    Column("requests", BigInteger),
+    Column("error_attempts", BigInteger),
+    Column("degraded_attempts", BigInteger),
+    Column("ttft_bound_s", Double),
+    Column("ttft_bound_attempts", BigInteger),
+    Column("ttft_missed", BigInteger),
+    Column("cost_bound_attempts", BigInteger),
+    Column("retry_attempts", BigInteger),
+    Column("ttft_measured", BigInteger),
+    Column("cost_missed", BigInteger),
+    Column("ttft_buckets", ARRAY(Integer)),
+    Column("tpot_buckets", ARRAY(Integer)),
+    Column("duration_buckets", ARRAY(Integer)),
+    Column("gap_buckets", ARRAY(Integer)),
+    Column("queue_buckets", ARRAY(Integer)),
+    Column("overhead_buckets", ARRAY(Integer)),
+    Column("retry_usd", Numeric),
+    Column("failed_usd", Numeric),
 )
 
 demo_spend_hourly_detail = Table(
@@ -186,4 +204,34 @@ spend_daily_by_end_user = Table(
         Column("end_user" if column.name == "key_id" else column.name, column.type)
         for column in spend_daily_by_key.columns
     ),
+)
+
+# The same by day.
+spend_daily_detail = Table(
+    "spend_daily_detail",
+    finance,
+    Column("day", Date),
+    *(Column(column.name, column.type) for column in list(spend_hourly_detail.columns)[1:]),
+)
+
+demo_spend_daily_detail = Table(
+    "demo_spend_daily_detail",
+    finance,
+    *(Column(column.name, column.type) for column in spend_daily_detail.columns),
+)
+
+spend_daily_by_tag = Table(
+    "spend_daily_by_tag",
+    finance,
+    Column("day", Date),
+    Column("team", Text),
+    Column("project", Text),
+    Column("cost_centre", Text),
+    Column("tag_key", Text),
+    Column("tag", Text),
+    Column("is_repeat", Boolean),
+    *(Column(column.name, column.type) for column in list(spend_daily_by_key.columns)[5:-2]),
+    Column("requests", BigInteger),
+    Column("cost_usd", Numeric),
+    Column("held_usd", Numeric),
 )

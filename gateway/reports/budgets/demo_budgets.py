@@ -34,7 +34,9 @@ def demo_rows(
         return [row.occurred_at >= span.starts_at, row.occurred_at < span.ends_at]
 
     by = (Dimension.TEAM,)
-    chosen = facts(source_for(Dataset.DEMO, by), in_month, by=by)
+    moments = [moment for moment in (span.starts_at, span.ends_at) if moment is not None]
+    source = source_for(Dataset.DEMO, by=by, moments=moments)
+    chosen = facts(source, in_month, by=by)
     team = chosen.c[Dimension.TEAM.label]
     spending = {
         row["team"]: row["spent_usd"]

@@ -18,9 +18,9 @@ from gateway.domain.budgets.forecast import forecast_nusd, rate_since
 from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.errors import BadUsage
-from gateway.reports.dimensions import Dimension
+from gateway.reports.budgets.demo_budgets import demo_rows
+from gateway.reports.dimensions import Dimension, Split
 from gateway.reports.question import Question
-from gateway.reports.questions.demo_budgets import demo_rows
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
@@ -337,7 +337,8 @@ def _recent(
     for scope, since in asked:
         assert scope is not None, "a budget that runs has a rule"
         by = OWNERS[scope]
-        chosen = facts(source_for(dataset, by), _occurred_since(since), by=by)
+        source = source_for(dataset, by=by, moments=(since,))
+        chosen = facts(source, _occurred_since(since), by=by)
         groups = [chosen.c[dimension.label] for dimension in by]
         for row in snapshot.rows(select(*groups, SPENT.label("spent_usd")).group_by(*groups)):
             owner = (row[dimension.label] for dimension in by)
@@ -358,6 +359,8 @@ def _selected_budgets(snapshot: ReadSnapshot, question: Question) -> list[Budget
             f"Report budgets cannot be filtered by {', '.join(foreign)}: a budget belongs to a "
             "team, a project, a key or a cost centre."
         )
+    if question.days is not None:
+        raise BadUsage("Report budgets has whole periods. Ask for --month YYYY-MM.")
     now = snapshot.row("SELECT now() AS now")["now"]
     if question.dataset is Dataset.DEMO:
         found = _demo_budgets(snapshot, question, now)
@@ -387,7 +390,7 @@ def _owner_in_scope(scope: BudgetScope) -> Callable[[BudgetStanding], str | None
     return lambda one: one.owner if one.scope == scope else None
 
 
-_OWN: Mapping[Dimension, Callable[[BudgetStanding], str | None]] = {
+_OWN: Mapping[Split, Callable[[BudgetStanding], str | None]] = {
     Dimension.TEAM: lambda one: one.team,
     Dimension.PROJECT: _owner_in_scope(BudgetScope.PROJECT),
     Dimension.KEY: _owner_in_scope(BudgetScope.KEY),

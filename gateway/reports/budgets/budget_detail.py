@@ -12,14 +12,14 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, cast, desc, func, select
 
-from gateway.reports.dimensions import Columns, Dimension
-from gateway.reports.questions.budgets import (
+from gateway.reports.budgets.budgets import (
     OWNERS,
     SPENT,
     BudgetStanding,
     running_budgets,
     standing_of,
 )
+from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import events, fact, facts, source_for
@@ -142,7 +142,12 @@ def _spenders(
         if one.ends_at is not None:
             yield row.occurred_at < one.ends_at
 
-    source = events(Dataset.REAL) if is_brief else source_for(Dataset.REAL, (*by, *BY))
+    moments = [one.starts_at, *([] if one.ends_at is None else [one.ends_at])]
+    source = (
+        events(Dataset.REAL)
+        if is_brief
+        else source_for(Dataset.REAL, by=BY, filters=by, moments=moments)
+    )
     chosen = facts(source, conditions, by=BY)
     route, key_id = (chosen.c[dimension.label] for dimension in BY)
     attempts = cast(func.sum(fact("attempts")), BigInteger)

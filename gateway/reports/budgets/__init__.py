@@ -1,0 +1,1 @@
+"""Answers questions on budgets: the report, one budget in detail, and the demo's budgets."""

@@ -1,0 +1,119 @@
+"""Adds columns to a report of sums, from its finished rows: the share of the total, and the change
+against an earlier time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from gateway.errors import BadUsage
+from gateway.reports.dimensions import TIME, Split
+from gateway.reports.question import Question
+from gateway.reports.report import Cell, Column, ColumnKind, Report
+from gateway.reports.sources.aggregate import TOTAL
+
+SHARE = Column(name="share", unit="share of total_usd", kind=ColumnKind.SHARE)
+CHANGES = (
+    Column(name="previous_usd", unit="USD, total_usd before", kind=ColumnKind.MONEY),
+    Column(name="change_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="change_share", unit="share of previous_usd", kind=ColumnKind.SHARE),
+)
+_MILLIONTH = Decimal("0.000001")
+_NAMES = {ColumnKind.TEXT, ColumnKind.DAY, ColumnKind.TIME}
+
+
+def with_share(report: Report) -> Report:
+    """Return a report with each row's share of `total_usd`, to six decimals: the last column.
+
+    It is None if either is unknown, or if the total is 0.
+    """
+    place = _place_of(report, TOTAL.name)
+    whole = report.total[TOTAL.name]
+    return replace(
+        report,
+        columns=(*report.columns, SHARE),
+        rows=tuple((*row, _share(row[place], whole)) for row in report.rows),
+        total=dict(report.total) | {SHARE.name: _share(whole, whole)},
+    )
+
+
+def require_comparable(by: Sequence[Split]) -> None:
+    """Raise `BadUsage` for a split whose rows have no counterpart in an earlier time."""
+    if times := [dimension for dimension in by if dimension in TIME]:
+        raise BadUsage(
+            f"A split by {', '.join(times)} cannot be compared: no earlier time has the same rows. "
+            "Leave it out, or ask for both times one by one."
+        )
+
+
+def compared(now: Report, before: Report, question: Question) -> Report:
+    """Return a report with the `total_usd` of an earlier time and the change since, row by row.
+
+    A row that only the earlier time has is listed too, with counts and amounts of 0. The change is
+    None if an amount is unknown, its share also if the earlier amount is 0.
+    """
+    place = _place_of(now, TOTAL.name)
+    earlier = {_names_of(before, row): row[_place_of(before, TOTAL.name)] for row in before.rows}
+    rows = [
+        (*row, *_change(row[place], earlier.pop(_names_of(now, row), Decimal(0))))
+        for row in now.rows
+    ]
+    rows += [
+        (*_nothing(now, names), *_change(Decimal(0), amount)) for names, amount in earlier.items()
+    ]
+    change = _change(now.total[TOTAL.name], before.total[TOTAL.name])
+    return replace(
+        now,
+        columns=(*now.columns, *CHANGES),
+        rows=tuple(rows),
+        total=dict(now.total) | dict(zip((one.name for one in CHANGES), change, strict=True)),
+        notes=(*now.notes, _compared_with(question, now)),
+    )
+
+
+def _compared_with(question: Question, now: Report) -> str:
+    """Return the note on the earlier time."""
+    earlier = question.before()
+    if earlier.month is not None:
+        text = f"previous_usd is the whole month {earlier.month:%Y-%m}"
+        newest = now.complete_until
+        is_running = newest is not None and newest.date().replace(day=1) == question.month
+        return text + (", beside a month that still runs." if is_running else ".")
+    assert earlier.days is not None
+    return f"previous_usd is {earlier.days[0]} to {earlier.days[1]}, both inclusive."
+
+
+def _change(now: Cell, before: Cell) -> tuple[Cell, Cell, Cell]:
+    """Return the earlier amount, the change since and its share."""
+    if not isinstance(now, Decimal | int) or not isinstance(before, Decimal | int):
+        return before, None, None
+    change = Decimal(now) - Decimal(before)
+    return before, change, _share(change, before)
+
+
+def _share(part: Cell, whole: Cell) -> Decimal | None:
+    """Return a part of a whole to six decimals; None if it has none."""
+    if not isinstance(part, Decimal | int) or not isinstance(whole, Decimal | int) or not whole:
+        return None
+    return (Decimal(part) / Decimal(whole)).quantize(_MILLIONTH)
+
+
+def _place_of(report: Report, name: str) -> int:
+    """Return the place of a column in the rows of a report."""
+    return next(n for n, column in enumerate(report.columns) if column.name == name)
+
+
+def _names_of(report: Report, row: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the values of a row's dimensions."""
+    return tuple(
+        cell for cell, column in zip(row, report.columns, strict=True) if column.kind in _NAMES
+    )
+
+
+def _nothing(report: Report, names: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return a row of a report for dimensions in which nothing happened."""
+    zero: Mapping[ColumnKind, Cell] = {ColumnKind.COUNT: 0, ColumnKind.MONEY: Decimal(0)}
+    figures = [zero.get(column.kind) for column in report.columns if column.kind not in _NAMES]
+    return (*names, *figures)
