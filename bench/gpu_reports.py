@@ -18,17 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, event
 
 from bench.stand import machine
+from bench.stand.explained import noted, plan_of, reads_of_ledger
 from bench.stand.page import replace_between
 from gateway.reports import REPORTS
 from gateway.reports.question import Question
@@ -219,59 +219,22 @@ def _answer(database: Database, name: str, month: date, explained: dict[str, Any
         for _ in range(TRIES):
             statements.clear()
             began_s = time.perf_counter()
-            with _noted(connection, statements):
+            with noted(connection, statements):
                 report = REPORTS[name].run(snapshot, question)
             times.append(time.perf_counter() - began_s)
-        nodes = []
+        reads = []
         explained[name] = []
         for statement, values in statements:
-            result = connection.exec_driver_sql(
-                f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values
-            )
-            ((found,),) = result.all()
-            explained[name].append({"statement": statement, "plan": found})
-            nodes += list(_nodes(found[0]["Plan"]))
-    of_ledger = [node for node in nodes if node.get("Relation Name", "").startswith("usage_events")]
+            plan = plan_of(connection, statement, values)
+            explained[name].append({"statement": statement, "plan": plan})
+            reads += reads_of_ledger(plan)
     return Answered(
         name=name,
         took_s=min(times),
         rows=len(report.rows),
-        events_read=sum(map(_read, of_ledger)),
-        whole_partitions=sorted(
-            {
-                node["Relation Name"]
-                for node in of_ledger
-                if "Seq Scan" in node["Node Type"] and _read(node)
-            }
-        ),
+        events_read=sum(one.rows for one in reads),
+        whole_partitions=sorted({one.table for one in reads if one.is_whole}),
     )
-
-
-@contextmanager
-def _noted(connection: Connection, statements: list[tuple[str, Any]]) -> Iterator[None]:
-    """Add each statement of a connection with its values to a list, within a `with` block."""
-
-    def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-        statements.append((statement, values))
-
-    event.listen(connection, "before_cursor_execute", note)
-    try:
-        yield
-    finally:
-        event.remove(connection, "before_cursor_execute", note)
-
-
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a plan's nodes, its own first."""
-    yield plan
-    for lower in plan.get("Plans", ()):
-        yield from _nodes(lower)
-
-
-def _read(node: dict[str, Any]) -> int:
-    """Return the rows that a scan looked at, in all its loops."""
-    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
 def _table(answers: Sequence[Answered]) -> list[str]:
