@@ -1,1 +1,1 @@
-"""Reads the arguments that several commands take."""
+"""Reads the arguments and files that several commands take, and prints words of others."""

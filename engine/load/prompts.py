@@ -5,16 +5,15 @@ without it gets one word for a token, which is about right for a large vocabular
 answer says how many tokens it really read.
 """
 
-import json
 import random
 import secrets
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError
 
 from engine.errors import UnknownStateError, UsageError
+from engine.load.json_answer import BROKEN_ANSWER, ask_json
 from engine.load.workload import LoadRequest
 
 _WORD_LIST = """\
@@ -36,11 +35,10 @@ OPENING = "Read:"
 it.
 """
 FEWEST_WORDS = 8
+MOST_TEMPLATE_TOKENS = 100_000
 ANSWER_LIMIT_S = 30.0
 SPACE_MARKS = ("Ġ", "▁", " ")
 """A space at the begin of a token: of byte-level BPE, of SentencePiece, and as plain text."""
-BROKEN_ANSWER = (OSError, ValueError, LookupError, TypeError, AttributeError)
-_WITHOUT_PROXIES = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,20 +143,19 @@ def _one_token_words(url: str, key: str | None, model: str) -> list[str]:
 
 
 def _tokens(url: str, key: str | None, model: str, roles: Sequence[str]) -> int:
-    """Return the tokens of the chat template with an opening for each role."""
+    """Return the tokens of the chat template with an opening for each role. Raises
+    `BROKEN_ANSWER`.
+    """
     messages = [_message(role, OPENING) for role in roles]
-    return int(_ask(url, key, "/tokenize", {"model": model, "messages": messages})["count"])
+    found = int(_ask(url, key, "/tokenize", {"model": model, "messages": messages})["count"])
+    if not 0 < found <= MOST_TEMPLATE_TOKENS:  # a negative count would be a prompt of gigabytes
+        raise ValueError(f"a chat template of {found} tokens")
+    return found
 
 
-def _ask(url: str, key: str | None, path: str, body: Mapping[str, Any] | None) -> Any:
+def _ask(url: str, key: str | None, path: str, body: Mapping[str, object] | None) -> Any:
     """Return the JSON that answers one request. Raises `BROKEN_ANSWER`."""
-    headers = {"content-type": "application/json"}
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{url}{path}", data=data, headers=headers)  # noqa: S310 - http, see server_url
-    with _WITHOUT_PROXIES.open(request, timeout=ANSWER_LIMIT_S) as answer:
-        return json.load(answer)
+    return ask_json(f"{url}{path}", key=key, body=body, limit_s=ANSWER_LIMIT_S)
 
 
 def _message(role: str, content: str) -> dict[str, str]:

@@ -4,27 +4,21 @@ vLLM's `/health` also answers 200 while its core is hung or its workers are dead
 and 39863), so it is not asked.
 """
 
-import json
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
 
+from engine.arguments.printable import printable
 from engine.errors import UnknownStateError, UsageError
+from engine.load.json_answer import BROKEN_ANSWER, ask_json
 from engine.progress import StageProgress
 
 POLL_S = 0.5
 PROBE_LIMIT_S = 15.0
 NOT_OFFERED = frozenset({400, 404, 405, 501})
 """Statuses of an endpoint that this kind of model does not have; the next one is tried."""
-
-BROKEN_ANSWER = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError)
-"""Errors of a connection that ends early, of an answer that is no HTTP, and of JSON of another
-shape.
-"""
 
 REQUESTS: Mapping[str, Mapping[str, object]] = {
     "/v1/completions": {"prompt": "1", "max_tokens": 1, "temperature": 0},
@@ -37,8 +31,6 @@ REQUESTS: Mapping[str, Mapping[str, object]] = {
     "/score": {"text_1": "1", "text_2": "1"},
 }
 """The smallest request of each kind of model: it writes one token, or pools one."""
-
-_WITHOUT_PROXIES = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +59,7 @@ class EngineProbe:
                 return "connection refused"
             return str(error.reason)
         except BROKEN_ANSWER as error:
-            return str(error) or type(error).__name__
+            return printable(str(error)) or type(error).__name__
 
     def context_tokens(self) -> int | None:
         """Return the tokens of the context that the engine lists for its model, or None."""
@@ -85,7 +77,7 @@ class EngineProbe:
         is to be tried. Raises `URLError` if no endpoint can answer.
         """
         try:
-            answer = self._send(path, json.dumps(body).encode())
+            answer = self._send(path, body)
         except urllib.error.HTTPError as error:
             if error.code not in NOT_OFFERED:
                 raise
@@ -98,14 +90,9 @@ class EngineProbe:
         listed: list[dict[str, Any]] = self._send("/v1/models", None)["data"]
         return listed
 
-    def _send(self, path: str, body: bytes | None) -> dict[str, Any]:
+    def _send(self, path: str, body: Mapping[str, object] | None) -> dict[str, Any]:
         """Return the JSON object that answers one request."""
-        headers = {"content-type": "application/json"}
-        if self.key:
-            headers["authorization"] = f"Bearer {self.key}"
-        request = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers)  # noqa: S310 - http, see probe_of
-        with _WITHOUT_PROXIES.open(request, timeout=PROBE_LIMIT_S) as answer:
-            parsed = json.load(answer)
+        parsed = ask_json(f"{self.url}{path}", key=self.key, body=body, limit_s=PROBE_LIMIT_S)
         if not isinstance(parsed, dict):
             raise TypeError(f"no JSON object from {path}")
         return parsed
