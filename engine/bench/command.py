@@ -63,7 +63,8 @@ usd_per_mtok is USD per million output tokens: --gpu-usd-per-hour x GPUs / outpu
 is your rent of one GPU for an hour; `python -m engine plan --list gpus` has ranges with sources. Without
 it usd_per_mtok is null. GPUs are --gpus, else those of the profile.
 
-Failed are: a status other than 200, an error event, an end without finish_reason, silence.
+Failed are: a status other than 200, an error event, an end without finish_reason, silence, a stream without
+end, token counts that cannot be.
 
 Exit codes: 0 success, 1 a request failed or an engine did not start, 2 bad usage, 3 no answer at all.
 """  # noqa: E501

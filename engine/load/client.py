@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from engine.arguments.printable import printable
 from engine.errors import UsageError
 from engine.load.event_stream import (
     AnswerHead,
@@ -24,11 +25,16 @@ from engine.load.event_stream import (
 from engine.load.measured import MeasuredRequest
 
 CHAT_PATH = "/v1/chat/completions"
+DONE = b"[DONE]"
 CONNECT_LIMIT_S = 10.0
 REST_LIMIT_S = 1.0
 """The wait for the end of a body after its last event; then the connection is dropped."""
 MOST_ERROR_BYTES = 2_000
-BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError)
+EVENTS_PER_TOKEN, SPARE_EVENTS = 16, 256
+"""The most events of an answer: some for each token that it may have, and a few more. Without a
+bound, a stream without end would hold its request, and so the run, for ever.
+"""
+BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Errors of a connection that ends early, of an answer that is no HTTP, and of JSON of another
 shape. `TimeoutError` is an `OSError`, `IncompleteReadError` an `EOFError`.
 """
@@ -45,21 +51,32 @@ class RequestFailedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Observed:
-    """The parts of one answer that were seen so far."""
+    """The parts of one answer of at most `most_tokens` that were seen so far."""
 
+    most_tokens: int
+    events: int = 0
     token_times: list[float] = field(default_factory=list)
     finished: float | None = None
     finish_reason: str | None = None
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: "_Usage | None" = None
     metrics: Mapping[str, Any] | None = None
 
     def take(self, event: StreamEvent, moment: float) -> None:
-        """Record one event. Raises `RequestFailedError` at an error event."""
+        """Record one event. Raises `RequestFailedError` at an error event, at usage that cannot be,
+        and at more events than the answer can have.
+        """
+        self.events += 1
+        if self.events > EVENTS_PER_TOKEN * self.most_tokens + SPARE_EVENTS:
+            raise RequestFailedError(
+                f"the stream has more than {self.events - 1} events for {self.most_tokens} tokens"
+            )
+        if event.data == DONE:
+            return
         chunk = json.loads(event.data)
         if event.name == "error" or "error" in chunk:
             raise RequestFailedError(f"error event: {_message(chunk)}")
         if chunk.get("usage"):
-            self.usage = chunk["usage"]
+            self.usage = _Usage.from_wire(chunk["usage"])
         if chunk.get("metrics"):
             self.metrics = chunk["metrics"]
         for choice in chunk.get("choices") or ():
@@ -68,11 +85,72 @@ class _Observed:
             if choice.get("finish_reason") is not None:
                 self.finish_reason, self.finished = choice["finish_reason"], moment
 
-    def output_tokens(self, most: int) -> int:
-        """Return the tokens of the answer, which may have at most `most`."""
-        if (counted := self.usage.get("completion_tokens")) is not None:
-            return int(counted)
-        return most if self.finish_reason == "length" else len(self.token_times)
+    @property
+    def problem(self) -> str | None:
+        """Return the reason for which the answer failed: it has no end, or more tokens by its usage
+        than it can have. None if it is whole.
+        """
+        if self.finished is None:
+            return "the stream ended without finish_reason"
+        stated, most = self.output_tokens, max(self.most_tokens, len(self.token_times))
+        if stated > most:
+            return f"the usage states {stated} completion tokens, but the answer has at most {most}"
+        return None
+
+    @property
+    def output_tokens(self) -> int:
+        """Return the tokens of the answer."""
+        if self.usage is not None and self.usage.output_tokens is not None:
+            return self.usage.output_tokens
+        is_full = self.finish_reason == "length" and self.token_times
+        return self.most_tokens if is_full else len(self.token_times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Usage:
+    """The token counts of an answer's usage; None for one that it lacks."""
+
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+
+    @classmethod
+    def from_wire(cls, usage: Any) -> "_Usage":
+        """Return the counts in a `usage` member. Raises `RequestFailedError` for counts that cannot
+        be: a wrong figure here would be a wrong price in a calibration.
+        """
+        counts = _object(usage)
+        prompt, cached, output = (
+            _count(counts, "prompt_tokens"),
+            _count(_object(counts.get("prompt_tokens_details")), "cached_tokens"),
+            _count(counts, "completion_tokens"),
+        )
+        if prompt is not None and cached is not None and cached > prompt:
+            raise RequestFailedError(
+                f"the usage states {cached} cached tokens of {prompt} prompt tokens"
+            )
+        return cls(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
+
+
+def _object(found: Any) -> Mapping[str, Any]:
+    """Return a part of the usage; empty if it is absent or null. Raises `RequestFailedError` unless
+    it is an object.
+    """
+    if found is not None and not isinstance(found, dict):
+        raise RequestFailedError(f"the usage has {str(found)[:40]!r} in place of an object")
+    return found or {}
+
+
+def _count(found: Mapping[str, Any], name: str) -> int | None:
+    """Return a count of tokens; None if it is absent or null. Raises `RequestFailedError` unless it
+    is a whole number from 0.
+    """
+    value = found.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise RequestFailedError(f"the usage states {name}: {str(value)[:40]}")
+    return value
 
 
 def holds_token(choice: Mapping[str, Any]) -> bool:
@@ -112,7 +190,7 @@ class LoadClient:
         now.
         """
         sent_s = self.clock() - began
-        seen, failure = _Observed(), None
+        seen, failure = _Observed(most_tokens=int(body.get("max_tokens") or 0)), None
         try:
             async with asyncio.timeout(self.silence_s) as limit:
                 await self._observe(json.dumps(body).encode(), seen, limit)
@@ -124,18 +202,18 @@ class LoadClient:
         except BROKEN as error:
             if seen.finished is None:  # a cut after finish_reason has cost no token
                 failure = f"{type(error).__name__}: {error}".rstrip(": ")
-        ended = seen.finished if failure is None else None
-        details = seen.usage.get("prompt_tokens_details") or {}
+        failure = failure or seen.problem
+        ended, usage = seen.finished if failure is None else None, seen.usage
         return MeasuredRequest(
             scheduled_s=sent_s if scheduled_s is None else scheduled_s,
             sent_s=sent_s,
             token_times_s=[moment - began for moment in seen.token_times],
             ended_s=(self.clock() if ended is None else ended) - began,
-            prompt_tokens=seen.usage.get("prompt_tokens"),
-            cached_tokens=details.get("cached_tokens"),
-            output_tokens=seen.output_tokens(int(body.get("max_tokens") or 0)),
+            prompt_tokens=None if usage is None else usage.prompt_tokens,
+            cached_tokens=None if usage is None else usage.cached_tokens,
+            output_tokens=seen.output_tokens,
             engine_metrics=seen.metrics,
-            failure=failure,
+            failure=None if failure is None else printable(failure),
         )
 
     async def _observe(self, body: bytes, seen: _Observed, limit: asyncio.Timeout) -> None:
@@ -145,13 +223,9 @@ class LoadClient:
         now = asyncio.get_running_loop().time
         async with aclosing(self._events(CHAT_PATH, body)) as events:
             async for event in events:
-                limit.reschedule(now() + self.silence_s)
-                if event.data == b"[DONE]":
-                    limit.reschedule(now() + REST_LIMIT_S)
-                    continue
+                limit_s = REST_LIMIT_S if event.data == DONE else self.silence_s
+                limit.reschedule(now() + limit_s)
                 seen.take(event, self.clock())
-        if seen.finished is None:
-            raise RequestFailedError("the stream ended without finish_reason")
 
     async def _events(self, path: str, body: bytes) -> AsyncGenerator[StreamEvent]:
         """Send a request and yield the events of its answer. Raises `RequestFailedError` unless the
@@ -176,7 +250,7 @@ class LoadClient:
 
     async def _answered(self, path: str, body: bytes) -> tuple[Connection, AnswerHead]:
         """Send a request and return its connection with the head of the answer. Raises `BROKEN`."""
-        connection = self._kept() or await self._connect()
+        connection = await self._kept() or await self._connect()
         reader, writer = connection
         try:
             writer.write(self._head(path, len(body)) + body)
@@ -185,12 +259,14 @@ class LoadClient:
             writer.close()
             raise
 
-    def _kept(self) -> Connection | None:
-        """Return a kept connection that is still open, or None; close those idle for too long."""
+    async def _kept(self) -> Connection | None:
+        """Return a kept connection that is still open, or None; close those idle for too long, and
+        those with bytes that answer no request: the next one would take them for its answer.
+        """
         while self._idle:
             (reader, writer), since = self._idle.pop()
             is_open = not (reader.at_eof() or writer.is_closing())
-            if is_open and self.clock() - since < KEEP_S:
+            if is_open and self.clock() - since < KEEP_S and await _is_silent(reader):
                 return reader, writer
             writer.close()
         return None
@@ -226,6 +302,16 @@ class LoadClient:
         while self._idle:
             (_, writer), _ = self._idle.pop()
             writer.close()
+
+
+async def _is_silent(reader: asyncio.StreamReader) -> bool:
+    """Return True if an open connection has received nothing that was not read."""
+    try:
+        async with asyncio.timeout(0):
+            await reader.read(1)
+    except TimeoutError:
+        return True
+    return False
 
 
 def server_url(given: str) -> str:

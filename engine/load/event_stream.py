@@ -5,6 +5,9 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 MOST_HEADER_LINES = 200
+MOST_EVENT_BYTES = 2**20
+"""The longest event; one token's has some hundred bytes."""
+PIECE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +59,32 @@ async def body_pieces(reader: asyncio.StreamReader, head: AnswerHead) -> AsyncGe
     """Yield the body as it arrives. Raises `IncompleteReadError` if it ends early."""
     if head.is_chunked:
         while size := await _chunk_size(reader):
-            yield await reader.readexactly(size)
+            # In parts: a chunk that states gigabytes must not be held as a whole.
+            while size > 0:
+                piece = await _piece(reader, size)
+                size -= len(piece)
+                yield piece
             await reader.readexactly(2)
         while (await reader.readline()).strip():  # trailers
             pass
     elif (length := head.length_bytes) is not None:
         while length > 0:
-            piece = await reader.read(min(length, 65_536))
-            if not piece:
-                raise asyncio.IncompleteReadError(b"", length)
+            piece = await _piece(reader, length)
             length -= len(piece)
             yield piece
     else:
-        while piece := await reader.read(65_536):
+        while piece := await reader.read(PIECE_BYTES):
             yield piece
+
+
+async def _piece(reader: asyncio.StreamReader, left_bytes: int) -> bytes:
+    """Return the next bytes of a part of the body. Raises `IncompleteReadError` if it ends
+    early.
+    """
+    piece = await reader.read(min(left_bytes, PIECE_BYTES))
+    if not piece:
+        raise asyncio.IncompleteReadError(b"", left_bytes)
+    return piece
 
 
 async def _chunk_size(reader: asyncio.StreamReader) -> int:
@@ -78,7 +93,10 @@ async def _chunk_size(reader: asyncio.StreamReader) -> int:
     """
     if not (line := await reader.readline()):
         raise asyncio.IncompleteReadError(b"", None)
-    return int(line.partition(b";")[0], 16)
+    size = int(line.partition(b";")[0], 16)
+    if size < 0:
+        raise ValueError(f"a chunk of {size} bytes")
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +119,12 @@ class StreamSplitter:
         self._rest = b""
         self._name = ""
         self._data: list[bytes] = []
+        self._data_bytes = 0
 
     def feed(self, piece: bytes) -> list[StreamEvent]:
-        """Return the events that this piece completes."""
+        """Return the events that this piece completes. Raises `ValueError` at one that is longer
+        than `MOST_EVENT_BYTES`.
+        """
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         events = []
@@ -113,10 +134,13 @@ class StreamSplitter:
             value = value.removeprefix(b" ")
             if field == b"data":
                 self._data.append(value)
+                self._data_bytes += len(value) + 1
             elif field == b"event":
                 self._name = value.decode("utf-8", "replace")
             elif not line:
                 if self._data:
                     events.append(StreamEvent(self._name, b"\n".join(self._data)))
-                self._name, self._data = "", []
+                self._name, self._data, self._data_bytes = "", [], 0
+        if len(self._rest) + self._data_bytes > MOST_EVENT_BYTES:
+            raise ValueError(f"an event is longer than {MOST_EVENT_BYTES} bytes")
         return events

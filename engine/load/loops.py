@@ -67,6 +67,8 @@ async def _run(
 ) -> LoadRun:
     """Run warm-up and load in one event loop."""
     streams = settings.concurrency or settings.warmup
+    if settings.requests is not None:  # a stream without a request would only cost memory
+        streams = min(streams, max(settings.requests, settings.warmup))
     try:
         if settings.warmup:
             before = islice(bodies, settings.warmup)
