@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 from engine.calibration.cost_model import LoadWindow
 from engine.calibration.design import PlannedWindow, request_numbers
@@ -24,6 +24,12 @@ from engine.load.prompts import PromptWriter
 from engine.load.workload import LoadRequest
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 200
+MOST_MS = 1e9
+"""The longest time that an engine may report for a request: eleven days."""
+MOST_ENGINE_SHARE = 1.02
+"""The most time that an engine may report for its requests, as a share of the client's time: two
+clocks differ a little.
+"""
 Clock = Literal["engine", "client"]
 CLOCKS: tuple[Clock, ...] = ("engine", "client")
 
@@ -99,7 +105,7 @@ class Experiment:
 
 def window_times(planned: PlannedWindow, run: LoadRun) -> WindowTimes:
     """Return the load of a run and its engine time by each clock. Raises `EngineError` without
-    usage.
+    usage, or if the engine reports times that cannot be.
     """
     requests = run.answered
     client_s = sum(one.e2e_s for one in requests)
@@ -109,6 +115,12 @@ def window_times(planned: PlannedWindow, run: LoadRun) -> WindowTimes:
     by_engine = None
     if len(known) == len(requests):
         engine_s = sum(known)
+        if not 0 < engine_s <= MOST_ENGINE_SHARE * client_s:
+            raise EngineError(
+                f"The engine reports {engine_s:.3g} s of work for requests that took "
+                f"{client_s:.3g} s in all. Nothing was calibrated. Check the clock and the metrics "
+                "of the engine."
+            )
         # The rest of the client's time a request is in the network or in the engine's queue.
         at_work = at_once * min(1.0, engine_s / client_s)
         by_engine = _loaded(requests, at_work, engine_s)
@@ -118,14 +130,33 @@ def window_times(planned: PlannedWindow, run: LoadRun) -> WindowTimes:
 
 
 def engine_time_s(request: MeasuredRequest) -> float | None:
-    """Return the seconds in which vLLM worked for a request, by its own figures; None without."""
+    """Return the seconds in which vLLM worked for a request, by its own figures; None without.
+
+    Raises `EngineError` if a figure is no time.
+    """
     metrics = request.engine_metrics or {}
     names = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms")
-    first, writing, queue = (metrics.get(name) for name in names)
+    first, writing, queue = (_milliseconds(metrics, name) for name in names)
     if first is None or queue is None:
         return None
     # An answer of one token has no generation time.
-    return float(first - queue + (writing or 0.0)) / 1000
+    return (first - queue + (writing or 0.0)) / 1000
+
+
+def _milliseconds(metrics: Any, name: str) -> float | None:
+    """Return a time in an engine's figures; None if it is absent. Raises `EngineError` unless it is
+    a number from 0.
+    """
+    value = metrics.get(name) if isinstance(metrics, dict) else metrics
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MOST_MS:
+        raise EngineError(
+            f"The engine reports {name}: {str(value)[:40]!r}, which is no time. Nothing was "
+            "calibrated."
+        )
+    return float(value)
 
 
 def _loaded(

@@ -39,9 +39,15 @@ class FittedCalibration:
     model: CostModel
 
     def loaded(self, windows: Sequence[WindowTimes]) -> list[LoadWindow]:
-        """Return windows by the clock of the fit."""
+        """Return windows by the clock of the fit. Raises `EngineError` if it did not time all."""
         found = [window.by(self.clock) for window in windows]
-        return [window for window in found if window is not None]
+        timed = [window for window in found if window is not None]
+        if len(timed) < len(windows):
+            raise EngineError(
+                "The engine reports its own times for a part of the load alone, so they cannot be "
+                "checked. Nothing was calibrated. Check its --enable-per-request-metrics."
+            )
+        return timed
 
 
 def fitted(load: LoadRange, windows: Sequence[WindowTimes]) -> FittedCalibration:
@@ -163,7 +169,7 @@ def residuals(
 
 def refusals(held_out_error: float, tests: Sequence[Bend]) -> Iterator[str]:
     """Yield each reason for which the weights are no price, with the next step."""
-    if held_out_error > HELD_OUT_LIMIT:
+    if not held_out_error <= HELD_OUT_LIMIT:  # also if it is no number
         yield (
             f"The weights miss the engine time of other load by {held_out_error:.1%}; at most "
             f"{HELD_OUT_LIMIT:.0%} is allowed. Stop other work on the engine, or give it more "

@@ -44,6 +44,8 @@ class SimulatedEngine:
     true: TokenSeconds
     key: str | None = None
     has_metrics: bool = True
+    is_slow: bool = False
+    """Whether it also spends the time that it reports, for a client with a real clock."""
     url: str = ""
     now_s: float = 0.0
     """The simulated clock."""
@@ -125,7 +127,10 @@ class SimulatedEngine:
         self.now_s += seconds
         for request, answered in waiting:
             self.ledger.append(request | {"batch": len(waiting)})
-            answered.set_result(seconds)
+            if self.is_slow:
+                asyncio.get_running_loop().call_later(seconds, answered.set_result, seconds)
+            else:
+                answered.set_result(seconds)
 
     def _batch_s(self, requests: list[dict[str, int]]) -> float:
         """Return the engine seconds of a batch."""

@@ -130,7 +130,7 @@ def test_the_command_prints_json_and_the_report_apart(
     key = tmp_path / "key"
     key.write_text("s3cret\n", encoding="utf-8")
     small = ("--seconds", "1", "--concurrency", "4", "--prompt", "64", "--answer", "8")
-    with simulated(key="s3cret") as engine:
+    with simulated(key="s3cret", is_slow=True) as engine:
         asked = ("--url", f"{engine.url}/v1", "--api-key-file", str(key), "--seed", "5", *small)
         code, out, err = run(capsys, *asked)
         refused = run(capsys, "--url", engine.url, *small)
