@@ -12,6 +12,7 @@ from pathlib import Path
 from engine import environment, model_making, vllm_command
 from engine import home as homes
 from engine.arguments.numbers import whole
+from engine.arguments.printable import printable
 from engine.bench.command import add_bench, run_bench
 from engine.calibration.command import add_calibrate, run_calibrate
 from engine.cluster.ray_packages import add_ray
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return act(options)
     except EngineError as error:
-        print(f"\n{error}", file=sys.stderr)
+        print(f"\n{printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(

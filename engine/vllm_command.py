@@ -78,7 +78,7 @@ def model_path(home: EngineHome, name: str) -> Path | None:
     Raises: UsageError: the name looks like a local model and there is none.
     """
     for folder in (Path(name).expanduser(), homes.SHIPPED_MODELS / name, home.models / name):
-        if (folder / "config.json").is_file():
+        if os.path.isfile(folder / "config.json"):
             return folder.absolute()
     looks_local = name.count("/") != 1 or name.startswith((".", "/", "~"))
     if looks_local:

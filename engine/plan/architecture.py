@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import EngineError
-from engine.plan.config import ModelConfig
+from engine.plan.config import MOST_SHOWN, ModelConfig
 from engine.serving.model_config import COMPRESSED_TENSORS, weight_kinds
 
+MOST_LAYERS = 10_000
+"""The most layers that are counted; real models have some hundred at most."""
 Attention = Literal["full", "window", "latent", "linear"]
 FAMILIES = {
     "llama": "",
@@ -134,8 +136,10 @@ def count(config: ModelConfig) -> Model:
     Raises: EngineError: the architecture cannot be counted, or a field is missing; it is named.
     """
     kind = config.get("model_type")
-    if kind not in FAMILIES:
-        name = kind or ", ".join(config.get("architectures", [])) or "without model_type"
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        listed = config.get("architectures")
+        classes = ", ".join(map(str, listed)) if isinstance(listed, list) else ""
+        name = str(kind or classes or "without model_type")[:MOST_SHOWN]
         raise EngineError(
             f"The architecture {name} of {config.name} cannot be counted. Known model types:"
             f" {', '.join(sorted(FAMILIES))}."
@@ -148,12 +152,16 @@ def count(config: ModelConfig) -> Model:
         latent = config.count("kv_lora_rank") + config.count("qk_rope_head_dim")
         kv_heads, head_dim = heads, config.count("v_head_dim")
     else:
-        kv_heads = config.count("num_key_value_heads")
+        kv_heads = config.count("num_key_value_heads", most=heads)
+        if heads % kv_heads:
+            raise config.wrong("num_key_value_heads", f"a divisor of the {heads} heads")
+        if hidden < heads:
+            raise config.wrong("hidden_size", f"at least the {heads} heads")
         must_have = kind in NEEDS_HEAD_DIM or config.get("head_dim") is not None
         head_dim = config.count("head_dim") if must_have else hidden // heads
     layers = tuple(
         _layer(config, traits, index=index, kv_heads=kv_heads, head_dim=head_dim)
-        for index in range(config.count("num_hidden_layers"))
+        for index in range(config.count("num_hidden_layers", most=MOST_LAYERS))
     )
     return Model(
         name=config.name,
@@ -164,10 +172,20 @@ def count(config: ModelConfig) -> Model:
         head_dim=head_dim,
         latent_elements=latent,
         vocabulary=config.count("vocab_size"),
-        is_tied=bool(config.get("tie_word_embeddings", "tied" in traits)),
+        is_tied=_is_tied(config, traits),
         max_context=config.count("max_position_embeddings"),
         own_format=_own_format(config),
     )
+
+
+def _is_tied(config: ModelConfig, traits: list[str]) -> bool:
+    """Return True if the head shares the embedding's weights. Raises `EngineError` for a field that
+    is neither true nor false.
+    """
+    value = config.get("tie_word_embeddings", "tied" in traits)
+    if not isinstance(value, bool):
+        raise config.wrong("tie_word_embeddings", "true or false")
+    return value
 
 
 def _layer(
@@ -228,23 +246,22 @@ def _attention_kind(config: ModelConfig, traits: list[str], index: int) -> Atten
             "sliding_attention": "window",
             "linear_attention": "linear",
         }
-        if types[index] not in kinds or (
-            types[index] == "linear_attention" and "linear" not in traits
-        ):
+        given = str(types[index])
+        if given not in kinds or (given == "linear_attention" and "linear" not in traits):
             raise EngineError(
-                f"layer_types of {config.name} has {types[index]!r}, which cannot be counted."
+                f"layer_types of {config.name} has {given[:MOST_SHOWN]!r}, which cannot be counted."
             )
-        return kinds[types[index]]
+        return kinds[given]
     if "linear" in traits:
-        every = config.get("full_attention_interval", 4)
+        every = config.count_or("full_attention_interval", 4)
         return "full" if (index + 1) % every == 0 else "linear"
     if config.get("sliding_window") is None or config.get("use_sliding_window") is False:
         return "full"
     rules: dict[str, Callable[[], bool]] = {
         "gemma2": lambda: index % 2 == 0,
         "gpt_oss": lambda: index % 2 == 0,
-        "gemma3": lambda: (index + 1) % config.get("sliding_window_pattern", 6) != 0,
-        "gemma3_text": lambda: (index + 1) % config.get("sliding_window_pattern", 6) != 0,
+        "gemma3": lambda: (index + 1) % config.count_or("sliding_window_pattern", 6) != 0,
+        "gemma3_text": lambda: (index + 1) % config.count_or("sliding_window_pattern", 6) != 0,
         "qwen2": lambda: (
             bool(config.get("use_sliding_window"))
             and index >= config.count("max_window_layers", least=0)
@@ -278,11 +295,11 @@ def _latent_attention(config: ModelConfig, hidden: int, heads: int) -> tuple[int
     """
     rank, rope = config.count("kv_lora_rank"), config.count("qk_rope_head_dim")
     nope, value = config.count("qk_nope_head_dim"), config.count("v_head_dim")
-    q_rank = config.get("q_lora_rank")
+    q_rank = config.count_or("q_lora_rank", 0)
     q_width = heads * (nope + rope)
-    weights = hidden * q_width if q_rank is None else hidden * q_rank + q_rank * q_width
+    weights = hidden * q_rank + q_rank * q_width if q_rank else hidden * q_width
     weights += hidden * (rank + rope) + rank * heads * (nope + value) + heads * value * hidden
-    norms = rank + (q_rank or 0)
+    norms = rank + q_rank
     return weights, norms, 2 * heads * (nope + rope + value), 2 * heads * (2 * rank + rope)
 
 
@@ -324,10 +341,13 @@ def _mlp(config: ModelConfig, traits: list[str], index: int) -> tuple[int, int, 
 
 
 def _is_sparse(config: ModelConfig, index: int) -> bool:
-    """Return True if the layer has experts."""
-    if index < config.get("first_k_dense_replace", 0) or index in config.get("mlp_only_layers", []):
+    """Return True if the layer has experts. Raises `EngineError` naming a wrong field."""
+    dense = config.get("mlp_only_layers", [])
+    if not isinstance(dense, list):
+        raise config.wrong("mlp_only_layers", "a list of layers")
+    if index < config.count_or("first_k_dense_replace", 0, least=0) or index in dense:
         return False
-    step: int = config.get("decoder_sparse_step", config.get("moe_layer_freq", 1))
+    step = config.count_or("decoder_sparse_step", config.count_or("moe_layer_freq", 1))
     return (index + 1) % step == 0
 
 
@@ -349,7 +369,13 @@ def _own_format(config: ModelConfig) -> str:
             ("int", 4): "gptq",
         }
         method = known.get(kinds[0], method)
-    is_eight_bit = method in ("gptq", "awq") and quantization.get("bits", 4) == 8
+    bits = quantization.get("bits", 4)
+    if method in ("gptq", "awq") and bits not in (4, 8):
+        raise EngineError(
+            f"quantization_config of {config.name} has bits: {repr(bits)[:MOST_SHOWN]}; 4 and 8 can"
+            " be counted."
+        )
+    is_eight_bit = method in ("gptq", "awq") and bits == 8
     if method not in ("fp8", "int8", "awq", "gptq", "mxfp4"):
         raise EngineError(
             f"quantization_config of {config.name} has quant_method {method!r}, which cannot be"

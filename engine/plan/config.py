@@ -13,6 +13,12 @@ from engine.errors import EngineError, UnknownStateError
 
 DATA = Path(__file__).parent / "data"
 HUB_TIMEOUT_S = 20.0
+MOST_COUNT = 10**9
+"""The largest figure of a config; real ones stay below 20 million."""
+MOST_SHOWN = 100
+"""Characters of a wrong value in a message."""
+MOST_BYTES = 4 * 2**20
+"""The longest config.json; real ones have some KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +34,7 @@ class ModelConfig:
         value = self.fields.get(field)
         return default if value is None else value
 
-    def count(self, field: str, *, least: int = 1) -> int:
+    def count(self, field: str, *, least: int = 1, most: int = MOST_COUNT) -> int:
         """Return a field that must be a whole number. Raises `EngineError` naming the field."""
         value = self.fields.get(field)
         if value is None:
@@ -36,12 +42,22 @@ class ModelConfig:
                 f"The config of {self.name} has no {field}, so the model cannot be counted. Add the"
                 " field to its config.json."
             )
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise EngineError(
-                f"The config of {self.name} has {field}: {value!r}; it must be a whole number of at"
-                f" least {least}."
-            )
-        return value
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not least <= value <= most:
+            raise self.wrong(field, f"a whole number from {least} to {most}")
+        whole: int = value
+        return whole
+
+    def count_or(self, field: str, default: int, *, least: int = 1) -> int:
+        """Return a field that must be a whole number, or the default if it is absent or null.
+        Raises `EngineError` naming the field.
+        """
+        return default if self.fields.get(field) is None else self.count(field, least=least)
+
+    def wrong(self, field: str, wanted: str) -> EngineError:
+        """Return the error of a field that is not what it must be."""
+        value = repr(self.fields.get(field))[:MOST_SHOWN]
+        return EngineError(f"The config of {self.name} has {field}: {value}; it must be {wanted}.")
 
 
 @cache
@@ -60,16 +76,13 @@ def read_config(model: str, *, may_download: bool = False) -> ModelConfig:
     hub did not answer.
     """
     folder = Path(model).expanduser()
-    if (folder / "config.json").is_file():
-        return _from_text(
-            (folder / "config.json").read_text("utf-8", errors="replace"),
-            name=folder.absolute().name,
-            source=str(folder / "config.json"),
-        )
+    path = folder / "config.json"
+    if os.path.isfile(path):
+        return _from_text(config_text(path), name=folder.absolute().name, source=str(path))
     for name, entry in shipped_models().items():
         if model.lower() in (name.lower(), name.rpartition("/")[2].lower()):
             return ModelConfig(name=name, source=entry["source"], fields=entry["config"])
-    if folder.is_dir():
+    if os.path.isdir(folder):
         raise EngineError(f"There is no config.json in {model}.")
     if may_download and model.count("/") == 1:
         return _from_text(_download(model), name=model, source="the hub")
@@ -80,6 +93,20 @@ def read_config(model: str, *, may_download: bool = False) -> ModelConfig:
     )
 
 
+def config_text(path: Path) -> str:
+    """Return the text of a config.json. Raises `EngineError` if it cannot be read, or is far longer
+    than any.
+    """
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > MOST_BYTES:
+        raise EngineError(f"{path} is longer than {MOST_BYTES >> 20} MiB: it is no model's config.")
+    return data.decode("utf-8", errors="replace")
+
+
 def _from_text(text: str, *, name: str, source: str) -> ModelConfig:
     """Return the config in a JSON text; a text model inside a wrapper is unwrapped.
 
@@ -87,7 +114,7 @@ def _from_text(text: str, *, name: str, source: str) -> ModelConfig:
     """
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineError(f"The config of {name} is not JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise EngineError(f"The config of {name} is not a JSON object.")

@@ -26,6 +26,10 @@ KEYS = (
     "slo",
 )
 DAY_S = 86_400
+MOST, MOST_TOKENS = 1e12, 1e9
+"""The largest figure, and the longest prompt or answer, that are read: more is a slip."""
+MOST_SHOWN = 100
+"""Characters of a wrong value in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ def parse_demand(text: str, name: str) -> Demand:
     Raises: EngineError: a key is missing, unknown or wrong.
     """
     document = _parsed(text, name)
-    unknown = sorted(set(document) - set(KEYS))
+    unknown = sorted(str(key) for key in set(document) - set(KEYS))
     missing = [key for key in KEYS if key not in document]
     if unknown or missing:
         wrong = [f"unknown key {key}" for key in unknown]
@@ -93,19 +97,21 @@ def parse_demand(text: str, name: str) -> Demand:
             f" {', '.join(KEYS)}."
         )
     year, month = _start(document["start"])
+    prompt_p50, prompt_p95 = _lengths(document, "prompt_tokens")
+    answer_p50, answer_p95 = _lengths(document, "output_tokens")
     return Demand(
-        requests_per_day=_number(document, "requests_per_day", least=0.001),
-        prompt_p50=_tokens(document, "prompt_tokens", "p50"),
-        prompt_p95=_tokens(document, "prompt_tokens", "p95"),
-        answer_p50=_tokens(document, "output_tokens", "p50"),
-        answer_p95=_tokens(document, "output_tokens", "p95"),
+        requests_per_day=_number(document, "requests_per_day", least=0.001, most=MOST),
+        prompt_p50=prompt_p50,
+        prompt_p95=prompt_p95,
+        answer_p50=answer_p50,
+        answer_p95=answer_p95,
         cached_share=_number(document, "cached_share", least=0, most=1),
         growth_per_month=_number(document, "growth_per_month", least=-0.99, most=10),
-        peak_to_mean=_number(document, "peak_to_mean", least=1),
+        peak_to_mean=_number(document, "peak_to_mean", least=1, most=MOST),
         year=year,
         month=month,
-        ttft_s=_number(_part(document, "slo"), "ttft_ms", least=0.001, inside="slo.") / 1000,
-        tpot_s=_number(_part(document, "slo"), "tpot_ms", least=0.001, inside="slo.") / 1000,
+        ttft_s=_bound_s(document, "ttft_ms"),
+        tpot_s=_bound_s(document, "tpot_ms"),
     )
 
 
@@ -113,12 +119,13 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
     """Return the object in a JSON or YAML text. Raises `EngineError`."""
     try:
         document = json.loads(text)
-    except ValueError:
-        import yaml  # only this file format needs more than the standard library
+    except (ValueError, RecursionError):
+        # Only this file format needs more than the standard library.
+        from engine.arguments.yaml_text import read_yaml
 
         try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            document = read_yaml(text)
+        except ValueError as error:
             raise EngineError(
                 f"The demand file {name} is neither JSON nor YAML: {error}"
             ) from error
@@ -131,7 +138,8 @@ def _part(document: dict[str, Any], key: str) -> dict[str, Any]:
     """Return an inner object. Raises `EngineError` naming it."""
     value = document[key]
     if not isinstance(value, dict):
-        raise EngineError(f"{key} of the demand must be an object, not {value!r}.")
+        shown = repr(value)[:MOST_SHOWN]
+        raise EngineError(f"{key} of the demand must be an object, not {shown}.")
     return value
 
 
@@ -140,28 +148,45 @@ def _number(
     key: str,
     *,
     least: float,
-    most: float = math.inf,
+    most: float,
     inside: str = "",
 ) -> float:
     """Return a number within bounds. Raises `EngineError` naming the key and its value."""
     value = document.get(key)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:  # type: ignore[operator]  # a number here
-        bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        raise EngineError(f"{inside}{key} of the demand is {value!r}; it must be {bounds}.")
+        shown = repr(value)[:MOST_SHOWN]
+        raise EngineError(
+            f"{inside}{key} of the demand is {shown}; it must be from {least:g} to {most:g}."
+        )
     return float(value)  # type: ignore[arg-type]  # a number here
 
 
-def _tokens(document: dict[str, Any], key: str, quantile: str) -> int:
-    """Return a quantile of a length."""
-    return round(_number(_part(document, key), quantile, least=1, inside=f"{key}."))
+def _lengths(document: dict[str, Any], key: str) -> tuple[int, int]:
+    """Return the p50 and p95 of a length. Raises `EngineError` naming it, also if the p95 is below
+    the p50.
+    """
+    part = _part(document, key)
+    p50, p95 = (
+        round(_number(part, name, least=1, most=MOST_TOKENS, inside=f"{key}."))
+        for name in ("p50", "p95")
+    )
+    if p95 < p50:
+        raise EngineError(f"{key} of the demand has a p95 of {p95} below its p50 of {p50}.")
+    return p50, p95
+
+
+def _bound_s(document: dict[str, Any], key: str) -> float:
+    """Return a bound of the SLO in seconds."""
+    return _number(_part(document, "slo"), key, least=0.001, most=MOST, inside="slo.") / 1000
 
 
 def _start(value: object) -> tuple[int, int]:
     """Return year and month of `YYYY-MM`. Raises `EngineError`."""
     text = str(value)
     if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text) or text.startswith("0000"):
-        raise EngineError(f"start of the demand is {value!r}; write a month as YYYY-MM.")
+        shown = repr(value)[:MOST_SHOWN]
+        raise EngineError(f"start of the demand is {shown}; write a month as YYYY-MM.")
     return int(text[:4]), int(text[5:])
 
 

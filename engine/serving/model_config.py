@@ -16,6 +16,9 @@ UNSCALED = frozenset(
 `_get_and_verify_max_len` (vLLM 0.32.0).
 """
 
+MOST_FACTOR = 1_000_000
+"""The largest RoPE factor; a larger one, or one that is no number, is left to vLLM to refuse."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
@@ -44,7 +47,7 @@ def model_facts(folder: Path) -> ModelFacts:
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EngineError(f"Cannot read {path}: {error}. Nothing was started.") from error
     if not isinstance(config, dict):
         raise EngineError(f"{path} is no JSON object. Nothing was started.")
@@ -57,7 +60,7 @@ def facts_of(config: Mapping[str, Any]) -> ModelFacts:
     text = inner if isinstance(inner, dict) else config
     heads, hidden = _whole(text, "num_attention_heads"), _whole(text, "hidden_size")
     derived = hidden // heads if heads and hidden else None
-    architectures = " ".join(map(str, config.get("architectures") or ())).lower()
+    architectures = str(config.get("architectures")).lower()
     method = config.get("quantization_config")
     return ModelFacts(
         context_tokens=_context_tokens(text),
@@ -88,9 +91,11 @@ def _context_tokens(text: Mapping[str, Any]) -> int | None:
     rope = text.get("rope_parameters") or text.get("rope_scaling")
     if tokens is None or not isinstance(rope, dict) or "gemma3" in str(text.get("model_type")):
         return tokens
-    is_scaled = rope.get("rope_type", rope.get("type", "default")) not in UNSCALED
+    is_scaled = str(rope.get("rope_type", rope.get("type", "default"))) not in UNSCALED
     factor = rope.get("factor")
-    return int(tokens * factor) if is_scaled and isinstance(factor, int | float) else tokens
+    if not is_scaled or isinstance(factor, bool) or not isinstance(factor, int | float):
+        return tokens
+    return int(tokens * factor) if 0 < factor <= MOST_FACTOR else tokens
 
 
 def _quantization(method: Mapping[str, Any]) -> str:
@@ -113,5 +118,10 @@ def weight_kinds(quantization: Mapping[str, Any]) -> list[tuple[object, object]]
     for group in groups.values() if isinstance(groups, dict) else ():
         weights = group.get("weights") if isinstance(group, dict) else None
         if isinstance(weights, dict):
-            found.append((weights.get("type"), weights.get("num_bits")))
+            found.append((_plain(weights.get("type")), _plain(weights.get("num_bits"))))
     return found
+
+
+def _plain(value: object) -> object:
+    """Return a word or a number as it is, and anything else as text: only those name a format."""
+    return value if isinstance(value, str | int) else str(value)

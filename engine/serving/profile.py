@@ -2,14 +2,15 @@
 unknown or has an impossible value; `checks.py` checks it against hardware and model.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn
-
-import yaml
+from typing import Any, Literal
 
 from engine import home as homes
+from engine.arguments.printable import printable
+from engine.arguments.yaml_text import read_yaml
 from engine.errors import EngineError, UsageError
 
 SHIPPED_PROFILES = homes.PACKAGE / "profiles"
@@ -26,7 +27,7 @@ class Refused:
 
     def __str__(self) -> str:
         """Return the refusal as a line for people."""
-        return f"{self.key}: {self.value}: {self.reason}"
+        return printable(f"{self.key}: {self.value}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,16 +167,21 @@ def shipped_names() -> list[str]:
 def read_profile(name: str) -> ProfileFile:
     """Return a shipped profile by its name, or the profile in a YAML file.
 
-    Raises: UsageError: no such profile or file. EngineError: the file holds no YAML mapping.
+    Raises: UsageError: no such profile or file, or it cannot be read. EngineError: the file holds
+        no YAML mapping.
     """
     path = SHIPPED_PROFILES / f"{name}.yaml"
     if name not in shipped_names():
         path = Path(name).expanduser()
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError(
                 f"No profile {name}: neither a file nor one of {', '.join(shipped_names())}."
             )
-    profile, refused = parse_profile(path.read_text(encoding="utf-8"), source=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The profile {path} cannot be read: {error}.") from error
+    profile, refused = parse_profile(text, source=str(path))
     return ProfileFile(name=name, profile=profile, refused=refused)
 
 
@@ -184,8 +190,8 @@ def parse_profile(text: str, *, source: str) -> tuple[Profile, tuple[Refused, ..
     YAML mapping.
     """
     try:
-        document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - derived from SafeLoader
-    except (yaml.YAMLError, _Impossible) as error:
+        document = read_yaml(text)
+    except ValueError as error:
         raise EngineError(f"{source} is no YAML: {error}. Nothing was started.") from error
     if document is None:
         document = {}
@@ -246,20 +252,3 @@ def _speculation(given: object, refused: list[Refused]) -> Speculation | None:
             Refused(key="speculative.model", value=None, reason=f"{method} drafts with a model")
         )
     return Speculation(**settings) if len(refused) == before else None
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that raises at a key that stands twice, because one value would be lost."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Return a mapping. Raises `_Impossible` if a key is repeated."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                _raise_repeated(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _raise_repeated(key: object) -> NoReturn:
-    """Raise `_Impossible` for a repeated key."""
-    raise _Impossible(f"the key {key} stands twice")

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ class StartPlan:
     def as_json(self) -> str:
         """Return the output of `--dry-run`."""
         refused = [
-            {"key": item.key, "value": item.value, "reason": item.reason} for item in self.refused
+            {"key": item.key, "value": _json_value(item.value), "reason": item.reason}
+            for item in self.refused
         ]
         shown = {"profile": self.name, "command": self.argv, **self.more(), "refused": refused}
         return json.dumps(shown, indent=2, default=str)
@@ -67,6 +69,16 @@ class StartPlan:
         if self.refused:
             lines = "\n".join(map(str, self.refused))
             raise EngineError(f"{problem}; nothing was started.\n{lines}")
+
+
+def _json_value(value: object) -> object:
+    """Return a value of a YAML file as JSON has it: YAML has infinity, and keys of any type."""
+    if isinstance(value, dict):
+        return {str(key): _json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_json_value(inner) for inner in value]
+    is_odd = isinstance(value, float) and not isfinite(value)
+    return str(value) if is_odd else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +220,16 @@ def _serving(
     device: environment.Device,
     program: Path | None,
 ) -> vllm_command.Serving:
-    """Return the settings of vLLM that are no flags of the profile."""
+    """Return the settings of vLLM that are no flags of the profile. Raises `UsageError` for a name
+    that vLLM would read as a flag.
+    """
+    name = options.served_model_name or vllm_command.default_name(home, model)
+    for option, value in (("--model", model), ("--served-model-name", name)):
+        if value.startswith("-"):
+            raise UsageError(
+                f"{option} {value!r} begins with '-', so vLLM would read it as a flag. Give another"
+                " name; a folder is found as ./NAME."
+            )
     ranks = (
         profile.tensor_parallel_size,
         profile.pipeline_parallel_size,
@@ -216,7 +237,7 @@ def _serving(
     )
     return vllm_command.Serving(
         model=model,
-        served_model_name=options.served_model_name or vllm_command.default_name(home, model),
+        served_model_name=name,
         host=options.host,
         port=options.port,
         device=device,
