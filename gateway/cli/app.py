@@ -275,13 +275,15 @@ def _print_error(error: Exception) -> int:
     """Print a command's error on standard error for the person at the terminal; return the exit
     code.
     """
+    from gateway.cli.terminal.output import note
+
     if os.environ.get("TOLLGATE_DEBUG") == "1":
         traceback.print_exception(error)
     if isinstance(error, PolicyRejected):
         for finding in error.findings:
-            typer.echo(str(finding), err=True)
+            note(str(finding))
     if isinstance(error, TollgateError):
-        typer.echo(error.message, err=True)
+        note(error.message)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         typer.echo(

@@ -49,6 +49,29 @@ def test_a_bill_is_imported_once_and_audited(applied: Cli, bill: Path) -> None:
     assert report["total"]["bill_usd"] == report["total"]["empty_usd"] == 10
 
 
+def test_a_line_that_was_taken_out_of_an_invoice_counts_no_more(applied: Cli, bill: Path) -> None:
+    """All lines of the corrected file counted already, so nothing was changed, though the effect
+    was shown as $15 replaced.
+    """
+    wrong = GOOD.replace("2026-11-01", "2026-11-02").replace(",10,", ",5,")
+    bill.write_text(HEADER + GOOD + wrong)
+    applied.ok("engine", "bill", "import", str(bill), "--yes")
+    bill.write_text(HEADER + GOOD)
+    ran = applied("engine", "bill", "import", str(bill), "--yes")
+    assert "nothing was changed" not in ran.err
+    report = json.loads(applied.ok("report", "gpu", "--format", "json"))
+    assert report["total"]["bill_usd"] == 10
+    assert "nothing was changed" in applied("engine", "bill", "import", str(bill), "--yes").err
+
+
+def test_a_cell_does_not_move_the_cursor(applied: Cli, bill: Path) -> None:
+    """A bill is written by somebody else, and its wrong cells are shown."""
+    bill.write_text(HEADER + GOOD.replace("USD", "\x1b[2J\x1b]0;x\x07"))
+    ran = applied("engine", "bill", "import", str(bill), "--yes")
+    assert ran.code == 1
+    assert "currency is '?[2J?]0;x?'" in ran.err
+
+
 def test_nothing_is_written_without_a_yes(applied: Cli, bill: Path) -> None:
     """The effect is shown first; without a terminal there is no question."""
     ran = applied("engine", "bill", "import", str(bill))

@@ -84,7 +84,7 @@ def import_bill(
         },
         format,
     )
-    if found.duplicates == found.rows:
+    if not found.is_changed:
         note("Every line counts already: nothing was changed.")
 
 

@@ -98,8 +98,10 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a remark on standard error, beside the data."""
-    typer.echo(text, err=True)
+    """Print a remark on standard error, beside the data; it may hold words of a file or a
+    server.
+    """
+    typer.echo("\n".join(map(_visible, text.split("\n"))), err=True)
 
 
 def table_text(

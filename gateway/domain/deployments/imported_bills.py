@@ -40,10 +40,12 @@ class ImportedBill:
     """The result of an import, over all lines of the file.
 
     `duplicates` are the lines that counted before, unchanged; `hours` are those of deployments.
+    `is_changed` is False if nothing was written, because the bill counts as it is.
     """
 
     import_id: UUID
     rows: int
     duplicates: int
+    is_changed: bool
     hours: int
     amount_usd: Decimal

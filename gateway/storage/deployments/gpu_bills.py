@@ -30,8 +30,8 @@ UNION SELECT deployment FROM tollgate.spend_rollup WHERE is_self_hosted AND NOT 
 """
 # The lines of these invoices that count in full.
 _SAME_LINES = """
-SELECT line.import_id, line.deployment, line.starts_at, line.ends_at, line.gpu_ms, line.amount_nusd,
-       line.invoice_id
+SELECT line.import_id, line.line, line.deployment, line.starts_at, line.ends_at, line.gpu_ms,
+       line.amount_nusd, line.invoice_id
 FROM tollgate.gpu_bill_lines AS line
 WHERE line.deployment = ANY(:deployments) AND line.invoice_id = ANY(:invoices) AND NOT EXISTS (
     SELECT FROM tollgate.gpu_bill_hours AS piece
@@ -74,11 +74,15 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replaced:
-    """A piece in force that an import replaces, wholly or in part, and the parts that stay."""
+    """A piece in force that an import replaces, wholly or in part, and the parts that stay.
+
+    `is_same` is True if the import has lines of its invoice and deployment.
+    """
 
     piece_id: int
     import_id: UUID
     line: int
+    is_same: bool
     deployment: str
     hour: datetime
     amount_nusd: int
@@ -114,7 +118,7 @@ class GpuBillStore:
 
     def add(self, file: BillFile, lines: Sequence[BillLine]) -> ImportedBill:
         """Import the lines of a bill in one transaction; change nothing if all of them count
-        already.
+        already, and no others of their invoices do.
 
         Raises `OperatorError` if one of its hours, or an hour that it replaces, lies in a closed
         month.
@@ -123,9 +127,12 @@ class GpuBillStore:
             connection.execute(text(_LOCK))
             same = _same_lines(connection, lines)
             known = [same[key] for key in map(_content, lines) if key in same]
-            if len(known) == len(lines):
-                return _imported(known[-1], lines, duplicates=len(known))
             replaced = _replaced(connection, lines)
+            # An invoice from which a line was taken out is another one, though each of its lines
+            # counts.
+            others = {(one.import_id, one.line) for one in replaced if one.is_same} - {*known}
+            if len(known) == len(lines) and not others:
+                return _imported(known[-1][0], lines, duplicates=len(known), is_changed=False)
             _refuse_closed(connection, lines, replaced)
             import_id = uuid4()
             row = {"import_id": import_id, "file_name": file.name, "sha256": file.sha256}
@@ -135,7 +142,7 @@ class GpuBillStore:
             pieces = {"import_id": import_id, "pieces": [one.piece_id for one in replaced]}
             connection.execute(text(_REPLACE), pieces)
             _write(connection, import_id, lines, replaced)
-            return _imported(import_id, lines, duplicates=len(known))
+            return _imported(import_id, lines, duplicates=len(known), is_changed=True)
 
 
 def _replaced(connection: Connection, lines: Sequence[BillLine]) -> list[_Replaced]:
@@ -158,6 +165,7 @@ def _replaced(connection: Connection, lines: Sequence[BillLine]) -> list[_Replac
                     piece_id=row.piece_id,
                     import_id=row.import_id,
                     line=row.line,
+                    is_same=is_same,
                     deployment=row.deployment,
                     hour=row.hour,
                     amount_nusd=row.amount_nusd,
@@ -186,11 +194,14 @@ def _reach(lines: Sequence[BillLine]) -> dict[str, Any]:
     }
 
 
-def _same_lines(connection: Connection, lines: Sequence[BillLine]) -> dict[_Key, UUID]:
-    """Return the import of each line of these invoices that counts in full, by its content."""
+def _same_lines(connection: Connection, lines: Sequence[BillLine]) -> dict[_Key, tuple[UUID, int]]:
+    """Return the import and number of each line of these invoices that counts in full, by its
+    content.
+    """
     reach = _reach(lines)
     wanted = {name: reach[name] for name in ("deployments", "invoices")}
-    return {tuple(row[1:]): row[0] for row in connection.execute(text(_SAME_LINES), wanted)}
+    found = connection.execute(text(_SAME_LINES), wanted)
+    return {tuple(row[2:]): (row[0], row[1]) for row in found}
 
 
 def _content(line: BillLine) -> _Key:
@@ -253,12 +264,15 @@ def _piece_to_row(
     return (import_id, line, deployment, *times, piece.gpu_ms, piece.amount_nusd)
 
 
-def _imported(import_id: UUID, lines: Sequence[BillLine], *, duplicates: int) -> ImportedBill:
+def _imported(
+    import_id: UUID, lines: Sequence[BillLine], *, duplicates: int, is_changed: bool
+) -> ImportedBill:
     """Return the result of an import."""
     return ImportedBill(
         import_id=import_id,
         rows=len(lines),
         duplicates=duplicates,
+        is_changed=is_changed,
         hours=len({(line.deployment, hour) for line in lines for hour in line.hours}),
         amount_usd=usd_from_nusd(sum(line.amount_nusd for line in lines)),
     )
