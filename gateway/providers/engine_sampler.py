@@ -43,6 +43,7 @@ _COUNTS = {
     "llamacpp:prompt_tokens_total": "processed_tokens",
     "llamacpp:prompt_tokens_cached_total": "reused_tokens",
 }
+TOO_LARGE = 2**63  # one count that Postgres cannot hold would lose the round of every engine
 _STARTED = "process_start_time_seconds"
 _NAMES = (*_COUNTS, _STARTED)
 MOST_LINE_CHARS, MOST_LINES = 1024, 1024  # vLLM has one of 100 for each core and model
@@ -156,7 +157,7 @@ def _count(figures: dict[str, float], name: str) -> int | None:
     nonsense.
     """
     value = figures.get(name)
-    return int(value) if value is not None and 0 <= value < 2**63 else None
+    return int(value) if value is not None and 0 <= value < TOO_LARGE else None
 
 
 def _prompt_tokens(figures: dict[str, float]) -> int | None:
@@ -166,7 +167,8 @@ def _prompt_tokens(figures: dict[str, float]) -> int | None:
     processed, reused = _count(figures, "processed_tokens"), _count(figures, "reused_tokens")
     if processed is None or reused is None:
         return _count(figures, "prompt_tokens")
-    return processed + reused
+    total = processed + reused
+    return total if total < TOO_LARGE else None
 
 
 def _started_at(started_s: float | None, at: datetime) -> datetime | None:

@@ -87,6 +87,17 @@ def test_an_odd_line_costs_no_other_figure(line: bytes) -> None:
     assert found.generation_tokens is None
 
 
+def test_a_sum_beyond_postgres_costs_no_round() -> None:
+    """llama.cpp counts prompts in two parts. Each fitted, their sum did not, and the error was one
+    of the whole round: no engine was recorded, and no GPU hour billed.
+    """
+    parts = (b"llamacpp:prompt_tokens_total", b"llamacpp:prompt_tokens_cached_total")
+    found = sample(
+        b"llamacpp:requests_processing 1\n" + b"".join(b"%b 9e18\n" % one for one in parts)
+    )
+    assert (found.is_up, found.running, found.prompt_tokens) == (True, 1, None)
+
+
 def test_a_part_of_a_page_is_no_sum() -> None:
     """An engine has a line for each of its cores. Unknown attempts were settled from the sum of
     those that had arrived.

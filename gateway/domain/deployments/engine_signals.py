@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from math import inf
+from math import inf, isfinite
 
 from msgspec import Struct
 
@@ -54,11 +54,10 @@ class Histogram(Struct, frozen=True, gc=False):
         rank = share * total
         for (begin, below), (end, count) in pairwise(((0.0, 0.0), *self.buckets)):
             if count >= rank and count > below:
-                return (
-                    begin
-                    if end == inf
-                    else begin + (end - begin) * (rank - below) / (count - below)
-                )
+                if end == inf:
+                    return begin
+                found = begin + (end - begin) * (rank - below) / (count - below)
+                return found if isfinite(found) else None  # absurd counts have no quantile
         return None  # a count that is no number lies in no bucket
 
 
@@ -106,7 +105,8 @@ class EngineSignals(Struct, frozen=True, kw_only=True):
         if not running + queue:
             return 0.0
         room = self.room or (max(running, 1.0) if queue else None)
-        return None if room is None else (running + queue) / room
+        share = None if room is None else (running + queue) / room
+        return share if share is not None and isfinite(share) else None
 
 
 def report_on(

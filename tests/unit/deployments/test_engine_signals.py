@@ -163,6 +163,15 @@ def test_counts_that_are_no_numbers_give_no_quantile() -> None:
     assert Histogram(((0.1, nan), (inf, nan))).quantile(0.5) is None
 
 
+def test_absurd_figures_are_unknown() -> None:
+    """The counts of two cores add up to infinity: the quantile was NaN, which is no JSON, and the
+    pressure infinite.
+    """
+    assert Histogram(((0.1, inf), (inf, inf))).quantile(0.5) is None
+    assert Histogram(((1e308, 1e308), (inf, 1e308))).quantile(0.5) is None
+    assert EngineSignals(running=1e308, queue=1e308, room=1.0).pressure is None
+
+
 @given(st.integers(0, len(PAGE)), st.text(max_size=80))
 def test_a_broken_page_gives_signals_all_the_same(at: int, junk: str) -> None:
     """An engine may be cut off in the middle of a line."""
