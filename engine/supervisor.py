@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -80,6 +81,10 @@ class SupervisedProgram:
     """Return None once the program is ready, else the reason; called in a thread of its own."""
     on_ready: Callable[[], None]
     """Called once, when the program is ready for the first time."""
+    obstacle: Callable[[], str | None] = lambda: None
+    """Return why a start would fail now, as a sentence without its full stop, or None; called
+    before each start.
+    """
     must_start: bool = False
     """End, instead of starting it again, if it ends before it was ever ready."""
 
@@ -168,14 +173,17 @@ class _Supervisor:
     def run(self) -> int:
         """Run the program again and again; see `run`."""
         while not self._must_end():
-            code, reason = self._run_once()
-            if reason is None:
-                return 0
+            code, obstacle = 1, self._supervised.obstacle()
+            if obstacle is None:
+                code, reason = self._run_once()
+                if reason is None:
+                    return 0
+            problem = obstacle or f"The engine {reason}"
             if self._supervised.must_start and not self._was_ready:
-                _say(f"The engine {reason} before it was ready.")
+                _say(f"{problem} before it was ready.")
                 return max(1, abs(code))
             wait_s = self._waits.next_s()
-            _say(f"The engine {reason}. Starting it again in {wait_s:g} s.")
+            _say(f"{problem}. Starting it again in {wait_s:g} s.")
             self._sleep(wait_s)
         return 0
 
@@ -267,8 +275,11 @@ class _Supervisor:
 
 
 def _say(message: str) -> None:
-    """Print a message on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    """Print a message on standard error, if it still can be written: a full disk or a log reader
+    that ended must not end the engine, nor keep it from being started again.
+    """
+    with suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
 
 
 def _ending(code: int) -> str:

@@ -1,12 +1,10 @@
-"""Builds the argv and the environment variables that start vLLM, and checks the model, key file and
-port that they name; `supervisor.py` runs the command.
+"""Builds the argv and the environment variables that start vLLM, and checks the model and key file
+that they name; `supervisor.py` runs the command.
 
 Owns vLLM's flags and their reasons.
 """
 
-import errno
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +80,9 @@ def model_path(home: EngineHome, name: str) -> Path | None:
             return folder.absolute()
     looks_local = name.count("/") != 1 or name.startswith((".", "/", "~"))
     if looks_local:
+        others = "" if Path(name).is_absolute() else f", nor in {home.models / name}"
         raise UsageError(
-            f"No model in {name} (no config.json), nor in {home.models / name}."
+            f"No model in {name} (no config.json){others}."
             " The model that comes with this package is called tiny."
         )
     return None
@@ -211,25 +210,3 @@ def read_key(path: Path) -> str:
             f"The key file {path} is empty. Write the key into it, or leave out --api-key-file."
         )
     return key
-
-
-def require_free_port(host: str, port: int) -> None:
-    """Raise `UsageError` if an address cannot be bound, before 20 seconds of loading end in vLLM's
-    own error.
-
-    Then another program listens there, or the address is not of this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            reason = (
-                "is in use"
-                if error.errno == errno.EADDRINUSE
-                else f"cannot be used ({error.strerror})"
-            )
-            raise UsageError(
-                f"{host}:{port} {reason}. Choose another with --port, or set TOLLGATE_ENGINE_PORT."
-            ) from error

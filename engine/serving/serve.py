@@ -16,7 +16,7 @@ from engine import environment, supervisor, vllm_command
 from engine import home as homes
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
-from engine.serving import checks, flags
+from engine.serving import addresses, checks, flags
 from engine.serving.deployment_block import DeploymentFacts, deployment_block, dialable_url
 from engine.serving.hardware import hardware_here
 from engine.serving.model_config import ModelFacts, model_facts
@@ -106,8 +106,13 @@ def serve(options: argparse.Namespace) -> int:
             "engine setup"
         )
     variables = vllm_command.environment(home, plan.serving, os.environ)
-    vllm_command.require_free_port(plan.serving.host, plan.serving.port)
-    return supervisor.run(_supervised(plan, variables, options))
+    with addresses.held(plan.serving.host, plan.serving.port):
+        addresses.require_free(plan.serving.host, plan.serving.port)
+        return supervisor.run(
+            _supervised(
+                plan, variables, options, folder=vllm_command.model_path(home, plan.serving.model)
+            )
+        )
 
 
 def plan_of(
@@ -255,9 +260,15 @@ def _serving(
 
 
 def _supervised(
-    plan: ServePlan, variables: Mapping[str, str], options: argparse.Namespace
+    plan: ServePlan,
+    variables: Mapping[str, str],
+    options: argparse.Namespace,
+    *,
+    folder: Path | None,
 ) -> supervisor.SupervisedProgram:
-    """Return the program that the supervisor runs, with its probe."""
+    """Return the program that the supervisor runs, with its probe. `folder` is the model's; None
+    on the hub.
+    """
     serving = plan.serving
     url = dialable_url(serving.host, serving.port)
     key = vllm_command.read_key(serving.api_key_file) if serving.api_key_file else None
@@ -269,8 +280,22 @@ def _supervised(
         is_bound_to_parent=not options.outlive_parent,
         failure=probe.failure,
         on_ready=lambda: print_block(serving, probe, options.region),
+        obstacle=lambda: _obstacle(serving, folder),
         must_start=options.must_start,
     )
+
+
+def _obstacle(serving: vllm_command.Serving, folder: Path | None) -> str | None:
+    """Return why vLLM could not start now, or None.
+
+    While it waited to be started again, another program may have taken its address: that program's
+    answers would look like its own. Without its folder, vLLM would look for the model on the hub.
+    """
+    if (reason := addresses.problem(serving.host, serving.port)) is not None:
+        return f"{serving.host}:{serving.port} {reason} by another program"
+    if folder is not None and not (folder / "config.json").is_file():
+        return f"The model's folder {folder} has no config.json any more"
+    return None
 
 
 def print_block(

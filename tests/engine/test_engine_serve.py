@@ -2,6 +2,7 @@
 and no process left behind.
 """
 
+import http.server
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -284,6 +286,76 @@ def test_sigterm_while_it_waits_to_restart_exits_0_and_starts_nothing(start: Sta
     assert served.terminate() == 0
     assert len(served.starts) == before
     assert eventually(served.has_ended)
+
+
+def test_a_second_serve_of_one_address_ends_at_once(start: Start, tmp_path: Path) -> None:
+    """vLLM listens only after it has loaded. Until then both could bind the address, and the second
+    one would take the first one's answer for its own: ready, with its block, and then it dies.
+    """
+    served = start("slow")
+    assert eventually(lambda: len(served.starts) == 1)
+    second = subprocess.run(
+        [*(sys.executable, "-m", "engine", "serve", "--profile", "cpu"),
+         *("--model", str(tmp_path / "model"), "--port", str(served.port))],
+        cwd=REPOSITORY,
+        env=python_variables()
+        | {"TOLLGATE_ENGINE_VLLM": str(STAND_IN), "STAND_IN": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )  # fmt: skip
+    assert (second.returncode, second.stdout, len(served.starts)) == (2, "", 1)
+    assert f"127.0.0.1:{served.port} is in use" in second.stderr
+
+
+def test_an_address_taken_while_it_waits_is_named_and_nothing_is_started(start: Start) -> None:
+    """A server that took it may answer the probe as the same model; the engine was called ready."""
+    served = start("broken")
+    assert eventually(lambda: "Starting it again in 0.5 s" in served.errors)
+    with other_engine(served.port):
+        (served.folder / "broken").unlink()
+        assert eventually(lambda: "is in use" in served.errors)
+        begun = len(served.starts)
+        assert eventually(lambda: served.errors.count("is in use") >= 2)
+        assert (len(served.starts), served.is_ready(), served.out) == (begun, False, "")
+    assert eventually(served.is_ready)
+
+
+@contextmanager
+def other_engine(port: int) -> Iterator[None]:
+    """Answer every request at a port with one token, as soon as the port is free."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            body = b'{"choices": [{"text": "1"}]}'
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Answers)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    serving.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def test_a_model_that_is_gone_while_it_waits_is_named(start: Start) -> None:
+    """vLLM would look for a folder that is absent on the model hub, and complain about its name."""
+    served = start("broken")
+    model, aside = served.folder / "model", served.folder / "aside"
+    assert eventually(lambda: "Starting it again in 0.5 s" in served.errors)
+    model.rename(aside)
+    assert eventually(lambda: f"The model's folder {model} has no config.json" in served.errors)
+    (served.folder / "broken").unlink()
+    aside.rename(model)
+    assert eventually(served.is_ready)
 
 
 def test_must_start_ends_with_the_engines_exit_code(start: Start) -> None:

@@ -8,6 +8,7 @@ from engine_factories import a_home, a_serving
 
 from engine import model_making, vllm_command
 from engine.errors import UsageError
+from engine.serving import addresses
 
 
 def test_a_cpu_chat_engine_gets_the_metering_and_parser_flags(tmp_path: Path) -> None:
@@ -169,5 +170,5 @@ def test_a_taken_port_names_both_ways_to_choose_another() -> None:
         with pytest.raises(
             UsageError, match=rf"127\.0\.0\.1:{port} is in use.*--port.*TOLLGATE_ENGINE_PORT"
         ):
-            vllm_command.require_free_port("127.0.0.1", port)
-    vllm_command.require_free_port("127.0.0.1", port)
+            addresses.require_free("127.0.0.1", port)
+    addresses.require_free("127.0.0.1", port)
