@@ -110,3 +110,22 @@ def up(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
         begin = max(span.begin, min(sample.started_at, span.end))
         return UpSpan(begin=begin, end=span.end) if begin < span.end else None
     return span if previous.is_up and span.end - span.begin <= LONGEST_BLIND_GAP else None
+
+
+def up_while_silent(
+    last_up: EngineSample | None, previous: EngineSample | None, sample: EngineSample
+) -> UpSpan | None:
+    """Return the time until a silent sample in which the engine was up after all, because the same
+    process answers again; None if that is not certain.
+
+    `last_up` is the newest sample before `previous` that was answered. An overloaded or stopped
+    process misses a look now and then; its GPUs are in use all the same.
+    """
+    if last_up is None or previous is None or previous.is_up or not previous.is_watched:
+        return None
+    is_same = sample.started_at is not None and sample.started_at == last_up.started_at
+    if not (last_up.is_up and sample.is_up and is_same):
+        return None
+    if not last_up.at < previous.at or sample.at - last_up.at > LONGEST_GAP:
+        return None
+    return UpSpan(begin=last_up.at, end=previous.at)

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from gateway.domain.deployments.engine_sample import (
-    LONGEST_BLIND_GAP,
     LONGEST_GAP,
     EngineSample,
     UpSpan,
     up,
+    up_while_silent,
     watched,
 )
 from gateway.domain.policy.policy import Deployment, PolicyVersion
@@ -129,38 +129,93 @@ def _latest_of(connection: Connection, deployment: str) -> EngineSample | None:
     return EngineSample(**row) if row is not None else None
 
 
+def _last_answered(
+    connection: Connection, previous: EngineSample, *, since: datetime
+) -> EngineSample | None:
+    """Return the newest sample before a silent one that was answered, or that ended the watch; None
+    without any.
+    """
+    before = select(*_SAMPLE).where(
+        _SAMPLE.deployment == previous.deployment,
+        _SAMPLE.at >= since,
+        _SAMPLE.at < previous.at,
+        _SAMPLE.is_up | ~_SAMPLE.is_watched,
+    )
+    newest = before.order_by(_SAMPLE.at.desc()).limit(1)
+    row = connection.execute(newest).mappings().one_or_none()
+    return EngineSample(**row) if row is not None else None
+
+
 def _add_span(
     connection: Connection,
     previous: EngineSample | None,
     sample: EngineSample,
     policy: PolicyVersion,
 ) -> None:
-    """Add the watched, up and billed time between two samples to the deployment's GPU hours."""
-    span = _span_since(connection, previous, sample)
-    if span is None:
-        return
-    watched_span, up_span = watched(previous, sample), up(previous, sample)
-    is_next = (
-        previous is not None and previous.is_watched and span.end - span.begin <= LONGEST_BLIND_GAP
-    )
-    parts = [(policy, span)] if is_next else in_force(connection, span, otherwise=policy)
-    for version, part in parts:
-        deployment = version.policy.deployments.get(sample.deployment)
-        if deployment is None:
-            continue
-        watched_ms = _by_hour(watched_span, part)
-        up_ms = _by_hour(up_span, part)
-        billed_ms = _by_hour(span, part) if _is_always_billed(deployment.gpu) else up_ms
-        for hour in sorted({*watched_ms, *billed_ms}):
-            _add_to_hour(
+    """Add the watched, up and billed time between two samples to the deployment's GPU hours, and
+    the time of silent looks before them that proves to have been up.
+    """
+    name = sample.deployment
+    if (span := _span_since(connection, previous, sample)) is not None:
+        watched_span, up_span = watched(previous, sample), up(previous, sample)
+        for version, part in in_force(connection, span, otherwise=policy):
+            gpu = _gpu_of(version, name)
+            billed = part if _is_always_billed(gpu) else _inside(up_span, part)
+            _add_times(
                 connection,
-                deployment,
-                version.version,
-                hour=hour,
-                watched_ms=watched_ms.get(hour, 0),
-                up_ms=up_ms.get(hour, 0),
-                billed_ms=billed_ms.get(hour, 0),
+                version,
+                name,
+                watched=_inside(watched_span, part),
+                up=_inside(up_span, part),
+                billed=billed,
             )
+    if previous is None or previous.is_up or not sample.is_up:
+        return
+    last_up = _last_answered(connection, previous, since=sample.at - LONGEST_GAP)
+    if (silent := up_while_silent(last_up, previous, sample)) is not None:
+        for version, part in in_force(connection, silent, otherwise=policy):
+            is_billed = _is_always_billed(_gpu_of(version, name))  # since the silent looks
+            _add_times(
+                connection, version, name, watched=None, up=part, billed=None if is_billed else part
+            )
+
+
+def _gpu_of(version: PolicyVersion, name: str) -> GpuRate | None:
+    """Return a deployment's GPU rate in a policy version, None without one."""
+    deployment = version.policy.deployments.get(name)
+    return None if deployment is None else deployment.gpu
+
+
+def _inside(span: UpSpan | None, part: UpSpan) -> UpSpan | None:
+    """Return the part of a span inside another one; None if there is none."""
+    return None if span is None else span.within(part)
+
+
+def _add_times(
+    connection: Connection,
+    version: PolicyVersion,
+    name: str,
+    *,
+    watched: UpSpan | None,
+    up: UpSpan | None,
+    billed: UpSpan | None,
+) -> None:
+    """Add times to the hours of a deployment, if the policy version has it."""
+    deployment = version.policy.deployments.get(name)
+    if deployment is None:
+        return
+    by_hour = [dict(span.by_hour()) if span is not None else {} for span in (watched, up, billed)]
+    for hour in sorted({hour for times in by_hour for hour in times}):
+        watched_ms, up_ms, billed_ms = (times.get(hour, 0) for times in by_hour)
+        _add_to_hour(
+            connection,
+            deployment,
+            version.version,
+            hour=hour,
+            watched_ms=watched_ms,
+            up_ms=up_ms,
+            billed_ms=billed_ms,
+        )
 
 
 def _span_since(
@@ -176,12 +231,6 @@ def _span_since(
     if begin is None or begin >= sample.at or not sample.is_watched:
         return None
     return UpSpan(begin=begin, end=sample.at)
-
-
-def _by_hour(span: UpSpan | None, part: UpSpan) -> dict[datetime, int]:
-    """Return the milliseconds of a span inside a part, by hour."""
-    inside = span.within(part) if span is not None else None
-    return dict(inside.by_hour()) if inside is not None else {}
 
 
 def _add_to_hour(

@@ -16,7 +16,8 @@ from gateway.wire.parsed_policy import parse
 
 # The versions applied inside the span, and the one that was in force when it began.
 _IN_FORCE = """
-SELECT version, sha256, document, applied_at FROM tollgate.policies
+SELECT version, sha256, CASE WHEN version <> :known THEN document END AS document, applied_at
+FROM tollgate.policies
 WHERE applied_at < :end AND version >= coalesce(
     (SELECT max(version) FROM tollgate.policies WHERE applied_at <= :begin), 0)
 ORDER BY version
@@ -35,17 +36,19 @@ def in_force(
 ) -> Sequence[tuple[PolicyVersion, UpSpan]]:
     """Split `span` by the policy version in force, oldest first; the parts add up to the span.
 
-    `otherwise` is used for the time before the first apply, and for a stored document that the
-    running release rejects.
+    `otherwise` is used for its own time, for the time before the first apply, and for a stored
+    document that the running release rejects. So nothing is parsed while it stays in force.
     """
-    rows = connection.execute(text(_IN_FORCE), {"begin": span.begin, "end": span.end}).all()
+    reach = {"begin": span.begin, "end": span.end, "known": otherwise.version}
+    rows = connection.execute(text(_IN_FORCE), reach).all()
     parts: list[tuple[PolicyVersion, UpSpan]] = []
     begin, version = span.begin, otherwise
     for row in rows:
         if row.applied_at > begin:
             parts.append((version, UpSpan(begin=begin, end=row.applied_at)))
             begin = row.applied_at
-        version = _read(row.document, row.version, row.sha256) or otherwise
+        read = None if row.document is None else _read(row.document, row.version, row.sha256)
+        version = read or otherwise
     return [*parts, (version, UpSpan(begin=begin, end=span.end))]
 
 

@@ -115,6 +115,30 @@ def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_ur
     )
 
 
+def test_a_silent_look_at_a_process_that_goes_on_is_up(
+    samples: EngineSamples, database_url: str
+) -> None:
+    """An overloaded engine answers its page late. Its requests of that minute are charged, so its
+    bill must have the minute too. Another process proves nothing about the time before it.
+    """
+    gone = (seen(20, is_up=False), seen(21, is_up=False))
+    record(samples, seen(0), seen(19), *gone, seen(22), seen(60))
+    (row,) = hours(database_url)
+    assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (HOUR_MS, HOUR_MS, HOUR_MS)
+    record(samples, seen(61, is_up=False), seen(62, started=61.5), seen(120, started=61.5))
+    assert hours(database_url)[1]["billed_ms"] == HOUR_MS - 90_000
+
+
+def test_a_silent_look_at_a_reserved_machine_is_billed_once(
+    samples: EngineSamples, database_url: str
+) -> None:
+    """All its hours are billed already."""
+    reserved = policy(gpu=replace(GPU, hours=BilledHours.ALWAYS))
+    record(samples, seen(0), seen(20, is_up=False), seen(40), seen(60), under=reserved)
+    (row,) = hours(database_url)
+    assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (HOUR_MS, HOUR_MS, HOUR_MS)
+
+
 def test_a_reserved_machine_is_billed_while_it_is_down(
     samples: EngineSamples, database_url: str
 ) -> None:
@@ -179,6 +203,25 @@ def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(
     for row in hours(database_url):
         billed[row["policy_version"]] += row["bill_nusd"]
     assert billed == {1: 264 * 6_200_000_000, 2: 48 * 12_400_000_000, 3: 0, 4: 24 * 12_400_000_000}
+
+
+def test_a_new_rate_does_not_reach_back_to_the_last_look(
+    samples: EngineSamples, database_url: str
+) -> None:
+    """An apply a quarter of a minute after midnight: the last look was in the old month, whose last
+    hour keeps its rate. A gateway that does not know the new version yet changes nothing.
+    """
+    midnight = datetime(2026, 12, 1, tzinfo=UTC)
+    dearer = replace(GPU, usd_per_gpu_hour=Decimal("6.20"))
+    store_policy(database_url, GPU, applied_at=midnight - timedelta(days=9))
+    store_policy(database_url, dearer, applied_at=midnight + timedelta(seconds=15))
+    record(samples, look(midnight - timedelta(seconds=20)))
+    record(samples, look(midnight + timedelta(seconds=40)), under=policy(2, gpu=dearer))
+    record(samples, look(midnight + timedelta(seconds=100)), under=policy(1))
+    found = [
+        (row["hour"].hour, row["policy_version"], row["billed_ms"]) for row in hours(database_url)
+    ]
+    assert found == [(23, 1, 20_000), (0, 1, 15_000), (0, 2, 85_000)]
 
 
 def test_a_reserved_machine_is_billed_from_its_apply(
