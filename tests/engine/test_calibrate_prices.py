@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_factories import is_alive
 from simulated_engine import MODEL, SimulatedEngine, TokenSeconds, simulated
 
 from tests import plain_http
@@ -162,3 +165,66 @@ def test_a_calibration_prices_the_next_request(gateway: Gateway, engine: Simulat
     assert "uncalibrated" in other.prices["own"].source
     teams = gateway.query("SELECT DISTINCT team FROM finance.usage_events")
     assert teams == [{"team": "payments"}], "the load is charged to nobody"
+
+
+@contextmanager
+def measuring(
+    gateway: Gateway, engine: SimulatedEngine, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Begin a calibration, and yield it once its load has arrived."""
+    before = len(engine.ledger)
+    with subprocess.Popen(
+        [sys.executable, "-m", "gateway.main", "engine", "calibrate", "own", *arguments],
+        env=dict(gateway.variables),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        eventually(lambda: len(engine.ledger) > before, "the load of a calibration")
+        yield running
+
+
+def test_a_result_that_cannot_be_stored_is_not_lost(
+    gateway: Gateway, engine: SimulatedEngine
+) -> None:
+    """It took minutes. An apply, or a Postgres that is away by now, must not throw it away."""
+    how = (*LOAD, "--apply", "--reason", "x", "--format", "json")
+    with measuring(gateway, engine, *how) as running:
+        gateway.apply(document(engine.url, gpu="L40S"))
+        out, errors = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert "An apply changed own while it was measured. Nothing was stored" in errors
+    result = json.loads(out)
+    assert result["price_id"] is None
+    assert result["output_tok_per_s"] > 0
+
+
+def test_no_attempt_pays_for_the_load_of_a_calibration(
+    gateway: Gateway, engine: SimulatedEngine
+) -> None:
+    """The engine's counters have its tokens. So it is recorded as a probe of unknown tokens: an
+    unknown attempt of that time is not settled from the counters.
+    """
+    probes = (
+        "SELECT deployment, prompt_tokens, ended_at >= sent_at AS has_ended "
+        "FROM tollgate.engine_probes"
+    )
+    with measuring(gateway, engine, *LOAD) as running:
+        assert gateway.query(probes) == [
+            {"deployment": "own", "prompt_tokens": None, "has_ended": None}
+        ]
+        running.communicate(timeout=120)
+    assert gateway.query(probes) == [
+        {"deployment": "own", "prompt_tokens": None, "has_ended": True}
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at a parent's end")
+def test_a_killed_calibration_sends_no_more_load(gateway: Gateway, engine: SimulatedEngine) -> None:
+    """Its child would load the engine for minutes, beside the callers and unseen."""
+    with measuring(gateway, engine, *LOAD[2:], "--seconds", "600") as running:
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+        (child,) = map(int, children.split())
+        running.kill()
+    eventually(lambda: not is_alive(child), "the end of its child")

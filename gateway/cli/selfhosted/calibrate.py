@@ -5,22 +5,27 @@ policy in a child process; with `--apply` the result becomes a dated entry of th
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
 from gateway.cli.operator import operator_name
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, show_record
+from gateway.cli.up.children import die_with
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import Calibration, GpuRate, calibrated_price
-from gateway.errors import BadUsage, NothingFound, OperatorError
+from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound, OperatorError
 from gateway.services.policy.apply import require_current
 
 if TYPE_CHECKING:
@@ -46,13 +51,17 @@ def calibrate(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=1, help="Requests at once: the load of the price; 16."),
+        typer.Option(
+            "--concurrency", min=1, help="Requests at once: the load of the price; 16, at least 4."
+        ),
     ] = None,
     prompt: Annotated[
-        int | None, typer.Option("--prompt", min=1, help="Tokens of the longest prompt; 1024.")
+        int | None,
+        typer.Option("--prompt", min=1, help="Tokens of the longest prompt; 1024, at least 64."),
     ] = None,
     answer: Annotated[
-        int | None, typer.Option("--answer", min=1, help="Tokens of the longest answer; 128.")
+        int | None,
+        typer.Option("--answer", min=1, help="Tokens of the longest answer; 128, at least 8."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=1, help="Draw the same load again.")
@@ -86,13 +95,16 @@ def calibrate(
         "answer": answer,
         "seed": seed,
     }
-    result = _measured(deployment, key, numbers, with_roofline=roofline)
-    if apply and not result["refused"]:
-        measured = _calibration(result, deployment, gpu, now=toolbox.now())
-        with toolbox.open_stores() as stores:
-            price = _store(stores, deployment, measured, now=toolbox.now(), reason=reason)
-        result["price_id"] = price.price_id
-    _print(result, format)
+    with _noted_load(toolbox, deployment):
+        result = _measured(deployment, key, numbers, with_roofline=roofline)
+    try:
+        if apply and not result["refused"]:
+            measured = _calibration(result, deployment, gpu, now=toolbox.now())
+            with toolbox.open_stores() as stores:
+                price = _store(stores, deployment, measured, now=toolbox.now(), reason=reason)
+            result["price_id"] = price.price_id
+    finally:  # minutes of measuring: not lost if Postgres is away by now
+        _print(result, format)
     if result["refused"]:
         if apply:
             note("Nothing was applied. The reasons are above.")
@@ -125,6 +137,24 @@ def _measurable(stores: Stores, name: str) -> tuple[Deployment, GpuRate]:
     return deployment, deployment.gpu
 
 
+@contextmanager
+def _noted_load(toolbox: Toolbox, deployment: Deployment) -> Iterator[None]:
+    """Record the load of the block as a probe of unknown tokens. Raises `DatabaseUnavailable`
+    before it.
+
+    Unknown attempts are settled from the engine's counters: without this record, a team whose
+    attempt was cut at that time would be charged for the load, up to its hold.
+    """
+    load_id = uuid4()
+    with toolbox.open_booking() as stores:
+        stores.probes.sent(load_id, deployment.name, at=toolbox.now())
+    try:
+        yield
+    finally:
+        with suppress(DatabaseUnavailable), toolbox.open_booking() as stores:
+            stores.probes.ended(load_id, None, at=toolbox.now())
+
+
 def _measured(
     deployment: Deployment,
     key: str | None,
@@ -147,7 +177,11 @@ def _measured(
     if key is not None:
         argv += ["--api-key-file", "/dev/stdin"]
     done = subprocess.run(
-        argv, input=(key or "").encode(), stdout=subprocess.PIPE, stderr=None, check=False
+        argv,
+        input=(key or "").encode(),
+        stdout=subprocess.PIPE,
+        check=False,
+        preexec_fn=partial(die_with, os.getpid()),  # load without us would go on for minutes
     )
     if done.returncode not in (0, 1) or not done.stdout.strip():
         raise typer.Exit(done.returncode or 1)

@@ -58,7 +58,7 @@ class Children:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **variables},
                 start_new_session=True,
-                preexec_fn=partial(_die_with, os.getpid()),  # one syscall, no locks
+                preexec_fn=partial(die_with, os.getpid()),  # one syscall, no locks
             )
 
     def begin(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class Children:
                 stderr=log,
                 env={**os.environ, **variables},
                 start_new_session=True,
-                preexec_fn=partial(_die_with, os.getpid()),  # as above
+                preexec_fn=partial(die_with, os.getpid()),  # as above
             )
 
     def follow(self, name: str, step: ProgressStep) -> None:
@@ -181,7 +181,7 @@ def _signal_group(
         pass
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ask the kernel for SIGTERM to this child when `up` dies, even by SIGKILL; end at once if it
     has died already.
     """
