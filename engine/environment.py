@@ -98,14 +98,19 @@ def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
         return
     python = find_python(os.environ)
     homes.require_writable(home.root)
-    progress.say("start", _announcement(STACKS[device], home))
     # The second of two setups waits here, and then finds the work done.
-    with homes.exclusive(home.root / "setup.lock"):
+    with homes.exclusive(home.root / "setup.lock", on_wait=lambda: say_wait(home, progress)):
         if installed_device(home) != device:
+            progress.say("start", _announcement(STACKS[device], home))
             _build_environment(home, STACKS[device], python=python, progress=progress)
     progress.say(
         "done", f"Engine environment is ready in {home.venv} ({progress.elapsed_s:.0f} s)."
     )
+
+
+def say_wait(home: EngineHome, progress: StageProgress) -> None:
+    """Report that another setup holds the engine's folder."""
+    progress.say("waiting", f"Another setup works in {home.root}. Waiting until it ends.")
 
 
 def _announcement(stack: Stack, home: EngineHome) -> str:

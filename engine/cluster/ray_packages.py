@@ -52,7 +52,9 @@ def add_ray(home: EngineHome, progress: StageProgress) -> None:
     device = environment.installed_device(home)
     if device is None or python not in LOCKED_PYTHONS:
         raise UsageError(f"There is no complete engine environment in {home.venv}.")
-    with homes.exclusive(home.root / "setup.lock"):
+    with homes.exclusive(
+        home.root / "setup.lock", on_wait=lambda: environment.say_wait(home, progress)
+    ):
         homes.require_free(home.root, DISK_BYTES, setting="TOLLGATE_ENGINE_HOME")
         lock = ray_lock(device, python)
         progress.say("packages", "Adding Ray Serve LLM (0.2 GB to download).")

@@ -37,8 +37,10 @@ examples:
 
 A row is one batch size: the sequences that run at once. Up to 8 GPUs are one tensor-parallel group
 (TP); beyond, the nodes are copies (DP) or, if one node is too small, pipeline stages (PP). Without
---gpus the smallest group that fits is taken. USD are the middle of the GPU's price range unless
---gpu-usd-per-hour is given.
+--gpus the smallest group that fits is taken. The column sequences says how many fit that are as
+long as --context; a batch has requests of --prompt and --answer tokens, so it may be larger. Levers
+and months are for the first GPU of --gpu that fits. USD are the middle of the GPU's price range
+unless --gpu-usd-per-hour is given.
 
 The demand file, in YAML or JSON (- reads standard input; `tollgate report demand` prints one):
   requests_per_day: 200000

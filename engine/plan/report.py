@@ -152,7 +152,14 @@ def _levers(settings: PlanSettings, gpu: Gpu, found: Fit) -> Any:
 def _months(settings: PlanSettings, gpu: Gpu, found: Fit) -> list[dict[str, Any]]:
     """Return the months of the demand on the first GPU that holds the model."""
     assert settings.demand is not None
-    carried = capacity(settings.demand, settings.served, gpu, found)
+    try:
+        carried = capacity(settings.demand, settings.served, gpu, found)
+    except EngineError as error:
+        if len(settings.gpus) == 1:
+            raise
+        raise EngineError(
+            f"{error} The months are for the first GPU of --gpu that fits: name another one first."
+        ) from error
     rows = months(
         settings.demand,
         carried,

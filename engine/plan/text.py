@@ -11,6 +11,11 @@ from engine.plan.gpus import gpu_table
 from engine.plan.report import COLUMNS
 
 Rows = Sequence[Sequence[str]]
+GPU_BLOCK = (
+    "For the gpu block of a policy, take a row with the batch of your busy hours:"
+    " input_tok_per_s = prompt / TTFT, output_tok_per_s = batch / TPOT, both in seconds."
+    " tok/s and USD/Mtok include the time for the prompts."
+)
 
 
 def table(heads: Sequence[str], rows: Rows) -> str:
@@ -63,7 +68,10 @@ def as_text(document: dict[str, Any]) -> str:
             (one["lever"], one["value"], f"{one['factor']:.2f}", one["reason"])
             for one in document["levers"]
         ]
-        parts.append("Levers, each alone:\n" + table(["lever", "value", "×", "reason"], rows))
+        parts.append(
+            f"Levers on {fitting[0]['gpu']}, each alone:\n"
+            + table(["lever", "value", "×", "reason"], rows)
+        )
     if document["months"]:
         rows5 = [
             (
@@ -76,6 +84,8 @@ def as_text(document: dict[str, Any]) -> str:
             for one in document["months"]
         ]
         parts.append(table(["month", "tokens", "replicas", "gpus", "USD"], rows5))
+    if fitting:
+        parts.append(GPU_BLOCK)
     parts.append(
         "Predicted from data sheets, not measured: docs/engine-plan.md has the errors against"
         " published figures."

@@ -22,6 +22,17 @@ OWN_COMMANDS = {  # those that need the policy or Postgres, by module
     "calibrate": "gateway.cli.selfhosted.calibrate",
 }
 
+HELP = """\
+Commands of the gateway, which read the policy or Postgres (each has its own --help):
+
+  tollgate engine status       the engines of the policy at work: ready, queue, memory, latencies
+  tollgate engine calibrate    measure a deployment's tokens, and price requests by the result
+  tollgate engine bill import  import an invoice of your own GPUs
+
+All others are those of python -m engine:
+
+"""
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -58,6 +69,8 @@ def engine(ctx: typer.Context) -> None:
         with command.make_context(ctx.args[0], ctx.args[1:], parent=ctx) as context:
             command.invoke(context)
         return
+    if ctx.args[:1] in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os.execv(sys.executable, [sys.executable, "-m", "engine", *ctx.args])  # noqa: S606

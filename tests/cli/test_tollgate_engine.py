@@ -39,10 +39,14 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_the_engines_own(tmp_path: Path) -> None:
-    """The gateway's help of this command would list nothing."""
+    """The gateway's help of this command would list nothing. Before it stand the commands that the
+    gateway has of its own; `status` is another one than the engine's.
+    """
     shown = run(tmp_path, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "usage: python -m engine" in shown.stdout
+    own, _, engines = shown.stdout.partition("usage: python -m engine")
+    assert all(f"tollgate engine {name}" in own for name in ("status", "calibrate", "bill import"))
+    assert "bench" in engines
     assert "--dry-run" in run(tmp_path, "serve", "--help").stdout
 
 

@@ -7,10 +7,11 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from engine_factories import REPOSITORY, a_home
+from engine_factories import REPOSITORY, a_home, eventually
 
 from engine import environment
 from engine import home as homes
@@ -296,7 +297,19 @@ def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     other = [sys.executable, "-c", program, str(tmp_path / "setup.lock")]
     with homes.exclusive(tmp_path / "setup.lock"):
         assert subprocess.run(other, stderr=subprocess.DEVNULL, check=False).returncode == 1
+        waits: list[str] = []
+        second = threading.Thread(target=lambda: wait_for(tmp_path / "setup.lock", waits))
+        second.start()
+        assert eventually(lambda: waits == ["waits"])
+    second.join()
+    assert waits == ["waits", "has it"]
     assert subprocess.run(other, check=False).returncode == 0
+
+
+def wait_for(path: Path, waits: list[str]) -> None:
+    """Take a lock, and record the wait for it and its end."""
+    with homes.exclusive(path, on_wait=lambda: waits.append("waits")):
+        waits.append("has it")
 
 
 def test_a_failing_step_prints_the_programs_last_lines() -> None:

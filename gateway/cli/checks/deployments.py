@@ -115,7 +115,10 @@ def _reach_check(deployment: Deployment, *, secret_of: SecretOf, is_demo: bool) 
         return Check(name, Status.OK, f"{host}:{port} takes connections")
     status = http_status(f"{parts.scheme}://{parts.netloc}/health")
     if status == 200:
-        return Check(name, Status.OK, f"{host}:{port} is healthy")
+        # Not "is healthy": vLLM answers 200 there also while its core hangs or is dead.
+        return Check(
+            name, Status.OK, f"{host}:{port} answers /health; for a token: tollgate engine status"
+        )
     # Many compatible servers have no /health; one that lists its models is loaded.
     header = _key_header(deployment, secret_of)
     if status == 404 and http_status(f"{deployment.base_url}/models", headers=header) == 200:

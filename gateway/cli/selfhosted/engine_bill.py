@@ -35,6 +35,7 @@ app = typer.Typer(
     help="Bills of your own GPUs.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 
