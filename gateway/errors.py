@@ -247,19 +247,29 @@ class OperatorError(TollgateError):
     """An error of a command, printed to standard error without a traceback."""
 
 
+def place_text(file: str, line: int) -> str:
+    """Return a place in a document for a message: its line, and its file if there are several."""
+    return f"{file}, line {line}" if file else f"line {line}"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error or a note about a document: its place, the problem, and the correction."""
+    """An error or a note about a document: its place, the problem, and the correction.
+
+    `file` is set if the document is in several files; `line` and `field` are then of that file.
+    """
 
     line: int
     field: str
     message: str
     is_error: bool = True
+    file: str = ""
 
     def __str__(self) -> str:
         """Return the finding as one line for people: place, kind and message."""
         kind = "error" if self.is_error else "note"
-        return f"line {self.line}: {kind}: {self.field}: {self.message}"
+        place = place_text(self.file, self.line)
+        return f"{place}: {kind}: {self.field}: {self.message}"
 
 
 class PolicyRejected(OperatorError):

@@ -71,6 +71,48 @@ def test_a_plan_lists_the_most_harmful_change_first(traffic: Cli, policy_file: P
     assert "HURTS: team search is removed and has 1 live key" in ran.out.splitlines()[1]
 
 
+def test_several_files_are_applied_as_one_document(
+    applied: Cli, policy_file: Path, tmp_path: Path
+) -> None:
+    """The history has the joined document, and the pipeline the hash of each file."""
+    base, _, teams = EXAMPLE.partition("teams:\n")
+    policy_file.write_text(base)
+    other = tmp_path / "the teams.yaml"
+    other.write_text("teams:\n" + teams)
+    both = (str(policy_file), str(other))
+    assert "Next: tollgate policy apply" in applied("policy", "validate", *both).err
+    assert applied("policy", "plan", *both, "--exit-code").code == 0
+    printed = json.loads(applied.ok("policy", "apply", *both, "--format", "json"))
+    assert printed["files"] == [
+        {"path": path, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+        for path in both
+    ]
+    exported = applied.ok("policy", "export")
+    assert printed["sha256"] == hashlib.sha256(exported.encode()).hexdigest()
+    assert (exported, printed["version"]) == (EXAMPLE, 1)  # the files have all of its bytes
+
+
+def test_an_error_in_several_files_is_a_record_with_its_file(
+    applied: Cli, policy_file: Path, tmp_path: Path
+) -> None:
+    """Pipelines annotate the file and the line."""
+    other = tmp_path / "more.yaml"
+    other.write_text("teams:\n  - {name: search}\n")
+    both = (str(policy_file), str(other))
+    ran = applied("policy", "validate", *both, "--format", "json")
+    found = json.loads(ran.out)["findings"]
+    assert (ran.code, {one["file"] for one in found}) == (1, {str(other)})
+    ran = applied("policy", "apply", *both, "--yes")
+    assert ran.code == 1
+    assert f"{other}, line 2: error: teams[0].name: team 'search' is there twice" in ran.err
+    for arguments, problem in (
+        ((both[0], both[0]), "is given twice. Name each file of the document once."),
+        ((str(tmp_path),), f"is a folder. Name its files, such as {tmp_path}/*.yaml."),
+    ):
+        ran = applied("policy", "validate", *arguments)
+        assert (ran.code, problem in ran.err) == (2, True), ran
+
+
 def test_a_replay_is_a_table_json_and_csv(traffic: Cli, policy_file: Path) -> None:
     """The same figures for people and programs, and the sentence at the end of each."""
     planned = json.loads(

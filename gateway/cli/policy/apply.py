@@ -4,17 +4,17 @@ one) the current policy, and waits until gateways serve it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.operator import operator_name
-from gateway.cli.policy.document import FileArgument, confirm, read_document, require_version
+from gateway.cli.policy.document import FilesArgument, confirm, read_policy, require_version
 from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_plan
 from gateway.cli.policy.wait_until_live import wait_until_live
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
-from gateway.services.policy.apply import Applied, apply_policy
+from gateway.services.policy.apply import Applied, apply_policy, document_sha256
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NoWaitOption = Annotated[
 
 def apply(
     ctx: typer.Context,
-    file: FileArgument,
+    files: FilesArgument,
     yes: YesOption = False,
     message: MessageOption = "",
     past: ReplayOption = None,
@@ -43,10 +43,12 @@ def apply(
     until it is live.
 
     Gateways load it within seconds without a restart. A document with an error changes nothing.
-    With JSON or CSV output, for scripts, it does not ask.
+    With JSON or CSV output, for scripts, it does not ask. Several files are one document: lists are
+    joined in the order of the files, and a name that is given twice is an error. JSON then has the
+    SHA-256 of each file too.
     """
     toolbox: Toolbox = ctx.obj
-    parsed = parse(read_document(file))
+    parsed = read_policy(files)
     with toolbox.open_stores() as stores:
         current = stores.policies.current()
         for finding in parsed.notes:
@@ -54,7 +56,7 @@ def apply(
         plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
-            confirm(file, "Apply?")
+            confirm(files, "Apply?")
         _put_in_force(
             toolbox,
             stores,
@@ -97,7 +99,7 @@ def rollback(
         )
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
-            confirm("", f"Apply version {wanted.version} again?")
+            confirm((), f"Apply version {wanted.version} again?")
         why = message or f"rollback to version {wanted.version}"
         _put_in_force(
             toolbox,
@@ -148,7 +150,12 @@ def _put_in_force(
         is_demo=is_demo,
         expected_version=0 if current is None else current.version,
     )
-    show_record({"version": applied.version, "sha256": applied.sha256}, format)
+    record: dict[str, Any] = {"version": applied.version, "sha256": applied.sha256}
+    if len(parsed.files) > 1 and format is Format.JSON:
+        record["files"] = [
+            {"path": file.path, "sha256": document_sha256(file.text)} for file in parsed.files
+        ]
+    show_record(record, format)
     if not applied.is_new:
         note("Nothing changed: this document is the current policy already.")
     elif waits:

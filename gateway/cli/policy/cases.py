@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.policy.document import read_document
+from gateway.cli.policy.document import read_document, read_policy
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.policy.policy import PolicyVersion
 from gateway.domain.routing.replay import Place
 from gateway.services.policy.apply import document_sha256, prices_of, require_current
 from gateway.services.policy.cases import Result
 from gateway.services.policy.cases import run_cases as results_of
-from gateway.wire.parsed_policy import parse
 from gateway.wire.policy_cases import parse_cases
 
 if TYPE_CHECKING:
@@ -33,9 +32,11 @@ def run_cases(
         str, typer.Argument(metavar="CASES", help="A file of cases; - reads standard input.")
     ],
     policy: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--policy", metavar="FILE", help="Test this document, not the policy in force."
+            "--policy",
+            metavar="FILE",
+            help="Test this document, not the policy in force; repeatable if it has several files.",
         ),
     ] = None,
     format: FormatOption = Format.TABLE,
@@ -49,9 +50,7 @@ def run_cases(
     """
     toolbox: Toolbox = ctx.obj
     read = parse_cases(read_document(cases))
-    version, prices = (
-        _current_version(toolbox) if policy is None else _version_in_file(toolbox, policy)
-    )
+    version, prices = _version_in_files(toolbox, policy) if policy else _current_version(toolbox)
     place = Place(gateway_region=toolbox.options.region, day=toolbox.now().date())
     results = results_of(read, version, prices=prices, place=place)
     missed = [result for result in results if not result.is_met]
@@ -61,11 +60,13 @@ def run_cases(
         raise typer.Exit(1)
 
 
-def _version_in_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
-    """Return the policy document of a file as version 0, with its deployments' prices."""
-    document = read_document(file)
-    policy = parse(document).policy
-    version = PolicyVersion(version=0, sha256=document_sha256(document), policy=policy)
+def _version_in_files(
+    toolbox: Toolbox, files: list[str]
+) -> tuple[PolicyVersion, Mapping[str, Price]]:
+    """Return the policy document of some files as version 0, with its deployments' prices."""
+    parsed = read_policy(files)
+    policy = parsed.policy
+    version = PolicyVersion(version=0, sha256=document_sha256(parsed.text), policy=policy)
     return version, prices_of(
         policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price
     )

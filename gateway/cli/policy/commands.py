@@ -15,7 +15,13 @@ from msgspec.structs import replace
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.apply import apply, rollback
 from gateway.cli.policy.cases import run_cases
-from gateway.cli.policy.document import FileArgument, price_notes, read_document, require_version
+from gateway.cli.policy.document import (
+    FilesArgument,
+    files_text,
+    price_notes,
+    read_policy,
+    require_version,
+)
 from gateway.cli.policy.explain import recorded_explanation, show_explanation
 from gateway.cli.policy.plan import plan
 from gateway.cli.policy.readmit import readmit
@@ -28,8 +34,8 @@ from gateway.errors import BadUsage, Finding, PolicyRejected
 from gateway.services.policy.apply import prices_of, require_current, version_of
 from gateway.services.policy.explain import basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
-from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, json_schema, to_yaml
+from gateway.wire.yaml_blocks.findings import in_order
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -47,29 +53,28 @@ app = typer.Typer(
     "validate",
     short_help="Check a document and change nothing.",
     epilog="\b\nExamples:\n  tollgate policy validate policy.yaml\n  cat p.yaml | tollgate "
-    "policy validate -",
+    "policy validate -\n  tollgate policy validate base.yaml teams/*.yaml",
 )
-def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Format.TABLE) -> None:
+def validate(ctx: typer.Context, files: FilesArgument, format: FormatOption = Format.TABLE) -> None:
     """Check a document and change nothing: every error with line, field and correction.
 
     Exit 1 if rejected.
 
-    Needs no database. Notes name things that are not wrong but worth knowing.
+    Needs no database. Notes name things that are not wrong but worth knowing. Several files are one
+    document: each finding names its file.
     """
     toolbox: Toolbox = ctx.obj
-    text = read_document(file)
     try:
-        parsed = parse(text)
+        parsed = read_policy(files)
     except PolicyRejected as rejected:
         _show_findings(rejected.findings, format, is_valid=False)
         note(rejected.message)
         raise typer.Exit(1) from None
     policy = parsed.policy
-    notes = sorted((*parsed.notes, *price_notes(policy, text, toolbox)), key=lambda n: n.line)
-    _show_findings(tuple(notes), format, is_valid=True)
+    _show_findings(in_order((*parsed.notes, *price_notes(parsed, toolbox))), format, is_valid=True)
     note(
         f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), "
-        f"{len(policy.teams)} team(s). Next: tollgate policy apply {file}"
+        f"{len(policy.teams)} team(s). Next: tollgate policy apply {files_text(files)}"
     )
 
 
@@ -84,7 +89,8 @@ app.command(
     "apply",
     short_help="Make a document the current policy.",
     epilog="\b\nExamples:\n  tollgate policy apply policy.yaml\n"
-    "  tollgate policy apply policy.yaml --yes --message 'Team search moves to qwen'",
+    "  tollgate policy apply policy.yaml --yes --message 'Team search moves to qwen'\n"
+    "  tollgate policy apply base.yaml teams/*.yaml",
 )(apply)
 app.command(
     "rollback",
@@ -292,15 +298,18 @@ def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: b
     if format is Format.JSON:
         print_json({"valid": is_valid, "findings": [_as_record(finding) for finding in findings]})
     elif format is Format.CSV:
-        rows = [tuple(_as_record(finding).values()) for finding in findings]
-        show(Table(("line", "field", "message", "is_error"), rows), format, empty="")
+        records = [_as_record(finding) for finding in findings]
+        columns = tuple(records[0]) if records else ("line", "field", "message", "is_error")
+        show(Table(columns, [tuple(record.values()) for record in records]), format, empty="")
     else:
         write("".join(f"{finding}\n" for finding in findings))
 
 
 def _as_record(finding: Finding) -> dict[str, Any]:
-    """Return one finding about a document as a record: line, field, message and kind."""
-    return {
+    """Return one finding about a document as a record: its file if there are several, line, field,
+    message and kind.
+    """
+    return ({"file": finding.file} if finding.file else {}) | {
         "line": finding.line,
         "field": finding.field,
         "message": finding.message,

@@ -1,11 +1,14 @@
 """Reads policy files and stored versions for the policy commands, yields notes on missing prices,
 and asks for confirmation; it stores nothing.
+
+Several files are one document: `read_policy` joins them.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +18,8 @@ from gateway.cli.terminal.output import note
 from gateway.domain.policy.policy import Policy
 from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
 from gateway.services.policy.apply import prices_of, unpriced, version_of
+from gateway.wire.parsed_policy import ParsedPolicy, parse_files
+from gateway.wire.yaml_blocks.joined import SourceFile
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -23,8 +28,12 @@ if TYPE_CHECKING:
 
 MAX_VERSION = 2**31 - 1  # of the column
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="A policy document, in one file or in several; - reads standard input.",
+    ),
 ]
 
 
@@ -36,10 +45,29 @@ def read_document(file: str) -> str:
     try:
         document = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return document.decode("utf-8")
+    except IsADirectoryError:
+        raise BadUsage(f"{file} is a folder. Name its files, such as {file}/*.yaml.") from None
     except OSError as broken:
         raise BadUsage(f"{file} cannot be read: {broken.strerror}.") from None
     except UnicodeDecodeError:
         raise BadUsage(f"{file} is not UTF-8 text. Save it as UTF-8.") from None
+
+
+def read_policy(files: Sequence[str]) -> ParsedPolicy:
+    """Return the policy of one document in one file or several.
+
+    Raises `BadUsage` if a file cannot be read or is given twice, and `PolicyRejected`.
+    """
+    twice = next((file for at, file in enumerate(files) if file in files[:at]), None)
+    if twice is not None:
+        raise BadUsage(f"{twice} is given twice. Name each file of the document once.")
+    names = {"-": "standard input"}
+    return parse_files([SourceFile(names.get(file, file), read_document(file)) for file in files])
+
+
+def files_text(files: Sequence[str]) -> str:
+    """Return the files of a document as they are written after a command."""
+    return " ".join(file if file == "-" else shlex.quote(file) for file in files)
 
 
 def require_version(policies: PolicyHistory, version: int | None) -> StoredPolicy:
@@ -75,32 +103,45 @@ def readable(stored: StoredPolicy | None) -> Policy | None:
         return None
 
 
-def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Finding]:
+def price_notes(parsed: ParsedPolicy, toolbox: Toolbox) -> Iterator[Finding]:
     """Yield a note for people on each deployment without any price.
 
     The codec knows only the document, not the price list.
     """
 
+    policy = parsed.policy
     prices = prices_of(policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price)
     for name in unpriced(policy, prices):
         if policy.deployments[name].is_self_hosted:
             continue  # the codec's own note covers it
-        line = next((n for n, text in enumerate(document.splitlines(), 1) if name in text), 1)
+        file, line = next(_lines_with(name, parsed), ("", 1))
         message = (
             f"deployment '{name}' has no price here or in the built-in list: its "
             "requests are refused"
         )
         yield Finding(
-            line, "deployments", f"{message} (unpriced_model); add 'price' to it", is_error=False
+            line,
+            "deployments",
+            f"{message} (unpriced_model); add 'price' to it",
+            is_error=False,
+            file=file,
         )
 
 
-def confirm(file: str, question: str) -> None:
-    """Ask the person at the terminal before a change.
+def _lines_with(name: str, parsed: ParsedPolicy) -> Iterator[tuple[str, int]]:
+    """Yield the lines of a document that hold a name: the path of its file, and the number."""
+    for file in parsed.files:
+        for number, text in enumerate(file.text.splitlines(), 1):
+            if name in text:
+                yield file.path, number
+
+
+def confirm(files: Sequence[str], question: str) -> None:
+    """Ask the person at the terminal before a change that reads these files.
 
     Raises `BadUsage` without a terminal to ask, `typer.Exit` on a no.
     """
-    if file == "-" or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if "-" in files or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(
             "There is no terminal to ask on, so nothing was applied. Use --yes to apply "
             "without asking."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.key import duration
-from gateway.cli.policy.document import FileArgument, read_document, readable
+from gateway.cli.policy.document import FilesArgument, read_policy, readable
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -38,7 +38,7 @@ from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
 from gateway.services.policy.policy_diff import Change
 from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
-from gateway.wire.parsed_policy import ParsedPolicy, parse
+from gateway.wire.parsed_policy import ParsedPolicy
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import CredentialProblem, Toolbox
@@ -61,7 +61,7 @@ DemoOption = Annotated[
 
 def plan(
     ctx: typer.Context,
-    file: FileArgument,
+    files: FilesArgument,
     past: ReplayOption = None,
     demo: DemoOption = False,
     exit_code: Annotated[
@@ -75,7 +75,7 @@ def plan(
     latency and refusals. CSV has the replay's rows, or the changes without one.
     """
     toolbox: Toolbox = ctx.obj
-    parsed = parse(read_document(file))
+    parsed = read_policy(files)
     with toolbox.open_stores() as stores:
         current = stores.policies.current()
         made = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)

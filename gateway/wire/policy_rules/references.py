@@ -18,8 +18,8 @@ def check_unique(block: Block, listed: str, kind: str, *, field: str = "name") -
     for one in block.blocks_of(listed):
         name = one.of(field)
         if name in first:
-            line = first[name].line
-            one.error(field, f"{kind} '{name}' is there twice (first in line {line})")
+            place = first[name].place
+            one.error(field, f"{kind} '{name}' is there twice (first in {place})")
         elif name is not None:
             first[name] = one.spot_of(field)
 

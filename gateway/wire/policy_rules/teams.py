@@ -66,8 +66,8 @@ def check_budgets(document: PolicyDocument) -> None:
             )
             budget.error(
                 field,
-                f"budget '{shown(identity)}' is there twice (first in line "
-                f"{first[identity].line}); {remedy}",
+                f"budget '{shown(identity)}' is there twice (first in "
+                f"{first[identity].place}); {remedy}",
             )
         else:
             first[identity] = budget.spot_of(field)

@@ -133,7 +133,7 @@ class Entries:
         if not _is_mapping(spot):
             return INVALID
         named = {}
-        for name, value in _members(spot).items():
+        for name, value in members_of(spot).items():
             try:
                 self.check_name(name)
                 named[name] = value
@@ -234,7 +234,7 @@ class Block(BaseModel):
         """
         if isinstance(spot, Invalid) or not _is_mapping(spot):
             return INVALID
-        spots, misspelt, names = _members(spot), set(), cls.names()
+        spots, misspelt, names = members_of(spot), set(), cls.names()
         for name in [name for name in spots if name not in names]:
             message = cls.refused.get(name)
             if message is None:
@@ -389,7 +389,7 @@ def _is_mapping(spot: Spot) -> bool:
     return is_mapping
 
 
-def _members(spot: Spot) -> dict[str, Spot]:
+def members_of(spot: Spot) -> dict[str, Spot]:
     """Return the fields of a YAML mapping with their places, each once."""
     found: dict[str, Spot] = {}
     for key, value in spot.node.value:
@@ -397,8 +397,8 @@ def _members(spot: Spot) -> dict[str, Spot]:
             message = f"a field name must be text, not {kind_of(key)}; put it in quotes"
             Spot(key, spot.path, spot.findings).error(message)
         elif key.value in found:
-            first = found[key.value].line
-            spot.member(key.value, key).error(f"is there twice (first in line {first})")
+            first = found[key.value].place
+            spot.member(key.value, key).error(f"is there twice (first in {first})")
         else:
             found[key.value] = spot.member(key.value, value)
     return found

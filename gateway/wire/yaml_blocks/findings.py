@@ -11,7 +11,7 @@ from functools import lru_cache
 import yaml
 
 from gateway.domain.words import shown
-from gateway.errors import Finding, PolicyRejected
+from gateway.errors import Finding, PolicyRejected, place_text
 
 MAX_ERRORS = 100  # few people read more, and listing a garbled megabyte's errors would take minutes
 TAG = "tag:yaml.org,2002:"
@@ -38,10 +38,16 @@ class Wrong(Exception):
 
 
 class Findings:
-    """All findings in one document so far."""
+    """All findings in one document so far.
+
+    If the document is in several files, `files` has the file of each node, and `positions` that of
+    a list's item in its own file. Both are by the node's `id`.
+    """
 
     def __init__(self) -> None:
         """Start without any finding."""
+        self.files: dict[int, str] = {}
+        self.positions: dict[int, int] = {}
         self.errors: list[Finding] = []
         self.notes: list[Finding] = []
 
@@ -49,9 +55,10 @@ class Findings:
         """Add an error to the document's findings. Raises `PolicyRejected` if there are too many to
         continue.
         """
-        self.errors.append(Finding(spot.line, spot.path or "document", message))
+        self.errors.append(Finding(spot.line, spot.path or "document", message, file=spot.file))
         if len(self.errors) >= MAX_ERRORS:
-            last = Finding(spot.line, "document", f"stopped reading after {MAX_ERRORS} errors")
+            stopped = f"stopped reading after {MAX_ERRORS} errors"
+            last = Finding(spot.line, "document", stopped, file=spot.file)
             raise PolicyRejected((*in_order(self.errors), last))
 
     def rejected(self) -> PolicyRejected:
@@ -72,6 +79,16 @@ class Spot:
         """The line number, counted from 1 as in editors."""
         return int(self.node.start_mark.line) + 1
 
+    @property
+    def file(self) -> str:
+        """The file that the node is in; empty if the document is one text."""
+        return self.findings.files.get(id(self.node), "")
+
+    @property
+    def place(self) -> str:
+        """The line for a message, and the file if there are several."""
+        return place_text(self.file, self.line)
+
     def member(self, name: str, node: yaml.Node) -> Spot:
         """Return the place of a field of the mapping at this place."""
         path = f"{self.path}.{shown(name)}" if self.path else shown(name)
@@ -79,7 +96,9 @@ class Spot:
 
     def item(self, index: int) -> Spot:
         """Return the place of an item of the list at this place."""
-        return Spot(self.node.value[index], f"{self.path}[{index}]", self.findings)
+        node = self.node.value[index]
+        shown_index = self.findings.positions.get(id(node), index)
+        return Spot(node, f"{self.path}[{shown_index}]", self.findings)
 
     def at(self, path: Iterable[str | int]) -> Spot:
         """Return the spot that a path leads to: fields, list positions, and names of list items.
@@ -102,7 +121,8 @@ class Spot:
 
     def note(self, message: str) -> None:
         """Report a note at this place: a fact that is worth knowing and is not an error."""
-        note = Finding(self.line, self.path or "document", message, is_error=False)
+        place = self.path or "document"
+        note = Finding(self.line, place, message, is_error=False, file=self.file)
         self.findings.notes.append(note)
 
 
@@ -121,5 +141,5 @@ def _positions(items: yaml.SequenceNode) -> dict[str, int]:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings from the first line to the last."""
-    return tuple(sorted(findings, key=lambda finding: finding.line))
+    """Return the findings from the first line to the last, file by file."""
+    return tuple(sorted(findings, key=lambda finding: (finding.file, finding.line)))

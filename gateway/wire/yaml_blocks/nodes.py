@@ -37,7 +37,7 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
     """
     if len(text) > MAX_CHARACTERS:
         raise _rejected(1, f"the document has more than {MAX_CHARACTERS:,} characters")
-    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    plain = plain_text_of(text)
     _refuse_characters(plain)
     try:
         _refuse_features(plain, loader)
@@ -52,6 +52,11 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
     if root is None:
         raise _rejected(1, "the document is empty; it starts with 'version: 1'")
     return Spot(root, "", Findings())
+
+
+def plain_text_of(text: str) -> str:
+    """Return a text without a byte order mark, and with line feeds alone as its line breaks."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _refuse_characters(text: str) -> None:
