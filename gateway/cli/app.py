@@ -55,6 +55,7 @@ Start on one machine:
 Start with your own Postgres:
   export TOLLGATE_DATABASE_URL=postgresql://user:password@host/tollgate
   tollgate db upgrade                        create or update the tables and the key secret
+  tollgate policy init                       a first policy.yaml, to be edited
   tollgate policy apply policy.yaml          who may use what, where, at which price
   tollgate key create TEAM                   an API key; apps send it as their OpenAI key
   tollgate serve                             the gateway

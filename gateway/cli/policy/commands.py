@@ -23,8 +23,10 @@ from gateway.cli.policy.document import (
     require_version,
 )
 from gateway.cli.policy.explain import recorded_explanation, show_explanation
+from gateway.cli.policy.init import init
 from gateway.cli.policy.plan import plan
 from gateway.cli.policy.readmit import readmit
+from gateway.cli.policy.set_value import set_policy_value
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, write
 from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
@@ -78,6 +80,20 @@ def validate(ctx: typer.Context, files: FilesArgument, format: FormatOption = Fo
     )
 
 
+app.command(
+    "init",
+    short_help="Write a starter policy.",
+    epilog="\b\nExamples:\n  tollgate policy init\n  tollgate policy init - | less",
+)(init)
+app.command(
+    "set",
+    short_help="Set one value in a policy file.",
+    epilog="\b\nExamples:\n"
+    "  tollgate policy set policy.yaml teams.payments.limits.concurrent 80\n"
+    "  tollgate policy set policy.yaml teams.payments.budgets.month.limit_usd 7000\n"
+    "  tollgate policy set policy.yaml teams.payments.routes '[assistant, embed]'\n"
+    "  tollgate policy set teams/search.yaml teams.search.priority low --with base.yaml",
+)(set_policy_value)
 app.command(
     "plan",
     short_help="Show the changes of an apply, and their past cost.",
