@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from gateway.api.routes import DIALECTS
-from gateway.domain.ids import uuid7
+from gateway.domain.ids import day_of, uuid7
 from gateway.domain.operation import Operation
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.policy.policy import (
@@ -251,7 +251,8 @@ def snapshot(
 def terms(known: Snapshot, of: Request) -> RequestTerms:
     """The budgets and limits of a request."""
     payer = known.policy.policy.teams[of.caller.team]
-    return known.terms_of(payer, project=of.project, key_id=of.caller.key_id)
+    day = day_of(of.request_id)
+    return known.terms_of(payer, project=of.project, key_id=of.caller.key_id, day=day)
 
 
 def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> SnapshotHolder:

@@ -28,7 +28,7 @@ from gateway.api.limit_headers import anthropic_limit_headers, limit_headers
 from gateway.api.request_slots import RequestSlots
 from gateway.api.routes import ANTHROPIC
 from gateway.domain.budgets.limits import LimitedBy
-from gateway.domain.ids import text_of
+from gateway.domain.ids import day_of, text_of
 from gateway.domain.money import plain_usd
 from gateway.domain.request.end_user import recorded_end_user
 from gateway.domain.request.request import Caller, Request, RequestBody
@@ -137,7 +137,10 @@ class Forwarder:
             if is_anthropic:
                 is_beta = dialect_headers.is_beta(exchange.target)
                 request = replace(request, dialect_headers=own_headers, is_beta=is_beta)
-            terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
+            day = day_of(request.request_id) if team.has_dated_cost_centre else None
+            terms = call.snapshot.terms_of(
+                team, project=request.project, key_id=caller.key_id, day=day
+            )
             call.limits = terms.limits
             answer = await self.requests.answer(
                 request, call.snapshot, terms=terms, received_s=call.received_s

@@ -4,6 +4,7 @@ routes, budgets, limits and live keys; it changes nothing.
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,10 +48,11 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     with toolbox.open_stores() as stores:
         policy = require_current(stores.policies).policy
         keys = [record.team for record in stores.keys.live() if _is_usable(record, toolbox)]
+    today = toolbox.now().date()
     rows = [
         (
             team.name,
-            team.cost_centre,
+            team.cost_centre_on(today),
             team.data_class.label,
             list(team.routes),
             keys.count(team.name),
@@ -84,9 +86,11 @@ def show_team(
         version = require_current(stores.policies)
         found = require_team(version, team)
         keys = [r.key_id for r in stores.keys.live() if r.team == team and _is_usable(r, toolbox)]
+    today = toolbox.now().date()
     record: dict[str, Any] = {
         "team": found.name,
-        "cost_centre": found.cost_centre,
+        "cost_centre": found.cost_centre_on(today),
+        **_dated_shares(found),
         "data_class": found.data_class.label,
         "data_tags": sorted(found.data_tags),
         "time_zone": found.time_zone,
@@ -94,7 +98,7 @@ def show_team(
         "live_keys": keys,
     }
     routes = _routes(version.policy, found, toolbox)
-    budgets, limits = _budgets(version.policy, found), _limits(found)
+    budgets, limits = _budgets(version.policy, found, today), _limits(found)
     if format is Format.JSON:
         show_record(record | {"routes": routes, "budgets": budgets, "limits": limits}, format)
     elif format is Format.CSV:
@@ -135,11 +139,22 @@ def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]
     ]
 
 
-def _budgets(policy: Policy, team: Team) -> list[dict[str, Any]]:
-    """Return the team's budgets, its projects' and keys' budgets, and those shared within its
+def _dated_shares(team: Team) -> dict[str, list[str]]:
+    """Return the shares and dates of a team's cost centres; empty if it has one for all days."""
+    if isinstance(team.cost_centre, str):
+        return {}
+    texts = [
+        f"{one.name} {one.share:f}" + (f" from {one.start}" if one.start else "")
+        for one in team.cost_centre
+    ]
+    return {"cost_centre_shares": texts}
+
+
+def _budgets(policy: Policy, team: Team, today: date) -> list[dict[str, Any]]:
+    """Return the team's budgets, its projects' and keys' budgets, and those shared within today's
     cost centre.
     """
-    centre = policy.cost_centres.get(team.cost_centre)
+    centre = policy.cost_centres.get(team.cost_centre_on(today))
     return [
         {
             "budget": rule.rule_id,

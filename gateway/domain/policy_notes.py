@@ -241,9 +241,9 @@ def _has_hard_budget(team: Team, policy: Policy) -> bool:
 
 
 def _shared_budgets(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
-    """Return the budgets of a team's cost centre, which it shares with the centre's other teams."""
-    centre = policy.cost_centres.get(team.cost_centre)
-    return centre.budgets if centre is not None else ()
+    """Return the budgets of a team's cost centres, which it shares with their other teams."""
+    centres = [policy.cost_centres.get(name) for name in sorted(team.cost_centre_names)]
+    return tuple(rule for centre in centres if centre is not None for rule in centre.budgets)
 
 
 def _has_budget_or_limit(team: Team, policy: Policy) -> bool:
@@ -291,10 +291,11 @@ def _is_denied_everywhere(
 
 def _on_cost_centres(policy: Policy) -> Iterator[Note]:
     """Yield a note for each cost centre without a team."""
-    used = {team.cost_centre for team in policy.teams.values()}
-    for at, name in enumerate(policy.cost_centres):
+    used = {name for team in policy.teams.values() for name in team.cost_centre_names}
+    for at, (name, centre) in enumerate(policy.cost_centres.items()):
         if name not in used:
-            message = f"no team has cost centre '{shown(name)}'; its budgets count nothing"
+            effect = "; its budgets count nothing" if centre.budgets else ""
+            message = f"no team has cost centre '{shown(name)}'{effect}"
             yield ("cost_centres", at, "name"), message
 
 

@@ -61,7 +61,8 @@ def test_the_example_of_the_reference_is_valid_and_nothing_in_it_is_odd() -> Non
 def test_the_identities_in_the_reference_are_those_of_its_example() -> None:
     """They are typed into `tollgate budget`, and looked for in the ledger."""
     policy = parse(example()).policy
-    accounts = policy.accounts(policy.teams["payments"], project="checkout", key_id="0A1b2C3d4E")
+    payments = policy.teams["payments"]
+    accounts = policy.accounts(payments, project="checkout", key_id="0A1b2C3d4E", day=None)
     for account in accounts:
         assert f"`{account.account_id}`" in REFERENCE
     assert len(accounts) == 5

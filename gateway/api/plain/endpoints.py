@@ -73,7 +73,9 @@ class PlainEndpoints:
         """
         snapshot = self.holder.require()
         team = snapshot.policy.policy.teams[caller.team]
-        terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
+        terms = snapshot.terms_of(
+            team, project=caller.project, key_id=caller.key_id, day=self.place.day
+        )
         return await self.reads.read(caller.team, terms.limits, work)
 
     async def caller(self, request: Request) -> Caller:

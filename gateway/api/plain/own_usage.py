@@ -20,7 +20,7 @@ async def show_usage(request: Request) -> Response:
     now = endpoints.clock.now()
     snapshot = endpoints.holder.require()
     team = snapshot.policy.policy.teams[caller.team]
-    terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
+    terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id, day=now.date())
     usage = await endpoints.read(
         caller,
         lambda: endpoints.reports.usage_me(

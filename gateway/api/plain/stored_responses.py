@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from gateway.api import attribution
 from gateway.api.forward import place_headers
 from gateway.api.plain.endpoints import PlainEndpoints, labels_of
+from gateway.domain.ids import day_of
 from gateway.domain.request.request import Caller
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import InvalidRequest
@@ -91,7 +92,9 @@ async def answer_stored(
         data_class=data_class,
         data_tags=data_tags,
     )
-    terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
+    terms = snapshot.terms_of(
+        team, project=caller.project, key_id=caller.key_id, day=day_of(request_id)
+    )
     answer = await calls.ask(asked, snapshot, terms=terms)
     deployment, version = answer.deployment, answer.decision.policy.version
     log.info(

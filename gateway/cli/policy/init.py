@@ -59,6 +59,10 @@ teams:
     time_zone: UTC                     # its months begin there
     budgets: [{period: month, limit_usd: 500, kind: hard}]       # hard: refused beyond it
     limits: {requests_per_minute: 600, concurrent: 50}
+
+# 5. Which cost centres does finance know? Teams may share one, and its budget.
+cost_centres:
+  - {name: CC-1207, title: Payments platform, owner: ana@example.com}
 """  # noqa: E501
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from functools import cached_property
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, acc
 from gateway.domain.budgets.limits import NO_LIMITS, LimitedBy, Limits, limits_of_owner
 from gateway.domain.operation import CONVERSATIONS, OF_OPENAI, ONLY_STATED, Operation
 from gateway.domain.places.regions import ANY, RegionTree
+from gateway.domain.policy import cost_centres
+from gateway.domain.policy.cost_centres import CostCentreShare
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
@@ -327,11 +330,12 @@ class Team:
 
     `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits`
     and `key_limits` are by name or key id; `*` is for each unnamed one. `data_tags` apply to every
-    request. `projects` are the declared names.
+    request. `projects` are the declared names. `cost_centre` is one for all days, or several with
+    shares and dates.
     """
 
     name: str
-    cost_centre: str
+    cost_centre: str | tuple[CostCentreShare, ...]
     data_class: DataClass
     routes: tuple[str, ...]
     data_tags: frozenset[str] = frozenset()
@@ -344,6 +348,33 @@ class Team:
     projects: frozenset[str] = frozenset()
     project_limits: Mapping[str, Limits] = field(default_factory=dict)
     key_limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    @property
+    def has_dated_cost_centre(self) -> bool:
+        """Return True if its cost centre may depend on the day."""
+        return not isinstance(self.cost_centre, str)
+
+    @property
+    def cost_centre_names(self) -> frozenset[str]:
+        """Return every cost centre that it has on some day."""
+        centre = self.cost_centre
+        return frozenset([centre] if isinstance(centre, str) else (one.name for one in centre))
+
+    def cost_centre_on(self, day: date | None) -> str:
+        """Return the cost centre of its events on a UTC day, the one with the largest share.
+
+        None is for a team whose cost centre does not depend on the day.
+        """
+        if isinstance(self.cost_centre, str):
+            return self.cost_centre
+        assert day is not None, "the cost centre depends on the day"
+        return cost_centres.largest_on(self.cost_centre, day)
+
+    def shares_on(self, day: date) -> Mapping[str, Fraction]:
+        """Return the exact shares of its cost centres on a UTC day; they add up to 1."""
+        if isinstance(self.cost_centre, str):
+            return {self.cost_centre: Fraction(1)}
+        return cost_centres.shares_on(self.cost_centre, day)
 
     @property
     def declares_projects(self) -> bool:
@@ -366,9 +397,14 @@ class Team:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCentre:
-    """A cost centre of several teams, with budgets for all of them together."""
+    """A cost centre of several teams, with budgets for all of them together.
+
+    `full_name` and `owner` are for people: its title, and who answers for it.
+    """
 
     name: str
+    full_name: str | None = None
+    owner: str | None = None
     time_zone: str = "UTC"
     budgets: tuple[BudgetRule, ...] = ()
 
@@ -417,9 +453,13 @@ class Policy:
             *(rule for centre in self.cost_centres.values() for rule in centre.budgets),
         )
 
-    def accounts(self, team: Team, *, project: str | None, key_id: str) -> tuple[Account, ...]:
-        """Return the budget accounts of a request of this team, in the order of their names."""
-        centre = self.cost_centres.get(team.cost_centre)
+    def accounts(
+        self, team: Team, *, project: str | None, key_id: str, day: date | None
+    ) -> tuple[Account, ...]:
+        """Return the budget accounts of a request of this team on a UTC day, in the order of their
+        names; the day may be None for a team whose cost centre does not depend on it.
+        """
+        centre = self.cost_centres.get(team.cost_centre_on(day))
         shared = centre.budgets if centre is not None else ()
         return accounts_of(team.budgets, cost_centre=shared, project=project, key_id=key_id)
 

@@ -78,7 +78,7 @@ class Decision:
     data_class: DataClass
     rules: tuple[ResidencyRule, ...]
     gateway_region: str
-    day: date  # the day for which facts were checked; equal for all requests if facts do not expire
+    day: date  # of the request, if facts expire or the team's cost centre moves; else any day
     candidates: tuple[Candidate, ...]
     eligible: tuple[Candidate, ...]  # in the route's order
     shadow_eligible: tuple[

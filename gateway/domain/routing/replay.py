@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gateway.domain.budgets.budgets import EPOCH, Account
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import DataClass, Deployment, Policy, PolicyVersion, Route, Team
+from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion, Route, Team
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price, UnknownTier, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenUsage
@@ -499,7 +499,7 @@ def _fate(chosen: Choice, alike: Alike) -> Fate:
         deployment=deployment,
         price=price,
         tier_price=_tier_price(price, alike, is_same=deployment.name == alike.deployment),
-        accounts=_hard_accounts(decision.policy.policy, decision.team, alike),
+        accounts=_hard_accounts(decision, alike),
     )
 
 
@@ -517,9 +517,11 @@ def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
         return None
 
 
-def _hard_accounts(policy: Policy, team: Team, alike: Alike) -> tuple[Account, ...]:
+def _hard_accounts(decision: Decision, alike: Alike) -> tuple[Account, ...]:
     """Return the accounts of the hard budgets that similar past requests would be charged to."""
-    accounts = policy.accounts(team, project=alike.project, key_id=alike.key_id)
+    accounts = decision.policy.policy.accounts(
+        decision.team, project=alike.project, key_id=alike.key_id, day=decision.day
+    )
     return tuple(account for account in accounts if account.rule.is_hard)
 
 

@@ -71,7 +71,9 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
         }
         mappings |= {("limits", owner): limits for owner, limits in _limits(team)}
     for centre in document["cost_centres"]:
-        mappings["cost centre", centre["name"]] = {"time_zone": centre["time_zone"]}
+        mappings["cost centre", centre["name"]] = {
+            name: value for name, value in centre.items() if name not in ("name", "budgets")
+        }
     mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
     if "alerts" in document:
         mappings["alerts", "webhook"] = document["alerts"]
@@ -135,7 +137,7 @@ def _short(value: Any) -> str:
     if value is None:
         return "—"
     if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
+        return f"[{', '.join(map(_short, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_short(inner)}" for key, inner in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -204,7 +204,7 @@ def replay(
     `on_progress` is called with the completed share, from 0 to 1, and the number of decided
     requests.
     """
-    walk = _budget_walk(version.policy, past)
+    walk = _budget_walk(version.policy, past, place.day)
     speeds = past.speeds()
     run = _Run(version, prices, place, walk=walk, paces=_paces(speeds))
     whole_s = (past.until - past.since).total_seconds()
@@ -391,9 +391,9 @@ def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
     return sum(value * weight for value, weight in known) / whole
 
 
-def _budget_walk(policy: Policy, past: PastSource) -> BudgetWalk:
-    """Return the budgets as the replayed time begins, with the spending of their running
-    periods.
+def _budget_walk(policy: Policy, past: PastSource, day: date) -> BudgetWalk:
+    """Return the budgets as the replayed time begins, with the spending of their running periods;
+    the teams have the cost centres of `day`.
     """
     hard = [rule for rule in policy.budgets if rule.is_hard]
     if not hard:
@@ -404,7 +404,9 @@ def _budget_walk(policy: Policy, past: PastSource) -> BudgetWalk:
         for spent in past.spent_before(first):
             team = policy.teams.get(spent.team)
             if team is not None:
-                accounts = policy.accounts(team, project=spent.project, key_id=spent.key_id)
+                accounts = policy.accounts(
+                    team, project=spent.project, key_id=spent.key_id, day=day
+                )
                 hard_ones = tuple(account for account in accounts if account.rule.is_hard)
                 walk.charge(hard_ones, spent.slot_s * 1000, cost_nusd=spent.nusd)
     return walk

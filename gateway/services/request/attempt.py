@@ -476,7 +476,7 @@ def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
         started_at=_NO_TIME,
         team=decision.team.name,
         project=None,
-        cost_centre=decision.team.cost_centre,
+        cost_centre=decision.team.cost_centre_on(decision.day),
         key_id="",
         end_user=None,
         tags={},

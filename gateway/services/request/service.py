@@ -254,8 +254,9 @@ class RequestService:
         policy, facts = snapshot.policy.policy, request.body.facts
         team = policy.teams[request.caller.team]
         ejected = self.ejections.out(snapshot.ejected)
-        # If facts do not expire, the decision does not depend on the day.
-        day = None if policy.facts_valid_days is None else day_of(request.request_id)
+        # Most decisions do not depend on the day: facts do not expire and cost centres do not move.
+        is_dated = policy.facts_valid_days is not None or team.has_dated_cost_centre
+        day = day_of(request.request_id) if is_dated else None
         depends_on = (
             team.name,
             route.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from math import inf
 from typing import Protocol
 
@@ -60,7 +60,8 @@ class Snapshot:
 
     Caches that live as long as this snapshot: `checked` has keys that were verified, by their hash.
     `decisions` has decisions, by all their inputs. `terms` has the budgets and limits of a request,
-    by team, project and key. `projects` has the undeclared projects that a team's requests named.
+    by team, project, key and, if the team's cost centre depends on it, day. `projects` has the
+    undeclared projects that a team's requests named.
     """
 
     policy: PolicyVersion
@@ -74,21 +75,25 @@ class Snapshot:
     decisions: dict[tuple[object, ...], Decision] = field(
         default_factory=dict, compare=False, repr=False
     )
-    terms: dict[tuple[str, str | None, str], RequestTerms] = field(
+    terms: dict[tuple[str, str | None, str, date | None], RequestTerms] = field(
         default_factory=dict, compare=False, repr=False
     )
     projects: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
-    def terms_of(self, team: Team, *, project: str | None, key_id: str) -> RequestTerms:
-        """Return the budgets that a request of this team is charged to, and its limits."""
-        place = (team.name, project, key_id)
+    def terms_of(
+        self, team: Team, *, project: str | None, key_id: str, day: date | None
+    ) -> RequestTerms:
+        """Return the budgets that a request of this team on a UTC day is charged to, and its
+        limits; the day may be None for a team whose cost centre does not depend on it.
+        """
+        place = (team.name, project, key_id, day if team.has_dated_cost_centre else None)
         found = self.terms.get(place)
         if found is None:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
             counted = self._countable_project(team, project)
             limits = team.limits_for(project=counted, key_id=key_id)
-            accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id)
+            accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id, day=day)
             found = self.terms[place] = RequestTerms(
                 accounts=accounts,
                 limits=tuple(one for one in limits if not one[1].is_shadow),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from gateway.domain.policy.policy import DataClass, Policy
 from gateway.domain.words import listed
+from gateway.wire.policy.cost_shares import CostShareBlock
 from gateway.wire.policy.deployments import (
     CredentialsBlock,
     DeploymentBlock,
@@ -70,7 +71,9 @@ class PolicyDocument(Block):
     routes: Annotated[list[RouteBlock], Items()] = required("Model names that teams ask for.", "[]")
     teams: Annotated[list[TeamBlock], Items()] = required("The teams, which call and pay.", "[]")
     cost_centres: Annotated[list[CostCentreBlock], Items()] | None = optional(
-        "Budgets of all teams of a cost centre together.", "[]", shown="`[]`"
+        "Titles and owners of cost centres, and budgets of all their teams together.",
+        "[]",
+        shown="`[]`",
     )
     alerts: AlertsBlock | None = optional(
         "The destination of budget alerts.",
@@ -136,6 +139,7 @@ BLOCKS: dict[str, type[Block]] = {
     "teams": TeamBlock,
     "budgets": BudgetBlock,
     "limits": LimitsBlock,
+    "teams: cost_centre": CostShareBlock,
     "teams: projects": ProjectBlock,
     "teams: keys": KeyBlock,
     "cost_centres": CostCentreBlock,

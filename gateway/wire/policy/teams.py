@@ -20,6 +20,7 @@ from gateway.domain.budgets.budgets import (
 from gateway.domain.budgets.limits import Limits
 from gateway.domain.policy.policy import Alerts, CostCentre, DataClass, EndUserRule, Priority, Team
 from gateway.domain.words import listed
+from gateway.wire.policy.cost_shares import CostCentres
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.residency import ResidencyRuleBlock
 from gateway.wire.policy.scalars import (
@@ -126,11 +127,13 @@ class KeyBlock(Block):
 
 
 class CostCentreBlock(Block):
-    """A cost centre and the budgets of its teams together."""
+    """A cost centre: its title, its owner, and the budgets of its teams together."""
 
     title = "cost centre"
     makes = CostCentre
     name: Words = required("The `cost_centre` of the teams that it is about.", "CC-1207")
+    full_name: Words | None = optional("Its title, for people.", "Payments platform", alias="title")
+    owner: Words | None = optional("Who answers for it, for people.", "ana@example.com")
     time_zone: TimeZone = optional(
         "IANA time zone in which the periods of its budgets begin.", "Europe/Berlin", "UTC"
     )
@@ -168,7 +171,9 @@ class TeamBlock(Block):
     makes = Team
     sets = ("data_tags",)
     name: Name = required("Unique name of the paying team.", "payments")
-    cost_centre: Words = required("Cost centre in finance.", "CC-1207")
+    cost_centre: CostCentres = required(
+        "Cost centre in finance, or a list of them with shares and dates.", "CC-1207"
+    )
     data_class: Annotated[DataClass, _CLASS] = required(
         "The least class of its requests; a request may raise it, never lower it.", "confidential"
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+
 from gateway.domain.budgets.budgets import BudgetKind
 from gateway.domain.words import shown, suggestion
+from gateway.wire.policy.cost_shares import CostShareBlock
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy.teams import TeamBlock, declared_budgets
 from gateway.wire.policy_rules.references import check_references, check_unique, known_names
+from gateway.wire.yaml_blocks.blocks import INVALID
 from gateway.wire.yaml_blocks.findings import Spot
 
 
@@ -17,10 +23,54 @@ def check_teams(document: PolicyDocument) -> None:
     routes = known_names(document, "routes")
     for team in document.blocks_of("teams"):
         check_references(team, "routes", "route", routes)
+        _check_cost_centres(team)
         _check_class(team, document)
         _check_tags(team, document)
         check_unique(team, "projects", "project")
         check_unique(team, "keys", "key", field="key")
+
+
+def _check_cost_centres(team: TeamBlock) -> None:
+    """Report an error if the shares of a team's cost centres from one day on do not add up to 1, or
+    name one twice.
+    """
+    listed = team.of("cost_centre")
+    if not isinstance(listed, list):
+        return
+    if not listed:
+        team.error("cost_centre", "must list at least one cost centre")
+    of_start: dict[date | None, list[CostShareBlock]] = {}
+    for block in team.blocks_of("cost_centre"):
+        if block.is_readable("from"):
+            of_start.setdefault(block.of("from"), []).append(block)
+    for start, blocks in of_start.items():
+        _check_same_centre(blocks, start)
+        total = sum((block.of("share") or 0 for block in blocks), Decimal())
+        is_readable = INVALID not in listed and all(one.is_readable("share") for one in blocks)
+        if is_readable and total != 1:
+            blocks[-1].error(
+                "share", f"the shares {_since(start)} add up to {total:f}; they must add up to 1"
+            )
+
+
+def _check_same_centre(blocks: Sequence[CostShareBlock], start: date | None) -> None:
+    """Report an error for each cost centre that has two shares from one day on."""
+    first: dict[str, Spot] = {}
+    for block in blocks:
+        name = block.of("name")
+        if name in first:
+            block.error(
+                "name",
+                f"cost centre '{shown(name)}' has two shares {_since(start)} (first in "
+                f"{first[name].place}); write their sum once",
+            )
+        elif name is not None:
+            first[name] = block.spot_of("name")
+
+
+def _since(start: date | None) -> str:
+    """Return the first day of some shares for a message."""
+    return "without a date" if start is None else f"from {start}"
 
 
 def _check_class(team: TeamBlock, document: PolicyDocument) -> None:

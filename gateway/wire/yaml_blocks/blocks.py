@@ -55,7 +55,7 @@ class Scalar:
     ) -> CoreSchema:
         """Return the pydantic schema that reads this scalar from a document and writes it back."""
         return core_schema.no_info_plain_validator_function(
-            self._validate,
+            self.validate,
             serialization=core_schema.plain_serializer_function_ser_schema(self.write),
         )
 
@@ -65,7 +65,7 @@ class Scalar:
         """Return this scalar's JSON Schema to pydantic."""
         return dict(self.schema)
 
-    def _validate(self, spot: Spot | Invalid) -> Any:
+    def validate(self, spot: Spot | Invalid) -> Any:
         """Return the scalar's value, or `INVALID` after its error is reported."""
         if isinstance(spot, Invalid):
             return spot
@@ -177,6 +177,38 @@ class OrWord:
     def _written(self, value: Any, inner: Callable[[Any], Any]) -> Any:
         """Return a block or the word as it stands in a document."""
         return self.word if value == self.means else inner(value)
+
+
+@dataclass(frozen=True, slots=True)
+class OrScalar:
+    """Reads a list or a block, or one `scalar` in its place."""
+
+    scalar: Scalar
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the pydantic schema that reads this list or scalar, and writes it back."""
+        return core_schema.no_info_wrap_validator_function(
+            self._validate,
+            handler(source),
+            serialization=core_schema.wrap_serializer_function_ser_schema(self._written),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of the list or the scalar to pydantic."""
+        return {"anyOf": [dict(self.scalar.schema), handler(schema)]}
+
+    def _validate(self, spot: Spot | Invalid, inner: Inner) -> Any:
+        """Return the scalar's value, or the list."""
+        is_scalar = isinstance(spot, Spot) and isinstance(spot.node, yaml.ScalarNode)
+        return self.scalar.validate(spot) if is_scalar else inner(spot)
+
+    def _written(self, value: Any, inner: Callable[[Any], Any]) -> Any:
+        """Return a list or the scalar as it stands in a document."""
+        return inner(value) if isinstance(value, list) else self.scalar.write(value)
 
 
 def required(meaning: str, example: str, *, alias: str | None = None) -> Any:
@@ -360,7 +392,12 @@ def _document_value(value: Any, annotation: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _document_value(item, annotation) for name, item in value.items()}
     block, word = _block_in(annotation), _word_in(annotation)
-    if value is None or block is None or (word is not None and value == word.means):
+    if (
+        value is None
+        or block is None
+        or isinstance(value, str)
+        or (word is not None and value == word.means)
+    ):
         return value
     return block.of_value(value)
 

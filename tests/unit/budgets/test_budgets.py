@@ -454,8 +454,11 @@ def test_a_policy_knows_the_accounts_of_a_request() -> None:
         cost_centres={"CC-1": CostCentre(name="CC-1", budgets=(shared,))},
     )
     assert policy.budgets == (own, shared)
-    assert [a.rule for a in policy.accounts(inside, project=None, key_id="k")] == [shared, own]
-    assert policy.accounts(outside, project=None, key_id="k") == ()
+    assert [a.rule for a in policy.accounts(inside, project=None, key_id="k", day=None)] == [
+        shared,
+        own,
+    ]
+    assert policy.accounts(outside, project=None, key_id="k", day=None) == ()
 
 
 def test_only_a_hard_budget_refuses() -> None:

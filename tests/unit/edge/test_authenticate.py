@@ -276,7 +276,7 @@ def test_no_number_of_projects_fills_the_memory() -> None:
     current = snapshot(key_record(MINE))
     payments = current.policy.policy.teams["payments"]
     for number in range(MOST_REMEMBERED + 2):
-        current.terms_of(payments, project=str(number), key_id="k")
+        current.terms_of(payments, project=str(number), key_id="k", day=None)
     assert len(current.terms) == 2
 
 
