@@ -1,0 +1,1 @@
+"""The demo organisation of `tollgate demo-data --months`: its teams, its traffic and its bills."""
