@@ -35,7 +35,9 @@ from gateway.storage.deployments.engine_probes import EngineProbeNotes
 from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.journal import journals_on
 from gateway.storage.ledger.adjustments import ResolutionStore
+from gateway.storage.ledger.bulk import BulkLedger
 from gateway.storage.ledger.dead_letters import DeadLetters
+from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.repricing import RepriceStore
@@ -211,6 +213,8 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             price_list=price_list,
             budgets=BudgetStore(database),
             ledger=ledger,
+            bulk=BulkLedger(url, role_if_member="tollgate_gateway"),
+            demo_organisations=DemoOrganisationTable(database),
             letters=DeadLetters(database),
             resolutions=ResolutionStore(database),
             repricing=RepriceStore(database),

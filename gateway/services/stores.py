@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from gateway.domain.budgets.budgets import BudgetRule
@@ -21,7 +21,7 @@ from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, 
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
-from gateway.domain.ledger.records import DeadLetter, Written
+from gateway.domain.ledger.records import CopiedSlice, DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.logins import CreatedLogins, LoginPurpose
@@ -33,6 +33,9 @@ from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.residency.ejection import Ejection
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 class DatabaseAdministration(Protocol):
@@ -279,6 +282,29 @@ class EventBooking(Protocol):
         """Book a dead letter's document once, from the money leased for it."""
 
 
+class BulkBooking(Protocol):
+    """Copies generated events into the ledger, many at once; budgets are not charged."""
+
+    def copy(
+        self, slices: Sequence[S], make: Callable[[S], tuple[Sequence[UsageEvent], R]]
+    ) -> Iterator[CopiedSlice[R]]:
+        """Make and copy each slice once, and yield it when it is in the ledger, in any order.
+
+        `make` runs in other processes, and gives the same events for the same slice.
+        """
+
+
+class DemoOrganisations(Protocol):
+    """The register of the demo organisations in a database."""
+
+    def begin(self, organisation: str, *, is_ledger: bool, last_day: date) -> date:
+        """Record that an organisation is about to be written, and return its last day: that of the
+        first time, if there was one.
+
+        Raises `OperatorError` if it would be a ledger beside other real events.
+        """
+
+
 class DeadLetterQueue(Protocol):
     """The dead letters: records that the ledger refused."""
 
@@ -419,6 +445,8 @@ class Stores:
     price_list: PriceList
     budgets: BudgetGrants
     ledger: EventBooking
+    bulk: BulkBooking
+    demo_organisations: DemoOrganisations
     letters: DeadLetterQueue
     resolutions: Resolutions
     repricing: RepriceLedger

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import Evidence, settle
 from gateway.domain.pricing.tokens import TokenUsage
+
+R = TypeVar("R")
 
 
 class Intent(Struct, frozen=True, kw_only=True, gc=False):
@@ -63,6 +66,19 @@ def recovered(
         cost_nusd=found.cost_nusd,
         held_nusd=None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedSlice(Generic[R]):
+    """A slice of generated events that is in the ledger as a whole.
+
+    `new` counts those that were not there before: all or none. `kept` is the result of the slice's
+    maker beside the events.
+    """
+
+    events: int
+    new: int
+    kept: R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""Declares the tables of usage events, adjustments, dead letters, journals and months, only for a
-comparison with the migrations.
+"""Declares the tables of usage events, adjustments, dead letters, journals, months and demo
+organisations, only for a comparison with the migrations.
 """
 
 from __future__ import annotations
@@ -187,6 +187,22 @@ journals = Table(
         "(policy_version IS NULL) = (policy_seen_at IS NULL)", name="a_version_was_seen_some_time"
     ),
     CheckConstraint("state IN ('live', 'drained', 'lost')", name="journals_state_check"),
+)
+
+demo_organisations = Table(
+    "demo_organisations",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("is_ledger", Boolean, primary_key=True),
+    Column("last_day", Date, nullable=False),
+    Column("author", Text, nullable=False, server_default=text("SESSION_USER")),
+    Column("begun_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    Index(
+        "demo_organisations_one_ledger",
+        "is_ledger",
+        unique=True,
+        postgresql_where=text("is_ledger"),
+    ),
 )
 
 periods = Table(

@@ -149,6 +149,15 @@ dead_letters = Table(
     Column("set_aside_usd", Numeric),
 )
 
+demo_ledger = Table(
+    "demo_ledger",
+    finance,
+    Column("organisation", Text),
+    Column("last_day", Date),
+    Column("author", Text),
+    Column("begun_at", TIMESTAMPTZ),
+)
+
 deployment_prices = Table(
     "deployment_prices",
     finance,

@@ -1,0 +1,344 @@
+"""Copies generated events into the ledger with COPY, from several processes at once.
+
+A slice is one transaction, so it is there as a whole or not at all. Each row equals the row that
+`ledger.Ledger` writes for the same event, its digest included. Budgets are not charged: an event
+with holds is refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import psycopg
+from msgspec import to_builtins
+from msgspec.json import Encoder
+from msgspec.structs import asdict
+from msgspec.structs import replace as with_members
+
+from gateway.domain.ids import text_of
+from gateway.domain.ledger.records import CopiedSlice
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.pricing.pricing import Line
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.ledger import COMPUTED, MEMBERS, USAGE
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.sessions import Sessions
+
+LIMIT_S = 120.0  # of one slice, if Postgres neither answers nor breaks the connection
+MOST_PROCESSES = 2  # each has a backend of Postgres beside it
+MOST_KEPT = 100_000  # texts that many events share
+HOUR_MS = 3_600_000
+BLOCK = 500  # lines in one message to Postgres
+
+# The columns of a line of COPY: of the event itself, of its origin, and of its settlement. The rare
+# ones are empty in nearly every event.
+OWN = (
+    *("request_id", "attempt", "occurred_at", "posted_period", "started_at", "end_user", "tags"),
+    *("outcome", "http_status", "streamed", "ttft_s", "tpot_s", "duration_s", "overhead_s"),
+    "digest",
+)
+ORIGIN = (
+    *("team", "project", "cost_centre", "key_id", "route", "deployment", "provider", "model"),
+    *("region", "is_self_hosted", "data_class", "policy_version", "operation", "is_demo"),
+    *("features", "decision"),
+)
+SETTLEMENT = (
+    *USAGE,
+    *("usage_detail", "lines", "usage_source", "price_id", "cost_nusd", "held_nusd"),
+    *("is_suspect", "finish_reason", "reported_usage"),
+)
+RARE = (
+    *("client_request_id", "upstream_request_id", "service_tier", "is_stand_in_price"),
+    *("queue_s", "max_gap_s", "engine_queue_s", "degraded"),
+)
+COLUMNS = (*OWN, *ORIGIN, *SETTLEMENT, *RARE, "holds")
+assert set(COLUMNS) == {*MEMBERS, *COMPUTED, "posted_period"}
+_RARE = attrgetter(*RARE, "reported", "usage_detail")
+_NOTHING_RARE = (None, None, None, False, None, None, None, None, None, {})
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_COPY = f"COPY tollgate.usage_events ({', '.join(COLUMNS)}) FROM STDIN"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_IS_THERE = """
+SELECT EXISTS (SELECT FROM tollgate.usage_events
+               WHERE request_id = %s AND attempt = %s AND occurred_at = %s)
+"""
+_POSTED = "SELECT own, posted FROM tollgate.posting_months(%s::date[])"
+_NOTE_HOURS = "INSERT INTO tollgate.dirty_hours (hour) SELECT unnest(%s::timestamptz[])"
+
+S = TypeVar("S")  # the description of a slice, small enough to be sent to another process
+R = TypeVar("R")  # the caller's result of a slice beside its events
+Make = Callable[[S], tuple[Sequence[UsageEvent], R]]
+
+
+class BulkLedger:
+    """A writer of whole slices of generated events, each of them once."""
+
+    def __init__(self, url: str, *, role_if_member: str) -> None:
+        """Take the database's address and the role; each process opens a connection of its own."""
+        self._url, self._role = url, role_if_member
+
+    def copy(
+        self, slices: Sequence[S], make: Make[S, R], *, processes: int | None = None
+    ) -> Iterator[CopiedSlice[R]]:
+        """Make and copy each slice, and yield it when it is committed, in any order.
+
+        `make` must give the same events for the same slice, and be importable in another process.
+        A slice whose first event is there is not written again. Raises `DatabaseUnavailable`;
+        yielded slices stay.
+        """
+        if processes is None:
+            processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+        if processes == 1 or len(slices) < 2:
+            with closing(_Copier(self._url, self._role)) as copier:
+                for one in slices:
+                    yield copier.copy(one, make)
+            return
+        # A new interpreter for each: a fork would share the threads and sockets of this process.
+        pool = ProcessPoolExecutor(
+            processes,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_process,
+            initargs=(self._url, self._role, make),
+        )
+        try:
+            for done in as_completed([pool.submit(_copy_slice, one) for one in slices]):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Copier:
+    """A connection that copies slices."""
+
+    def __init__(self, url: str, role: str) -> None:
+        self._database = Database(url, role_if_member=role)
+        self._sessions = Sessions(self._database, limit_s=LIMIT_S)
+        self._rows = _Rows()
+
+    def copy(self, one: S, make: Make[S, R]) -> CopiedSlice[R]:
+        """Make a slice's events and copy them in one transaction, unless they are there."""
+        events, kept = make(one)
+        new = self._sessions.transact(partial(self._insert, events=events)) if events else 0
+        return CopiedSlice(events=len(events), new=new, kept=kept)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._sessions.close()
+        self._database.close()
+
+    def _insert(self, connection: psycopg.Connection[Any], *, events: Sequence[UsageEvent]) -> int:
+        """Copy events in the present transaction; return 0 if the first of them is there."""
+        first = events[0]
+        cursor = connection.cursor()
+        # Of two that write the same slice, the second one waits here and then finds it.
+        cursor.execute(_LOCK, (str(first.request_id),))
+        cursor.execute(_IS_THERE, (first.request_id, first.attempt, first.occurred_at))
+        if cursor.fetchone() == (True,):
+            return 0
+        seconds = sorted({(event.request_id.int >> 80) // HOUR_MS * 3600 for event in events})
+        hours = [datetime.fromtimestamp(each, UTC) for each in seconds]
+        months = sorted({hour.date().replace(day=1) for hour in hours})
+        cursor.execute(_POSTED, (months,))
+        posted: Mapping[date, date] = dict(cursor.fetchall())
+        with cursor.copy(_COPY.encode()) as copy:
+            for begin in range(0, len(events), BLOCK):
+                block = events[begin : begin + BLOCK]
+                copy.write("".join([self._rows.of(event, posted) for event in block]))
+        cursor.execute(_NOTE_HOURS, (hours,))
+        return len(events)
+
+
+class _Rows:
+    """Turns events into lines of COPY's text format, each of three parts: the columns of its
+    request's origin, those of its settlement, and its own.
+
+    Generated events share their origins and settlements. So the text of these is kept: to format
+    them for each event took half of the time.
+    """
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._origins: dict[tuple[object, ...], str] = {}
+        self._settlements: dict[tuple[object, ...], tuple[object, str]] = {}
+        self._json: dict[int, tuple[object, str]] = {}
+        self._hours: dict[int, tuple[str, str]] = {}
+
+    def of(self, event: UsageEvent, posted: Mapping[date, date]) -> str:
+        """Return an event's line; `posted` has the month that each month's events count in."""
+        assert not event.holds, "generated events charge no budget"
+        digest = sha256(encode_event(event)).hexdigest()
+        hour, ms = divmod(event.request_id.int >> 80, HOUR_MS)
+        begins, month = self._hours.get(hour) or self._add_hour(hour, posted)
+        minute, ms = divmod(ms, 60_000)
+        own = (
+            text_of(event.request_id),
+            event.attempt,
+            f"{begins}:{minute:02}:{ms / 1000:06.3f}+00",
+            month,
+            to_builtins(event.started_at),
+            "\\N" if event.end_user is None else _escaped(event.end_user),
+            self._kept_json(event.tags),
+            event.outcome.value,
+            "\\N" if event.http_status is None else event.http_status,
+            event.streamed,
+            "\\N" if event.ttft_s is None else event.ttft_s,
+            "\\N" if event.tpot_s is None else event.tpot_s,
+            event.duration_s,
+            "\\N" if event.overhead_s is None else event.overhead_s,
+            f"\\\\x{digest}",
+        )
+        text = "\t".join(map(str, own))
+        return f"{text}\t{self._origin(event)}\t{self._settlement(event)}\n"
+
+    def _origin(self, event: UsageEvent) -> str:
+        """Return the columns of `ORIGIN`."""
+        key = (
+            event.team,
+            event.project,
+            event.cost_centre,
+            event.key_id,
+            event.route,
+            event.deployment,
+            event.provider,
+            event.model,
+            event.region,
+            event.is_self_hosted,
+            event.data_class,
+            event.policy_version,
+            event.operation,
+            event.is_demo,
+        )
+        found = self._origins.get(key)
+        if found is None:
+            found = self._origins[_bounded(self._origins, key)] = _line(key)
+        return f"{found}\t{self._kept_json(event.features)}\t{self._kept_json(event.decision)}"
+
+    def _settlement(self, event: UsageEvent) -> str:
+        """Return the columns of `SETTLEMENT` and the rare ones."""
+        key = (
+            id(event.usage),
+            id(event.lines),
+            event.usage_source,
+            event.price_id,
+            event.cost_nusd,
+            event.held_nusd,
+            event.is_suspect,
+            event.finish_reason,
+        )
+        rare = _RARE(event)
+        is_plain = rare == _NOTHING_RARE
+        kept = self._settlements.get(key) if is_plain else None
+        if kept is None:
+            usage = event.usage
+            text = _line(
+                (
+                    *(getattr(usage, name) for name in USAGE),
+                    _detail_json(event),
+                    _lines_json(event.lines),
+                    event.usage_source.value,
+                    event.price_id,
+                    event.cost_nusd,
+                    event.held_nusd,
+                    event.is_suspect,
+                    event.finish_reason,
+                    None if event.reported is None else _text(event.reported),
+                    *rare[:-2],
+                    "[]",
+                )
+            )
+            # The members are kept too: a freed one could give its identity to another.
+            kept = ((event.usage, event.lines), text)
+            if is_plain:
+                self._settlements[_bounded(self._settlements, key)] = kept
+        return kept[1]
+
+    def _kept_json(self, member: Mapping[str, Any]) -> str:
+        """Return a member as JSON in COPY's text, made once for events that share the object."""
+        found = self._json.get(id(member))
+        if found is None:
+            found = (member, _escaped(_text(member)))
+            self._json[_bounded(self._json, id(member))] = found
+        return found[1]
+
+    def _add_hour(self, hour: int, posted: Mapping[date, date]) -> tuple[str, str]:
+        """Return the text of an hour since 1970 and of the month that it counts in."""
+        begins = datetime.fromtimestamp(hour * 3600, UTC)
+        month = posted[begins.date().replace(day=1)]
+        self._hours[hour] = (f"{begins:%Y-%m-%d %H}", str(month))
+        return self._hours[hour]
+
+
+K = TypeVar("K")
+
+
+def _bounded(kept: dict[K, Any], key: K) -> K:
+    """Return the key for a new entry, after emptying a dictionary that is full."""
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    return key
+
+
+def _line(values: Iterable[object]) -> str:
+    """Return values as columns of COPY's text format."""
+    return "\t".join("\\N" if value is None else _escaped(str(value)) for value in values)
+
+
+def _escaped(text: str) -> str:
+    """Return text with the characters escaped that separate columns and lines."""
+    return text.translate(_ESCAPES)
+
+
+def _lines_json(lines: Sequence[Line]) -> str:
+    """Return priced lines as JSON, with rates without an exponent: people misread `1E+1`."""
+    plain = [with_members(line, usd_per_mtok=Decimal(f"{line.usd_per_mtok:f}")) for line in lines]
+    return _text(plain)
+
+
+def _detail_json(event: UsageEvent) -> str | None:
+    """Return the counts without a column and the upstream's other figures as JSON, None if there
+    are none.
+    """
+    rare = {
+        name: count
+        for name, count in asdict(event.usage).items()
+        if name not in USAGE and count is not None
+    }
+    found = rare | dict(event.usage_detail)
+    return _text(found) if found else None
+
+
+def _text(value: object) -> str:
+    """Return a value as JSON text."""
+    return _JSON.encode(value).decode()
+
+
+_JSON = Encoder()
+
+
+# One of each in a process of the pool.
+_process: dict[str, Any] = {}
+
+
+def _start_process(url: str, role: str, make: Make[Any, Any]) -> None:
+    """Open this process' connection. Ctrl-C is the parent's: a slice ends with its transaction."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # events and rows hold no circles; looking for them took a fifth of the time
+    _process["copier"], _process["make"] = _Copier(url, role), make
+
+
+def _copy_slice(one: Any) -> CopiedSlice[Any]:
+    """Copy a slice in a process of the pool."""
+    copier: _Copier = _process["copier"]
+    return copier.copy(one, _process["make"])
