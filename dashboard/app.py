@@ -12,7 +12,7 @@ import streamlit as st
 
 from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
-from dashboard.source import NotConfigured, hours_not_summed
+from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
 from dashboard.views import budgets, engines, events, latency, receipt, selfhost, spend
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
@@ -44,6 +44,11 @@ def main() -> None:
     if dataset is Dataset.DEMO:
         st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
     try:
+        if dataset is Dataset.REAL and is_demo_ledger():
+            st.warning(
+                "**Demo ledger.** Its events were generated, they are not real spend.",
+                icon=":material/science:",
+            )
         page.run()
         address.remember_query(page.url_path)
     except NotConfigured:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
+from gateway.reports import DEMO_LEDGER_NOTE
 from gateway.reports.question import month_start
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ def status(
     wanted = month_start(month) if month else toolbox.now().date().replace(day=1)
     with toolbox.open_reports() as reports:
         found = reports.month_status(wanted)
+        is_demo_ledger = reports.is_demo_ledger()
     rows = [(check.status.value, check.name, check.finding, check.remedy) for check in found.checks]
     show(Table(("status", "check", "finding", "what to do"), rows), format, empty="")
+    if is_demo_ledger:
+        note(DEMO_LEDGER_NOTE)
     note(f"Month {wanted:%Y-%m} is {found.state}.")
     if found.has_findings:
         raise typer.Exit(1)

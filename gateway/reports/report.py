@@ -52,12 +52,13 @@ class Report:
     """The answer to one finance question.
 
     `rows` have one cell per column. `total` is over the events, not over the rows, by column name.
+    `dataset` is `real`, `demo`, or `demo-ledger` for generated events that count as real ones.
     `complete_until` is the newest event recorded in the dataset, None if it is empty.
     """
 
     name: str
     title: str
-    dataset: Dataset
+    dataset: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: Mapping[str, Cell]

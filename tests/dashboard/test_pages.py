@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
 from dashboard import charts, display
@@ -17,6 +18,7 @@ from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Column, ColumnKind
 from gateway.storage.deployments.engine_samples import EngineSamples
+from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
 from gateway.storage.postgres.database import Database
 from tests import factories
 from tests.dashboard.conftest import TIMEOUT_S, Open
@@ -122,6 +124,25 @@ def test_demo_data_is_shown_on_demand_and_says_so(look: Open, write: Write) -> N
     assert demo.dataframe[0].value["Team"].tolist() == ["demo-team"]
     assert "Demo data" in demo.warning[0].value
     assert not real.warning
+
+
+def test_a_demo_ledger_has_a_banner(look: Open, write: Write, database: Database) -> None:
+    """Its events count as real ones, so the page itself must say that they are not."""
+    write(event(1))
+    assert not look().warning
+    DemoOrganisationTable(database).begin("a", is_ledger=False, last_day=date(2026, 11, 19))
+    assert not look().warning
+    with database.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO tollgate.demo_organisations (organisation, is_ledger, last_day) "
+                "VALUES ('a', true, '2026-11-19')"
+            )
+        )
+    marked, demo = look(), look(data="demo")
+    assert "Demo ledger" in marked.warning[0].value
+    assert marked.dataframe[0].value["Team"].tolist() == ["payments"]
+    assert ["Demo data" in one.value for one in demo.warning] == [True]
 
 
 @pytest.mark.parametrize("split", ["Model", "Tag", "Project", "Region", "Key"])

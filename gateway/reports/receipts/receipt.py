@@ -35,7 +35,7 @@ class Receipt:
     """
 
     request_id: UUID
-    dataset: Dataset
+    dataset: str
     occurred_at: datetime
     team: str
     project: str | None
