@@ -1,18 +1,23 @@
-"""Runs `tollgate demo-data`: writes 90 days of usage events, marked as demo, to the ledger;
-`services/demo_events.py` generates them.
+"""Declares `tollgate demo-data`, which writes generated usage events to the ledger: a small set for
+`up`, or a whole organisation with its invoices.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
+from gateway.cli.terminal.progress import ProgressStep
+from gateway.errors import BadUsage, OperatorError
+from gateway.services.demo.organisation import Size
 from gateway.services.demo_events import demo_events, demo_prices
 from gateway.services.demo_teams import DEPLOYMENTS
 
@@ -22,12 +27,16 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.usage_event import UsageEvent
     from gateway.domain.pricing.pricing import Price
+    from gateway.services.demo.exports import DemoFile
     from gateway.services.stores import PriceList
 
 DAYS = 90
 SEED = 1  # the same figures on every machine, so that a screenshot can be compared
 BATCH = 1000
 PROGRESS_EVERY_S = 2.0
+FULL = Size(months=6, events=2_000_000, teams=60)
+SMALL_LEDGER = Size(months=3, events=25_000, teams=5)
+OUT = "demo-files"
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -36,22 +45,148 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command(
     "demo-data",
     short_help="Write generated usage to look at.",
-    epilog="\b\nExample:\n  tollgate demo-data --small && tollgate report spend --demo",
+    epilog="\b\nExamples:\n  tollgate demo-data --small && tollgate report spend --demo\n"
+    "  tollgate demo-data --months 6 --events 2000000 --teams 60\n"
+    "  TOLLGATE_HOME=~/practice tollgate demo-data --small --as-ledger --out practice",
 )
 def demo_data(
     ctx: typer.Context,
     small: Annotated[
-        bool, typer.Option("--small", help="90 days of five teams: the only size so far.")
-    ] = True,
+        bool, typer.Option("--small", help="90 days of five teams. The default.")
+    ] = False,
+    months: Annotated[
+        int | None,
+        typer.Option(
+            "--months", help="An organisation of so many months; this one up to yesterday."
+        ),
+    ] = None,
+    events: Annotated[int | None, typer.Option("--events", help="Its events, exactly.")] = None,
+    teams: Annotated[int | None, typer.Option("--teams", help="Its teams, at most 400.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Another seed makes another organisation.")
+    ] = None,
+    as_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--as-ledger",
+            help="Write real events, and invoices with known gaps. Only without real events.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help=f"Folder of the invoices. Default: {OUT}."),
+    ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Write generated usage, marked as demo.
 
-    Reports show it only with --demo; real figures never contain it.
+    Reports show it only with --demo; real figures never contain it. With --months, --events or
+    --teams it is a whole organisation: growth, weekends, a spike, a price change, failovers,
+    aborted streams.
 
-    Running it again adds the days since, and nothing twice.
+    With --as-ledger the events count as real ones, to practise closing, reconciling and exporting:
+    every report and page then says that the ledger is a demo, for ever. Budgets are not charged,
+    and no policy is applied.
+
+    Running it again adds nothing twice; --small adds the days since.
     """
     toolbox: Toolbox = ctx.obj
+    asked = (months, events, teams, seed)
+    if small and any(one is not None for one in asked):
+        raise BadUsage("--small has its own size. Leave it out, or --months, --events, --teams.")
+    if out is not None and not as_ledger:
+        raise BadUsage("--out is the folder of the invoices, which only --as-ledger makes.")
+    if not as_ledger and all(one is None for one in asked):
+        record = _write_small(toolbox)
+        note_after = "Look at it with: tollgate report spend --demo, or in the dashboard."
+    else:
+        is_small = all(one is None for one in asked)
+        size = (
+            SMALL_LEDGER
+            if is_small
+            else Size(
+                months=FULL.months if months is None else months,
+                events=FULL.events if events is None else events,
+                teams=FULL.teams if teams is None else teams,
+                seed=SEED if seed is None else seed,
+            )
+        )
+        record = _write_organisation(
+            toolbox, size, folder=(out or Path(OUT)) if as_ledger else None
+        )
+        demo = "" if as_ledger else " --demo"
+        note_after = f"Look at it with: tollgate report spend --by team{demo}"
+    if format is not Format.JSON:  # a table and CSV have one cell for all files
+        record["files"] = [file["path"] for file in record["files"]]
+    show_record(record, format)
+    if not record["new_events"]:
+        note("Every event was there already: nothing was added.")
+    note(note_after)
+
+
+def _write_organisation(toolbox: Toolbox, size: Size, *, folder: Path | None) -> dict[str, Any]:
+    """Write an organisation, as a ledger if there is a folder for its files; return the record to
+    print.
+    """
+    from gateway.services.demo.files import demo_files
+    from gateway.services.demo.write import write_organisation
+
+    size.check()
+    with (
+        toolbox.open_booking() as stores,
+        ProgressStep("Writing events", out=sys.stderr) as step,
+    ):
+
+        def on_progress(events: int) -> None:
+            step.advance(f"{events:,} of {size.events:,} events", done=events / size.events)
+
+        written = write_organisation(
+            stores,
+            size,
+            last_day=toolbox.now().date() - timedelta(days=1),
+            price_list=toolbox.machine.price_list(),
+            is_ledger=folder is not None,
+            on_progress=on_progress,
+        )
+    made: list[dict[str, str]] = []
+    if folder is not None:
+        files = demo_files(size, written.calendar, written.usage, written.prices)
+        made = [
+            {
+                "kind": file.kind,
+                "provider": file.provider,
+                "account": file.account,
+                "path": str(folder / file.name),
+            }
+            for file in files[:-1]
+        ]
+        _write_files(folder, files)
+        note(f"Invoices and the GPU bill are in {folder}; {files[-1].name} lists their gaps.")
+    return {"days": written.calendar.days, "new_events": written.new_events, "files": made}
+
+
+def _write_files(folder: Path, files: list[DemoFile]) -> None:
+    """Write the files into a folder. Raises `OperatorError` if another one is there by its name."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            path = folder / file.name
+            if path.exists() and path.read_text() != file.text:
+                raise OperatorError(
+                    f"{path} exists with other content and was not replaced. The events are in "
+                    "the ledger. Run the command again with another --out: it adds no event twice."
+                )
+        for file in files:
+            (folder / file.name).write_text(file.text)
+    except OSError as broken:
+        raise OperatorError(
+            f"The files cannot be written to {folder}: {broken.strerror}. The events are in the "
+            "ledger. Run the command again with another --out: it adds no event twice."
+        ) from None
+
+
+def _write_small(toolbox: Toolbox) -> dict[str, Any]:
+    """Write 90 days of five teams up to now; return the record to print."""
     now = toolbox.now()
     prices = demo_prices(_listed_prices(toolbox.machine.price_list(), now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
@@ -64,8 +199,7 @@ def demo_data(
             printed_s = _print_progress(f"{written:,} events written.", printed_s)
         note("Summing up the hours, so that reports and dashboard are fast.")
         stores.database.refresh_rollups()
-    show_record({"days": DAYS, "new_events": written}, format)
-    note("Look at it with: tollgate report spend --demo, or in the dashboard.")
+    return {"days": DAYS, "new_events": written, "files": []}
 
 
 def _print_progress(text: str, printed_s: float) -> float:

@@ -1,0 +1,81 @@
+"""Writes a demo organisation into the ledger: registers it, copies its events, and sums up the
+hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.services.demo.hours import Hour, slices_of
+from gateway.services.demo.metered import Key, Metered, add_up, metered
+from gateway.services.demo.organisation import Calendar, Size, calendar_of
+from gateway.services.demo.prices import Dated, prices_of
+from gateway.services.demo.traffic import Traffic
+from gateway.services.stores import PriceList, Stores
+
+SUM_EVERY = 25  # slices: their hours are summed up while the next ones are made
+
+
+@dataclass(slots=True)
+class WrittenOrganisation:
+    """An organisation in the ledger: the number of its new events, and for a demo ledger its usage
+    by day and deployment.
+    """
+
+    calendar: Calendar
+    prices: Mapping[str, Sequence[Dated]]
+    new_events: int = 0
+    usage: dict[Key, Metered] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMaker:
+    """Makes the events of a slice, and their usage if invoices will be made of it."""
+
+    traffic: Traffic
+    is_ledger: bool
+
+    def __call__(self, hours: Sequence[Hour]) -> tuple[list[UsageEvent], dict[Key, Metered]]:
+        """Return the events of some hours, and their usage."""
+        events = self.traffic.events(hours)
+        return events, metered(events) if self.is_ledger else {}
+
+
+def write_organisation(
+    stores: Stores,
+    size: Size,
+    *,
+    last_day: date,
+    price_list: PriceList,
+    is_ledger: bool,
+    on_progress: Callable[[int], None],
+) -> WrittenOrganisation:
+    """Write the events of an organisation, each once; `on_progress` gets the number of events that
+    are in the ledger.
+
+    Raises `OperatorError` if a demo ledger would mix with real events, or `DatabaseUnavailable`;
+    then repeat the call, and it continues.
+    """
+    size.check()
+    prices_of(calendar_of(size, last=last_day), price_list)  # raises before anything is recorded
+    last = stores.demo_organisations.begin(size.name, is_ledger=is_ledger, last_day=last_day)
+    calendar = calendar_of(size, last=last)
+    prices = prices_of(calendar, price_list)
+    stores.database.ensure_months(first=calendar.first, last=calendar.last)
+    stores.prices.store_event_prices(dated.price for each in prices.values() for dated in each)
+    traffic = Traffic(size, calendar, prices, is_demo=not is_ledger)
+    found = WrittenOrganisation(calendar, prices)
+    done = 0
+    maker = SliceMaker(traffic, is_ledger)
+    for number, one in enumerate(stores.bulk.copy(list(slices_of(traffic.hours())), maker), 1):
+        done += one.events
+        found.new_events += one.new
+        add_up(found.usage, one.kept)
+        on_progress(done)
+        if number % SUM_EVERY == 0 and found.new_events:
+            stores.database.refresh_rollups()
+    stores.database.refresh_rollups()
+    return found
