@@ -90,7 +90,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start `serve`; the files named first are made before."""
     begun: list[Served] = []
 
-    def start_one(*files: str, arguments: tuple[str, ...] = ()) -> Served:
+    def start_one(*files: str, arguments: tuple[str, ...] = (), log: int | None = None) -> Served:
         model = tmp_path / "model"
         model.mkdir()
         (model / "config.json").write_text("{}")
@@ -109,7 +109,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 cwd=REPOSITORY,
                 env=python_variables() | variables,
                 stdout=out,
-                stderr=errors,
+                stderr=errors if log is None else log,
             )  # fmt: skip
         begun.append(Served(process=process, folder=tmp_path, port=port))
         return begun[-1]
@@ -286,6 +286,18 @@ def test_sigterm_while_it_waits_to_restart_exits_0_and_starts_nothing(start: Sta
     assert served.terminate() == 0
     assert len(served.starts) == before
     assert eventually(served.has_ended)
+
+
+def test_a_log_reader_that_has_ended_does_not_end_the_engine(start: Start) -> None:
+    """`serve 2>&1 | tee log`, and tee is gone: the next message ended the supervisor, not the log
+    alone. A full disk is the same.
+    """
+    reader, writer = os.pipe()
+    served = start("broken", log=writer)
+    os.close(reader)
+    os.close(writer)
+    assert eventually(lambda: len(served.starts) >= 3)
+    assert served.terminate() == 0
 
 
 def test_a_second_serve_of_one_address_ends_at_once(start: Start, tmp_path: Path) -> None:
