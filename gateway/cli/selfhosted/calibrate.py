@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import typer
 
+from gateway.cli.child_process import die_with
 from gateway.cli.operator import operator_name
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, show_record
-from gateway.cli.up.children import die_with
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, NewEntry, PriceOrigin
 from gateway.domain.pricing.pricing import Price

@@ -4,24 +4,22 @@ early, and ends all of them together; it restarts none.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from gateway.cli.child_process import die_with
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.errors import OperatorError
 
 STOP_GRACE_S = 40.0  # longer than the gateway's own drain and the engine's shutdown timeout
 LOOK_EVERY_S = 0.2
-_PR_SET_PDEATHSIG = 1
 
 
 class ChildFailed(OperatorError):
@@ -179,13 +177,3 @@ def _signal_group(
             child.send_signal(number)
     except ProcessLookupError:
         pass
-
-
-def die_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM to this child when `up` dies, even by SIGKILL; end at once if it
-    has died already.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(128 + signal.SIGTERM)
