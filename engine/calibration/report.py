@@ -15,6 +15,7 @@ from engine.calibration.cost_model import (
     Bend,
     CostModel,
     LoadWindow,
+    TokenKind,
     bends,
     fit,
     flat_time_s,
@@ -98,7 +99,7 @@ def report(
         "cross_check": cross_check(calibration),
         "residuals": [*residuals(calibration, calibration.windows)],
         "held_out": [*residuals(calibration, held_out)],
-        "refused": [*refusals(error, tests)],
+        "refused": [*refusals(error, tests), *_without_tokens(model, load.concurrency)],
     }
 
 
@@ -184,6 +185,19 @@ def refusals(held_out_error: float, tests: Sequence[Bend]) -> Iterator[str]:
                 f"token would be wrong at some lengths. Calibrate for a smaller --{one.curve}. "
                 f"Test: {CURVE_SOURCE}."
             )
+
+
+def _without_tokens(model: CostModel, concurrency: float) -> Iterator[str]:
+    """Yield a reason if the tokens make no difference to the engine time: an engine that takes the
+    same time for each request gave any price, one calibration in five.
+    """
+    both: tuple[TokenKind, ...] = ("input", "output")
+    times = [model.token_time(kind, concurrency) for kind in both]
+    if all(time is None or time.low_s <= 0 for time in times):
+        yield (
+            "The engine time does not grow with the tokens: input and output may both cost nothing."
+            " Check that the engine itself answers, or give more --seconds and a longer --answer."
+        )
 
 
 def _rounded(value: float | None) -> float | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
 
-from engine.calibration.design import PlannedWindow
-from engine.calibration.experiment import window_times
-from engine.calibration.report import refusals
+from engine.calibration.cost_model import fit
+from engine.calibration.design import (
+    LoadRange,
+    PlannedWindow,
+    fitted_windows,
+    held_out_windows,
+)
+from engine.calibration.experiment import WindowTimes, window_times
+from engine.calibration.report import FittedCalibration, refusals, report
 from engine.errors import EngineError
 from engine.load.measured import LoadRun, MeasuredRequest
 
@@ -63,3 +70,47 @@ def test_an_error_that_is_no_number_is_no_small_one() -> None:
     """A comparison with NaN is always false."""
     assert list(refusals(0.05, [])) == []
     assert len(list(refusals(math.nan, []))) == 1
+
+
+def test_a_constant_time_is_no_price() -> None:
+    """By the noise alone, one calibration in five had a price: 0.2 to 1.8 million tokens per
+    second, for the same engine.
+    """
+    load = LoadRange(prompt=1024, answer=128, concurrency=16)
+    found: list[list[str]] = []
+    for seed in range(30):
+        rng = random.Random(seed)
+        fitted = fitted_windows(load, rng)
+        windows, held_out = (
+            [timed(one, constant_s=rng.gauss(1, 0.01)) for one in planned]
+            for planned in (fitted, held_out_windows(load, rng, fitted))
+        )
+        model = fit([one.by_client for one in windows])
+        calibration = FittedCalibration(load=load, clock="client", windows=windows, model=model)
+        try:
+            found.append(report("odd", calibration, held_out)["refused"])
+        except EngineError:  # a time below 0: too noisy
+            continue
+    caught = sum("does not grow with the tokens" in " ".join(reasons) for reasons in found)
+    # An interval of 95 % misses the truth now and then.
+    assert caught >= 0.8 * len(found) > 3
+
+
+def timed(planned: PlannedWindow, *, constant_s: float) -> WindowTimes:
+    """Return a window whose requests all took the same time."""
+    prompt, answer = planned.prompts[1], planned.answers[1]
+    cached = round(prompt * planned.cached_shares[1])
+    requests = [
+        MeasuredRequest(
+            scheduled_s=0.0,
+            sent_s=0.0,
+            token_times_s=[constant_s],
+            ended_s=constant_s,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=answer,
+            engine_metrics=None,
+            failure=None,
+        )
+    ] * planned.streams
+    return window_times(planned, LoadRun(requests=requests, began=0.0, duration_s=constant_s))
