@@ -190,8 +190,7 @@ def _missing(nearest: _Place, path: str) -> _Place:
         labels = [label for _, label, _ in _children(node) if not label.startswith("[")]
         name = shown(nearest.rest.partition(".")[0])
         raise NothingFound(
-            f"{known} (line {nearest.line}) has no item '{name}'{suggestion(name, labels)}. "
-            "Nothing changed."
+            f"{known} (line {nearest.line}) has no item '{name}'{suggestion(name, labels)}"
         )
     names = _names(nearest.rest, path)
     if isinstance(node, yaml.MappingNode):
@@ -200,7 +199,7 @@ def _missing(nearest: _Place, path: str) -> _Place:
         return _Place(parent=nearest.parent, at=nearest.at, node=node, missing=names)
     raise NothingFound(
         f"{known or 'The document'} (line {nearest.line}) is a single value, so it has no "
-        f"'{shown(nearest.rest)}'. Nothing changed."
+        f"'{shown(nearest.rest)}'."
     )
 
 
