@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.stand import machine
 from bench.stand.page import replace_between
 from gateway.main import build_toolbox
-from gateway.services.demo.organisation import Size
+from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo.write import WrittenOrganisation, write_organisation
 from gateway.services.stores import Stores
 from gateway.settings import Settings
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, help="where Postgres keeps its files")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     chosen = parser.parse_args()
-    size = Size(chosen.months, chosen.events, chosen.teams)
+    size = OrganisationSize(chosen.months, chosen.events, chosen.teams)
     home = Path(tempfile.mkdtemp(prefix="tollgate-bench-", dir=chosen.home))
     home.chmod(0o711)
     try:
@@ -87,7 +87,9 @@ def main() -> int:
     return 1 if findings else 0
 
 
-def _measured(size: Size, home: Path, *, is_ledger: bool) -> tuple[list[str], Sequence[str]]:
+def _measured(
+    size: OrganisationSize, home: Path, *, is_ledger: bool
+) -> tuple[list[str], Sequence[str]]:
     """Return the lines of the page and the findings of both runs."""
     toolbox = build_toolbox(Settings(home=home))
     with toolbox.open_as_owner() as stores:
@@ -117,7 +119,7 @@ def _measured(size: Size, home: Path, *, is_ledger: bool) -> tuple[list[str], Se
     ], findings
 
 
-def _run(stores: Stores, size: Size, *, is_ledger: bool) -> Run:
+def _run(stores: Stores, size: OrganisationSize, *, is_ledger: bool) -> Run:
     """Write the organisation once."""
     ends: list[float] = []
 
@@ -139,7 +141,7 @@ def _run(stores: Stores, size: Size, *, is_ledger: bool) -> Run:
     return Run(written=written, events_s=ends[-1] - began_s, whole_s=whole_s)
 
 
-def _row(what: str, size: Size, took_s: float) -> str:
+def _row(what: str, size: OrganisationSize, took_s: float) -> str:
     """Return a row of the page's table."""
     return f"| {what} | {took_s:.1f} s | {size.events / took_s:,.0f} |"
 

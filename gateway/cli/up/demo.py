@@ -17,7 +17,7 @@ import typer
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.errors import BadUsage, OperatorError
-from gateway.services.demo.organisation import Size
+from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo_events import demo_events, demo_prices
 from gateway.services.demo_teams import DEPLOYMENTS
 
@@ -34,8 +34,8 @@ DAYS = 90
 SEED = 1  # the same figures on every machine, so that a screenshot can be compared
 BATCH = 1000
 PROGRESS_EVERY_S = 2.0
-FULL = Size(months=6, events=2_000_000, teams=60)
-SMALL_LEDGER = Size(months=3, events=25_000, teams=5)
+FULL = OrganisationSize(months=6, events=2_000_000, teams=60)
+SMALL_LEDGER = OrganisationSize(months=3, events=25_000, teams=5)
 OUT = "demo-files"
 
 
@@ -104,7 +104,7 @@ def demo_data(
         size = (
             SMALL_LEDGER
             if is_small
-            else Size(
+            else OrganisationSize(
                 months=FULL.months if months is None else months,
                 events=FULL.events if events is None else events,
                 teams=FULL.teams if teams is None else teams,
@@ -124,7 +124,9 @@ def demo_data(
     note(note_after)
 
 
-def _write_organisation(toolbox: Toolbox, size: Size, *, folder: Path | None) -> dict[str, Any]:
+def _write_organisation(
+    toolbox: Toolbox, size: OrganisationSize, *, folder: Path | None
+) -> dict[str, Any]:
     """Write an organisation, as a ledger if there is a folder for its files; return the record to
     print.
     """

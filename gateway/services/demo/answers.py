@@ -14,7 +14,7 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.pricing.settlement import Evidence, Settlement, settle
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.services.demo.catalogue import Work
+from gateway.services.demo.catalogue import DemoActivity
 
 ANSWERS, CUT_ANSWERS = 480, 80  # of one kind of work at one deployment
 MAX_OUTPUT_TOKENS = 8_192
@@ -39,7 +39,7 @@ class AnswerBook(NamedTuple):
         return self.timed_out if outcome is Outcome.UPSTREAM_TIMEOUT else self.cut
 
 
-def make_answers(work: Work, deployment: str, price: Price, *, seed: int) -> AnswerBook:
+def make_answers(work: DemoActivity, deployment: str, price: Price, *, seed: int) -> AnswerBook:
     """Return the answers of one kind of work; equal arguments give equal answers."""
     random = Random(f"{seed}/{work.name}/{deployment}/{price.price_id}")  # noqa: S311 - made-up data, not a secret
     usages = [_usage(work, random) for _ in range(ANSWERS)]
@@ -68,7 +68,7 @@ def make_answers(work: Work, deployment: str, price: Price, *, seed: int) -> Ans
     )
 
 
-def _usage(work: Work, random: Random) -> TokenUsage:
+def _usage(work: DemoActivity, random: Random) -> TokenUsage:
     """Return random token figures of a complete answer."""
     (prompt, cached_share), (answer, reasoning_share) = work.prompt, work.answer
     whole = max(40, int(random.lognormvariate(0, 0.55) * prompt))

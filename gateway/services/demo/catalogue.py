@@ -13,7 +13,7 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.pricing.tokens import TokenKind
 
 
-class Account(NamedTuple):
+class BilledAccount(NamedTuple):
     """The provider's account, project and key that a deployment's requests are billed to."""
 
     account: str
@@ -30,7 +30,7 @@ class Destination(NamedTuple):
     ttft_s: float
     tpot_s: float
     gpu: GpuRate | None = None
-    billed_to: Account | None = None
+    billed_to: BilledAccount | None = None
 
 
 QWEN = GpuRate(
@@ -52,13 +52,13 @@ LLAMA = GpuRate(
     cached_input_tok_per_s=Decimal(150_000),
     hours=BilledHours.ALWAYS,
 )
-OPENAI_EU = Account("org-acme", "proj_eu", "key_tollgate_eu")
-OPENAI_US = Account("org-acme", "proj_us", "key_tollgate_us")
-ANTHROPIC = Account("org-acme-anthropic", "wrkspc_agents", "apikey_tollgate")
-GOOGLE = Account("billing-0173", "acme-llm", "tollgate")
-BEDROCK = Account("410000000017", "acme-eu", "tollgate-role")
-GROQ = Account("acme", "default", "gsk-tollgate")
-PARTNER = Account("C-4711", "main", "tollgate")
+OPENAI_EU = BilledAccount("org-acme", "proj_eu", "key_tollgate_eu")
+OPENAI_US = BilledAccount("org-acme", "proj_us", "key_tollgate_us")
+ANTHROPIC = BilledAccount("org-acme-anthropic", "wrkspc_agents", "apikey_tollgate")
+GOOGLE = BilledAccount("billing-0173", "acme-llm", "tollgate")
+BEDROCK = BilledAccount("410000000017", "acme-eu", "tollgate-role")
+GROQ = BilledAccount("acme", "default", "gsk-tollgate")
+PARTNER = BilledAccount("C-4711", "main", "tollgate")
 
 SONNET_EU = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OSS_120B = "openai/gpt-oss-120b"
@@ -164,7 +164,7 @@ CLASSIFIER = DemoRoute(
 )
 
 
-class Work(NamedTuple):
+class DemoActivity(NamedTuple):
     """One kind of work.
 
     `prompt` is its median tokens and the cached share, `answer` its median tokens and the reasoning
@@ -183,21 +183,21 @@ class Work(NamedTuple):
 
 
 WORKS = (
-    Work("reply-drafts", SMALL, OFFICE, 5.0, (5_200, 0.75), (420, 0.1), 0.95, 60),
-    Work("chat-widget", ASSISTANT, EVENING, 6.0, (3_800, 0.65), (380, 0.0), 1.0, 4_000, 24),
-    Work("case-review", ANALYST, OFFICE, 1.6, (9_000, 0.35), (1_100, 0.45), 0.3, 90),
-    Work("long-reports", WRITER, OFFICE, 0.8, (15_000, 0.3), (2_600, 0.55), 0.7, 40),
-    Work("coding-agents", CODER, OFFICE, 2.6, (32_000, 0.85), (900, 0.15), 1.0, 80),
-    Work("pull-requests", REVIEWER, OFFICE, 0.9, (11_000, 0.4), (1_200, 0.3), 0.1),
-    Work("documents", EXTRACTOR, BATCH, 4.0, (6_400, 0.3), (520, 0.0), 0.0, 0, 24),
-    Work("query-rewrites", FAST, STEADY, 5.0, (1_400, 0.5), (160, 0.35), 0.2, 900),
-    Work("translations", TRANSLATOR, STEADY, 2.2, (2_600, 0.2), (2_300, 0.0), 0.4, 120, 24),
-    Work("meeting-notes", SUMMARISER, OFFICE, 1.8, (12_500, 0.1), (800, 0.2), 0.1, 300),
-    Work("ticket-triage", CLASSIFIER, STEADY, 2.4, (2_100, 0.8), (60, 0.0), 0.0),
-    Work("nightly-evals", ANALYST, BATCH, 0.6, (9_800, 0.7), (3_200, 0.35), 0.0),
+    DemoActivity("reply-drafts", SMALL, OFFICE, 5.0, (5_200, 0.75), (420, 0.1), 0.95, 60),
+    DemoActivity("chat-widget", ASSISTANT, EVENING, 6.0, (3_800, 0.65), (380, 0.0), 1.0, 4_000, 24),
+    DemoActivity("case-review", ANALYST, OFFICE, 1.6, (9_000, 0.35), (1_100, 0.45), 0.3, 90),
+    DemoActivity("long-reports", WRITER, OFFICE, 0.8, (15_000, 0.3), (2_600, 0.55), 0.7, 40),
+    DemoActivity("coding-agents", CODER, OFFICE, 2.6, (32_000, 0.85), (900, 0.15), 1.0, 80),
+    DemoActivity("pull-requests", REVIEWER, OFFICE, 0.9, (11_000, 0.4), (1_200, 0.3), 0.1),
+    DemoActivity("documents", EXTRACTOR, BATCH, 4.0, (6_400, 0.3), (520, 0.0), 0.0, 0, 24),
+    DemoActivity("query-rewrites", FAST, STEADY, 5.0, (1_400, 0.5), (160, 0.35), 0.2, 900),
+    DemoActivity("translations", TRANSLATOR, STEADY, 2.2, (2_600, 0.2), (2_300, 0.0), 0.4, 120, 24),
+    DemoActivity("meeting-notes", SUMMARISER, OFFICE, 1.8, (12_500, 0.1), (800, 0.2), 0.1, 300),
+    DemoActivity("ticket-triage", CLASSIFIER, STEADY, 2.4, (2_100, 0.8), (60, 0.0), 0.0),
+    DemoActivity("nightly-evals", ANALYST, BATCH, 0.6, (9_800, 0.7), (3_200, 0.35), 0.0),
 )
 # The spike: one key repeats a failing evaluation all day, with long prompts that no cache holds.
-RUNAWAY = Work("runaway-evals", ANALYST, STEADY, 0.0, (24_000, 0.1), (3_600, 0.4), 0.0)
+RUNAWAY = DemoActivity("runaway-evals", ANALYST, STEADY, 0.0, (24_000, 0.1), (3_600, 0.4), 0.0)
 
 # A team is an area and a function: 20 × 20 names.
 _AREAS = (

@@ -193,7 +193,7 @@ def generic_csv(invoice: Invoice, calendar: Calendar) -> str:
     """Return usage and costs as CSV, one line a day, account, model and kind of token, and the
     fees.
     """
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (key.day, *key.billed_to, key.model, kind, amount.tokens, plain_usd(amount.nusd), "USD")
         for key, kind, amount in invoice.rows()
     ]

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.domain.money import plain_usd
 from gateway.services.demo.exports import DemoFile, files_of, gpu_bill
-from gateway.services.demo.invoices import Gap, invoices_of, plant_gaps
+from gateway.services.demo.invoices import PlantedGap, invoices_of, plant_gaps
 from gateway.services.demo.metered import Key, Metered
-from gateway.services.demo.organisation import Calendar, Size
-from gateway.services.demo.prices import Dated
+from gateway.services.demo.organisation import Calendar, OrganisationSize
+from gateway.services.demo.prices import PriceSince
 
 README = "README.txt"
 # One machine serves about so many events a month with the GPUs of the catalogue.
@@ -19,10 +19,10 @@ EVENTS_PER_MACHINE_MONTH = 350_000
 
 
 def demo_files(
-    size: Size,
+    size: OrganisationSize,
     calendar: Calendar,
     usage: Mapping[Key, Metered],
-    prices: Mapping[str, Sequence[Dated]],
+    prices: Mapping[str, Sequence[PriceSince]],
 ) -> list[DemoFile]:
     """Return the files of a demo ledger; the last one is the text for people."""
     invoices = invoices_of(usage)
@@ -37,7 +37,12 @@ def demo_files(
 
 
 def _readme(
-    size: Size, calendar: Calendar, files: Iterable[DemoFile], gaps: Sequence[Gap], *, unknown: int
+    size: OrganisationSize,
+    calendar: Calendar,
+    files: Iterable[DemoFile],
+    gaps: Sequence[PlantedGap],
+    *,
+    unknown: int,
 ) -> Iterable[str]:
     """Yield the lines of the text: the data, the commands and each gap with its amount."""
     yield "Files of a Tollgate demo ledger. Everything in them is invented."

@@ -19,7 +19,7 @@ from gateway.services.demo.catalogue import (
     OPENAI_US,
     PARTNER,
     PARTNER_PRICES,
-    Account,
+    BilledAccount,
 )
 from gateway.services.demo.metered import Amount, Key, Metered, NotedAttempt
 from gateway.services.demo.organisation import Calendar
@@ -41,7 +41,7 @@ class InvoiceKey(NamedTuple):
     """The place of usage on an invoice."""
 
     day: date
-    billed_to: Account
+    billed_to: BilledAccount
     model: str
 
 
@@ -49,7 +49,7 @@ class Fee(NamedTuple):
     """A charge that is for no usage."""
 
     day: date
-    billed_to: Account
+    billed_to: BilledAccount
     text: str
     nusd: int
 
@@ -72,7 +72,7 @@ class Invoice:
         ]
 
 
-class Gap(NamedTuple):
+class PlantedGap(NamedTuple):
     """A planted difference: billed less metered, as `reconcile` has to explain it."""
 
     cause: str
@@ -100,12 +100,12 @@ def invoices_of(usage: Mapping[Key, Metered]) -> dict[str, Invoice]:
 
 def plant_gaps(
     invoices: Mapping[str, Invoice], calendar: Calendar, prices: Mapping[str, Price]
-) -> list[Gap]:
+) -> list[PlantedGap]:
     """Change the invoices by each known gap, and return the gaps; `prices` are by deployment.
 
     A gap is left out if the organisation does not have the provider or attempt that it needs.
     """
-    planters: tuple[tuple[str, Callable[[Invoice], Iterable[Gap]]], ...] = (
+    planters: tuple[tuple[str, Callable[[Invoice], Iterable[PlantedGap]]], ...] = (
         ("openai", lambda invoice: _bypassing_key(invoice, calendar, prices["mini-us"])),
         ("openai", _request_over_midnight),
         ("anthropic", _aborted_stream),
@@ -123,7 +123,7 @@ def plant_gaps(
     return sorted(found, key=lambda gap: (gap.provider, gap.first, gap.cause))
 
 
-def _bypassing_key(invoice: Invoice, calendar: Calendar, price: Price) -> Iterable[Gap]:
+def _bypassing_key(invoice: Invoice, calendar: Calendar, price: Price) -> Iterable[PlantedGap]:
     """Bill requests of a key that the gateway does not have."""
     receipt = lines(BYPASS_USAGE, price)
     account = OPENAI_US._replace(key=BYPASS_KEY)
@@ -135,7 +135,7 @@ def _bypassing_key(invoice: Invoice, calendar: Calendar, price: Price) -> Iterab
         billed.add_lines(receipt, times=BYPASS_REQUESTS)
         invoice.usage[InvoiceKey(first + timedelta(days=n), account, BYPASS_MODEL)] = billed
     requests = days * BYPASS_REQUESTS
-    yield Gap(
+    yield PlantedGap(
         "unmetered",
         invoice.provider,
         BYPASS_MODEL,
@@ -148,7 +148,7 @@ def _bypassing_key(invoice: Invoice, calendar: Calendar, price: Price) -> Iterab
     )
 
 
-def _request_over_midnight(invoice: Invoice) -> Iterable[Gap]:
+def _request_over_midnight(invoice: Invoice) -> Iterable[PlantedGap]:
     """Bill a request that ran over midnight on the day on which it ended."""
     for key, one in sorted(invoice.usage.items()):
         tomorrow = key._replace(day=key.day + timedelta(days=1))
@@ -161,7 +161,7 @@ def _request_over_midnight(invoice: Invoice) -> Iterable[Gap]:
         invoice.usage[tomorrow].requests += 1
         tokens, nusd = _sums(late)
         for day, sign, where in ((key.day, -1, "begins"), (tomorrow.day, 1, "is billed")):
-            yield Gap(
+            yield PlantedGap(
                 "timing",
                 invoice.provider,
                 key.model,
@@ -174,7 +174,7 @@ def _request_over_midnight(invoice: Invoice) -> Iterable[Gap]:
         return
 
 
-def _aborted_stream(invoice: Invoice) -> Iterable[Gap]:
+def _aborted_stream(invoice: Invoice) -> Iterable[PlantedGap]:
     """Bill the whole answer of a stream whose caller left."""
     for key, one in sorted(invoice.usage.items()):
         if one.aborted is None:
@@ -185,7 +185,7 @@ def _aborted_stream(invoice: Invoice) -> Iterable[Gap]:
         tokens = max(LEAST_UNSEEN_TOKENS, 2 * seen.tokens)
         nusd = _nusd(tokens, seen.usd_per_mtok)
         one.amounts[TokenKind.OUTPUT].add(tokens, nusd)
-        yield Gap(
+        yield PlantedGap(
             "aborted",
             invoice.provider,
             key.model,
@@ -199,7 +199,7 @@ def _aborted_stream(invoice: Invoice) -> Iterable[Gap]:
         return
 
 
-def _missing_day(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
+def _missing_day(invoice: Invoice, calendar: Calendar) -> Iterable[PlantedGap]:
     """Leave a whole day out of the export."""
     day = calendar.new_price + timedelta(days=20)
     gone = [key for key in sorted(invoice.usage) if key.day == day]
@@ -207,7 +207,7 @@ def _missing_day(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
         invoice.missing_days.add(day)
     for key in gone:
         one = invoice.usage.pop(key)
-        yield Gap(
+        yield PlantedGap(
             "missing_bill",
             invoice.provider,
             key.model,
@@ -219,7 +219,7 @@ def _missing_day(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
         )
 
 
-def _new_price(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
+def _new_price(invoice: Invoice, calendar: Calendar) -> Iterable[PlantedGap]:
     """Bill by a price that the ledger does not know, from a day on."""
     since = calendar.new_price + timedelta(days=PRICE_RISE_AFTER_DAYS)
     rates = {rate.kind: rate.usd_per_mtok for rate in PARTNER_PRICES[-1].rates}
@@ -232,7 +232,7 @@ def _new_price(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
         amount.nusd = nusd
         models.add(key.model)
     for model in sorted(models):
-        yield Gap(
+        yield PlantedGap(
             "price",
             invoice.provider,
             model,
@@ -244,17 +244,19 @@ def _new_price(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
         )
 
 
-def _fees(invoice: Invoice, calendar: Calendar) -> Iterable[Gap]:
+def _fees(invoice: Invoice, calendar: Calendar) -> Iterable[PlantedGap]:
     """Bill a fee on the first day of each month."""
     nusd = nusd_from_usd(FEE_USD)
     day = calendar.first
     while day <= calendar.last:
         invoice.fees.append(Fee(day, PARTNER, FEE_TEXT, nusd))
-        yield Gap("fee", invoice.provider, "", day, day, 0, nusd, f"{FEE_TEXT}, for no usage")
+        yield PlantedGap(
+            "fee", invoice.provider, "", day, day, 0, nusd, f"{FEE_TEXT}, for no usage"
+        )
         day = (day + timedelta(days=32)).replace(day=1)
 
 
-def _rounding(invoice: Invoice) -> Iterable[Gap]:
+def _rounding(invoice: Invoice) -> Iterable[PlantedGap]:
     """Print whole cents: the difference of a line is at most half a cent."""
     totals: dict[tuple[int, int], list[int]] = {}
     for key, _, amount in invoice.rows():
@@ -265,7 +267,7 @@ def _rounding(invoice: Invoice) -> Iterable[Gap]:
     days = sorted({key.day for key in invoice.usage})
     for (year, month), differences in sorted(totals.items()):
         own = [day for day in days if (day.year, day.month) == (year, month)]
-        yield Gap(
+        yield PlantedGap(
             "rounding",
             invoice.provider,
             "",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway.domain.policy.api_keys import ALPHABET
 from gateway.errors import BadUsage
-from gateway.services.demo.catalogue import AREAS, FUNCTIONS, MOST_TEAMS, WORKS, Work
+from gateway.services.demo.catalogue import AREAS, FUNCTIONS, MOST_TEAMS, WORKS, DemoActivity
 
 MOST_MONTHS, MOST_EVENTS = 36, 100_000_000
 TEAM_SIZE_EXPONENT = 0.8  # the team of rank n has n to this power less traffic than the first
@@ -20,7 +20,7 @@ TEAMS_PER_COST_CENTRE = 1.5
 CLASSES = {"internal": 0.6, "confidential": 0.28, "public": 0.12}
 
 
-class Size(NamedTuple):
+class OrganisationSize(NamedTuple):
     """The size of a demo organisation; its events follow from it, the seed and its last day."""
 
     months: int
@@ -52,7 +52,7 @@ class Project(NamedTuple):
     data_class: str
     name: str
     key_id: str
-    work: Work
+    work: DemoActivity
     weight: float
 
 
@@ -75,7 +75,7 @@ class Calendar(NamedTuple):
         return (self.last - self.first).days + 1
 
 
-def calendar_of(size: Size, *, last: date) -> Calendar:
+def calendar_of(size: OrganisationSize, *, last: date) -> Calendar:
     """Return the history that ends with the day `last`: its month up to it, and the months before,
     `size.months` in all.
     """
@@ -91,7 +91,7 @@ def calendar_of(size: Size, *, last: date) -> Calendar:
     )
 
 
-def projects_of(size: Size) -> tuple[Project, ...]:
+def projects_of(size: OrganisationSize) -> tuple[Project, ...]:
     """Return the projects of all teams, the largest team's first."""
     random = Random(f"{size.seed}/teams/{size.teams}")  # noqa: S311 - made-up data, not a secret
     names = [area if part == "core" else f"{area}-{part}" for part in FUNCTIONS for area in AREAS]

@@ -14,14 +14,14 @@ from gateway.services.demo.organisation import Calendar
 from gateway.services.stores import PriceList
 
 
-class Dated(NamedTuple):
+class PriceSince(NamedTuple):
     """A price and the moment from which it counts."""
 
     since: datetime
     price: Price
 
 
-def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequence[Dated]]:
+def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequence[PriceSince]]:
     """Return the prices of each deployment: of its GPUs, of the partner's contracts, or of the
     built-in list on the last day.
 
@@ -29,13 +29,13 @@ def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequenc
     """
     begin = datetime.combine(calendar.first, time(), UTC)
     at = datetime.combine(calendar.last, time(), UTC)
-    found: dict[str, Sequence[Dated]] = {}
+    found: dict[str, Sequence[PriceSince]] = {}
     for name, place in DESTINATIONS.items():
         if place.gpu is not None:
-            found[name] = [Dated(begin, standard_price(place.gpu, model=place.model))]
+            found[name] = [PriceSince(begin, standard_price(place.gpu, model=place.model))]
         elif name == "partner":
             change = datetime.combine(calendar.new_price, time(), UTC)
-            found[name] = list(map(Dated, (begin, change), PARTNER_PRICES))
+            found[name] = list(map(PriceSince, (begin, change), PARTNER_PRICES))
         else:
             price = price_list.builtin_price(
                 provider=place.provider, model=place.model, base_url="", at=at
@@ -46,5 +46,5 @@ def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequenc
                     "which the demo organisation uses. Nothing was written. Install the "
                     "genai-prices release that this Tollgate was built with."
                 )
-            found[name] = [Dated(begin, price)]
+            found[name] = [PriceSince(begin, price)]
     return found

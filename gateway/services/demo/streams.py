@@ -44,7 +44,8 @@ def stream_of(project: Project, *, is_demo: bool) -> Stream:
             for name in work.route.order
         ],
     }
-    names = [f"c-{n:02}" for n in range(work.customers)] or [None]
+    customers = [f"c-{n:02}" for n in range(work.customers)]
+    names: Sequence[str | None] = customers or [None]
     tags = [
         {"feature": work.name, "env": "production" if n else "staging"}
         | ({} if name is None else {"customer": name})

@@ -22,7 +22,7 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.services.demo.answers import AnswerBook, make_answers
-from gateway.services.demo.catalogue import DESTINATIONS, HOLIDAYS, HOURS, RUNAWAY, Work
+from gateway.services.demo.catalogue import DESTINATIONS, HOLIDAYS, HOURS, RUNAWAY, DemoActivity
 from gateway.services.demo.hours import (
     SPIKE_SHARE,
     Hour,
@@ -33,11 +33,11 @@ from gateway.services.demo.hours import (
 )
 from gateway.services.demo.organisation import (
     Calendar,
-    Size,
+    OrganisationSize,
     projects_of,
     runaway_project,
 )
-from gateway.services.demo.prices import Dated
+from gateway.services.demo.prices import PriceSince
 from gateway.services.demo.streams import NO_TAGS, Stream, stream_of
 
 INCIDENT_AT = "mini-us"
@@ -98,9 +98,9 @@ class Traffic:
 
     def __init__(
         self,
-        size: Size,
+        size: OrganisationSize,
         calendar: Calendar,
-        prices: Mapping[str, Sequence[Dated]],
+        prices: Mapping[str, Sequence[PriceSince]],
         *,
         is_demo: bool,
     ) -> None:
@@ -199,7 +199,7 @@ class Traffic:
             may_fail = False  # the second deployment answers
         return attempts
 
-    def _book(self, work: Work, deployment: str, price: Price) -> AnswerBook:
+    def _book(self, work: DemoActivity, deployment: str, price: Price) -> AnswerBook:
         """Return the answers of one kind of work at a deployment and its price."""
         key = (work.name, deployment, price.price_id)
         found = self._books.get(key)

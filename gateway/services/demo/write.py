@@ -11,8 +11,8 @@ from datetime import date
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.services.demo.hours import Hour, slices_of
 from gateway.services.demo.metered import Key, Metered, add_up, metered
-from gateway.services.demo.organisation import Calendar, Size, calendar_of
-from gateway.services.demo.prices import Dated, prices_of
+from gateway.services.demo.organisation import Calendar, OrganisationSize, calendar_of
+from gateway.services.demo.prices import PriceSince, prices_of
 from gateway.services.demo.traffic import Traffic
 from gateway.services.stores import PriceList, Stores
 
@@ -26,7 +26,7 @@ class WrittenOrganisation:
     """
 
     calendar: Calendar
-    prices: Mapping[str, Sequence[Dated]]
+    prices: Mapping[str, Sequence[PriceSince]]
     new_events: int = 0
     usage: dict[Key, Metered] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class SliceMaker:
 
 def write_organisation(
     stores: Stores,
-    size: Size,
+    size: OrganisationSize,
     *,
     last_day: date,
     price_list: PriceList,

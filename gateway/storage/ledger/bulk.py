@@ -66,7 +66,7 @@ RARE = (
 COLUMNS = (*OWN, *ORIGIN, *SETTLEMENT, *RARE, "holds")
 assert set(COLUMNS) == {*MEMBERS, *COMPUTED, "posted_period"}
 _RARE = attrgetter(*RARE, "reported", "usage_detail")
-_NOTHING_RARE = (None, None, None, False, None, None, None, None, None, {})
+_NOTHING_RARE: tuple[object, ...] = (None, None, None, False, None, None, None, None, None, {})
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _COPY = f"COPY tollgate.usage_events ({', '.join(COLUMNS)}) FROM STDIN"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"

@@ -19,7 +19,7 @@ from gateway.domain.money import nusd_from_usd
 from gateway.services.demo.catalogue import DESTINATIONS
 from gateway.services.demo.exports import DemoFile
 from gateway.services.demo.files import demo_files
-from gateway.services.demo.invoices import Gap, invoices_of, plant_gaps
+from gateway.services.demo.invoices import PlantedGap, invoices_of, plant_gaps
 from gateway.services.demo.metered import add_up, metered
 from gateway.wire.bills.gpu_bill import parse_gpu_bill
 from tests.unit.demo.demo_traffic import SIZE, all_events, traffic
@@ -36,7 +36,7 @@ def files() -> dict[str, DemoFile]:
 
 
 @pytest.fixture(scope="module")
-def gaps() -> list[Gap]:
+def gaps() -> list[PlantedGap]:
     """Return the planted gaps, from invoices of their own."""
     made = traffic()
     prices = {name: dated[-1].price for name, dated in made.prices.items()}
@@ -77,7 +77,7 @@ def billed_nusd(provider: str, files: dict[str, DemoFile]) -> int:
     "provider", sorted({place.provider for place in DESTINATIONS.values() if place.gpu is None})
 )
 def test_an_invoice_is_the_metered_cost_and_the_listed_gaps(
-    provider: str, files: dict[str, DemoFile], gaps: list[Gap]
+    provider: str, files: dict[str, DemoFile], gaps: list[PlantedGap]
 ) -> None:
     """An unlisted gap would look like a fault of the reconciliation."""
     listed = sum(gap.nusd for gap in gaps if gap.provider == provider)
@@ -85,7 +85,7 @@ def test_an_invoice_is_the_metered_cost_and_the_listed_gaps(
 
 
 def test_each_kind_of_gap_is_planted_and_listed(
-    files: dict[str, DemoFile], gaps: list[Gap]
+    files: dict[str, DemoFile], gaps: list[PlantedGap]
 ) -> None:
     """A person who practises compares the result with the text."""
     assert {gap.cause for gap in gaps} == PLANTED
@@ -98,7 +98,9 @@ def test_each_kind_of_gap_is_planted_and_listed(
         assert file.kind == "readme" or f"import {file.name}" in text
 
 
-def test_openai_usage_adds_up_to_the_ledger(files: dict[str, DemoFile], gaps: list[Gap]) -> None:
+def test_openai_usage_adds_up_to_the_ledger(
+    files: dict[str, DemoFile], gaps: list[PlantedGap]
+) -> None:
     """Quantities are compared before money."""
     billed = Counter[str]()
     for bucket, one in results(files["openai-usage.json"]):
@@ -115,7 +117,7 @@ def test_openai_usage_adds_up_to_the_ledger(files: dict[str, DemoFile], gaps: li
     assert billed == counted
 
 
-def test_a_missing_day_has_no_bucket(files: dict[str, DemoFile], gaps: list[Gap]) -> None:
+def test_a_missing_day_has_no_bucket(files: dict[str, DemoFile], gaps: list[PlantedGap]) -> None:
     """A day with an empty bucket would be one without usage."""
     (day,) = {gap.first for gap in gaps if gap.cause == "missing_bill"}
     for name in ("anthropic-usage.json", "anthropic-cost.json"):
