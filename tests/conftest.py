@@ -47,6 +47,7 @@ LONG_FILES = (
     "tests/integration/edge/test_stored_responses.py",
     "tests/attacks/test_ledger_1_08_connections_that_hang.py",
     "tests/storage/postgres/test_embedded_anywhere.py",
+    "tests/engine/test_calibrate_prices.py",
     "tests/integration/money/test_gateway_budgets.py",
     "tests/integration/outages/test_lifecycle.py",
     "tests/engine/test_engine_tiny_model.py",
