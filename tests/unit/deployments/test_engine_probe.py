@@ -189,9 +189,10 @@ def test_nothing_else_has_a_client_beside_the_transport() -> None:
 
     The sampler reads load pages, and a token exchange sends a credential: neither has content.
     The preflight runs before there is a gateway, and asks ports of this machine for their models.
-    `engine serve` asks its own engine for one token, of a fixed question.
+    The engine's commands ask an engine for one token of a fixed question, its name and counts of
+    tokens, by one function that follows no redirect.
     """
-    assert importers_below("http.client") == ["engine/preflight.py", "engine/serving/readiness.py"]
+    assert importers_below("http.client") == ["engine/load/json_answer.py", "engine/preflight.py"]
     assert importers_below("httpcore2") == [
         "gateway/providers/access_tokens/token_host.py",
         "gateway/providers/engine_sampler.py",
