@@ -29,7 +29,7 @@ import psycopg
 from bench.stand import machine
 from bench.stand.explained import Statement, noted, plan_of, reads_of_ledger
 from bench.stand.page import replace_between
-from gateway.reports import REPORTS, Question, ask
+from gateway.reports import REPORTS, TIME, Dimension, Question, ask
 from gateway.reports.sources.connection import ROLE, ReadSnapshot
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
@@ -57,40 +57,13 @@ DEFAULT_VIEWS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
     "Retries": (("retries", ("route",)),),
     "Months": (("months", ()),),
 }
-SPLITS = [
-    "team",
-    "project",
-    "cost_centre",
-    "key",
-    "end_user",
-    "tag",
-    "route",
-    "model",
-    "provider",
-    "deployment",
-    "region",
-    "destination",
-    "outcome",
-    "usage_source",
-    "hour",
-    "day",
-    "week",
-    "month",
-    "quarter",
-]
-FILTERS = [
-    "team",
-    "project",
-    "cost_centre",
-    "key",
-    "end_user",
-    "tag",
-    "route",
-    "model",
-    "provider",
-    "deployment",
-    "region",
-]
+SPLITS = tuple(Dimension)
+# The filters of a page; the others are split by, or are the month itself.
+FILTERS = tuple(
+    one
+    for one in Dimension
+    if one not in (*TIME, Dimension.DESTINATION, Dimension.OUTCOME, Dimension.USAGE_SOURCE)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
