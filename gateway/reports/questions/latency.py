@@ -4,6 +4,7 @@ rates.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Double, Numeric, cast, func, literal_column
@@ -11,7 +12,7 @@ from sqlalchemy import ColumnElement, Double, Numeric, cast, func, literal_colum
 from gateway.reports.dimensions import Dimension
 from gateway.reports.report import ColumnKind
 from gateway.reports.report_kind import summary
-from gateway.reports.sources.aggregate import ATTEMPTS, Measure, total_or_zero
+from gateway.reports.sources.aggregate import ATTEMPTS, Measure, count_sum, total_or_zero
 from gateway.reports.sources.facts import TIMES, FigureGroup, fact
 
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -41,14 +42,7 @@ def _percentiles(name: str) -> tuple[Measure, ...]:
 
 def _count(name: str) -> Measure:
     """Return the measure of a count of attempts."""
-    return Measure(
-        name=name,
-        unit="attempts",
-        kind=ColumnKind.COUNT,
-        value=total_or_zero(name),
-        needs=FigureGroup.TIMES,
-        adds_up=False,
-    )
+    return replace(count_sum(name), needs=FigureGroup.TIMES, adds_up=False)
 
 
 def _share(name: str, part: str, *, of: str, unit: str = "of attempts") -> Measure:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import func
 
 from gateway.reports.dimensions import Dimension
 from gateway.reports.report import ColumnKind
 from gateway.reports.report_kind import summary
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum
+from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, total_or_zero
 from gateway.reports.sources.facts import FigureGroup, fact
 
 
@@ -17,7 +19,7 @@ def _amount(name: str) -> Measure:
         name=name,
         unit="USD",
         kind=ColumnKind.MONEY,
-        value=func.coalesce(func.sum(fact(name)), 0),
+        value=total_or_zero(name),
         needs=FigureGroup.TIMES,
     )
 
@@ -31,13 +33,7 @@ WASTED = Measure(
     needs=FigureGroup.TIMES,
     is_ratio=True,
 )
-RETRIES = Measure(
-    name="retry_attempts",
-    unit="attempts",
-    kind=ColumnKind.COUNT,
-    value=func.coalesce(func.sum(fact("retry_attempts")), 0),
-    needs=FigureGroup.TIMES,
-)
+RETRIES = replace(count_sum("retry_attempts"), needs=FigureGroup.TIMES)
 REPORT = summary(
     name="retries",
     title="Retries and failed attempts",
