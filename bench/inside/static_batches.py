@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 
 def main() -> None:
     """Run all batches."""
     folder, job = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, padding_side="left")
-    dtype = getattr(torch, job["number_format"])
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model = loaded(folder, getattr(torch, job["number_format"]))
     requests, size = job["requests"], job["batch"]
     answer(model, tokenizer, [{**requests[0], "answer": 4}])
     began = time.perf_counter()
@@ -30,6 +29,17 @@ def main() -> None:
         answer(model, tokenizer, requests[first : first + size])
     seconds = time.perf_counter() - began
     print(json.dumps({"seconds": seconds, "tokens": sum(one["answer"] for one in requests)}))
+
+
+def loaded(folder: Path, dtype: torch.dtype) -> Any:
+    """Return the model on the GPU if there is one; with random weights if the folder has none."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if any(folder.glob("*.safetensors")):
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(folder), dtype=dtype
+        ).eval()
 
 
 def answer(model: Any, tokenizer: Any, batch: list[dict[str, Any]]) -> None:
@@ -40,7 +50,12 @@ def answer(model: Any, tokenizer: Any, batch: list[dict[str, Any]]) -> None:
     )
     longest = max(one["answer"] for one in batch)
     with torch.inference_mode():
-        model.generate(**prompts, min_new_tokens=longest, max_new_tokens=longest, do_sample=False)
+        model.generate(
+            **prompts.to(model.device),
+            min_new_tokens=longest,
+            max_new_tokens=longest,
+            do_sample=False,
+        )
 
 
 if __name__ == "__main__":

@@ -352,15 +352,23 @@ def chunked_prefill(folder: Path, rounds: int) -> list[str]:
     ]
 
 
-async def mixed_load(url: str, writer: PromptWriter, number: int) -> tuple[LoadRun, LoadRun]:
-    """Run two writing streams and, from their second second on, three long prompts."""
+async def mixed_load(
+    url: str,
+    writer: PromptWriter,
+    number: int,
+    *,
+    answer: int = 300,
+    prompt: int = 800,
+    arrivals_s: Sequence[float] = (1.0, 3.5, 6.0),
+) -> tuple[LoadRun, LoadRun]:
+    """Run two streams that write `answer` tokens; meanwhile long prompts arrive."""
     client = LoadClient(url=url, silence_s=300)
-    written = bodies(writer, lengths(2, prompt=32, answer=300, first=100 * number))
-    long = bodies(writer, lengths(3, prompt=800, answer=2, first=100 * number + 10))
+    written = bodies(writer, lengths(2, prompt=32, answer=answer, first=100 * number))
+    asked = lengths(len(arrivals_s), prompt=prompt, answer=2, first=100 * number + 10)
     try:
         running, arrived = await asyncio.gather(
             closed_loop(client, written, streams=2),
-            open_loop(client, zip((1.0, 3.5, 6.0), long, strict=True)),
+            open_loop(client, zip(arrivals_s, bodies(writer, asked), strict=True)),
         )
     finally:
         client.close()
@@ -378,6 +386,23 @@ def first_tokens(runs: Sequence[LoadRun]) -> Iterator[float]:
     """Yield the TTFT of each request."""
     for run in runs:
         yield from (one.ttft_s for one in run.answered if one.ttft_s is not None)
+
+
+def write_job(
+    path: Path,
+    writer: PromptWriter,
+    asked: Sequence[LoadRequest],
+    *,
+    batch: int,
+    number_format: str,
+) -> None:
+    """Write the job of `static_batches.py`: the requests that the engine gets, by their texts."""
+    texts = [writer.messages(one)[0]["content"] for one in asked]
+    requests = [
+        {"text": text, "answer": one.answer_tokens} for text, one in zip(texts, asked, strict=True)
+    ]
+    given = {"batch": batch, "number_format": number_format, "requests": requests}
+    path.write_text(json.dumps(given), encoding="utf-8")
 
 
 def static_batches(folder: Path, rounds: int) -> list[str]:
@@ -400,13 +425,7 @@ def static_batches(folder: Path, rounds: int) -> list[str]:
             for turn in range(rounds):
                 fresh = replace(writer, salt=f"{writer.salt} {turn}")
                 seen.append(watched(urls["cpu"], bodies(fresh, asked), streams=size))
-                texts = [fresh.messages(one)[0]["content"] for one in asked]
-                requests = [
-                    {"text": text, "answer": one.answer_tokens}
-                    for text, one in zip(texts, asked, strict=True)
-                ]
-                given = {"batch": size, "number_format": number_format, "requests": requests}
-                job.write_text(json.dumps(given), encoding="utf-8")
+                write_job(job, fresh, asked, batch=size, number_format=number_format)
                 answered = json.loads(run_inside("static_batches.py", mid, str(job)))
                 assert answered["tokens"] == seen[-1].run.output_tokens
                 static_s.append(answered["seconds"])

@@ -46,19 +46,22 @@ def in_turns(
     Every other round begins with the last engine. Round 0 warms up and is left out.
     """
     with engines_of(profiles, models) as urls:
-        writers = {
-            name: prompt_writer(url, model=None, key=None, seed=0) for name, url in urls.items()
-        }
-        seen: dict[tuple[str, str], list[Seen]] = {
-            (name, case): [] for name in urls for case in cases
-        }
-        for number in range(rounds + 1):
-            for case, run_round in cases.items():
-                for name in urls if number % 2 else reversed(urls):
-                    one = run_round(urls[name], writers[name], number)
-                    if number:
-                        seen[name, case].append(one)
-        return seen
+        return take_turns(urls, cases, rounds=rounds)
+
+
+def take_turns(
+    urls: Mapping[str, str], cases: Mapping[str, RunRound], *, rounds: int
+) -> dict[tuple[str, str], list[Seen]]:
+    """Run rounds of each case on engines that are up, as `in_turns` does."""
+    writers = {name: prompt_writer(url, model=None, key=None, seed=0) for name, url in urls.items()}
+    seen: dict[tuple[str, str], list[Seen]] = {(name, case): [] for name in urls for case in cases}
+    for number in range(rounds + 1):
+        for case, run_round in cases.items():
+            for name in urls if number % 2 else reversed(list(urls)):
+                one = run_round(urls[name], writers[name], number)
+                if number:
+                    seen[name, case].append(one)
+    return seen
 
 
 def gain(first: Sequence[Seen], second: Sequence[Seen], metric: str) -> Ratio:
