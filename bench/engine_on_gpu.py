@@ -555,8 +555,12 @@ def report(results: Mapping[str, Any]) -> list[str]:
     lines = [
         f"- {seen['when']}, commit {seen['commit']}: `python -m bench.engine_on_gpu`",
         f"- {seen['gpu']}; {seen['machine']}; torch {torch}, vLLM {vllm}",
-        "- The shape of Llama 3.1 8B with random weights in bfloat16, served by `engine serve` "
-        f"with {seen['utilisation']:.0%} of the GPU's memory each; {seen['rounds']} rounds in turns.",
+        "- The shape of Llama 3.1 8B with random weights in bfloat16, served by "
+        f"`engine serve`, {seen['utilisation']:.0%} of the GPU's memory an engine; "
+        f"{seen['rounds']} rounds in turns.",
+        "- The machine had no network: vLLM ran without FlashInfer and torch.compile, with CUDA "
+        "graphs for decoding (`tiny`: without), and without `--max-num-queued-reqs`, which this "
+        "release lacks.",
         "",
     ]
     for name, write in SECTIONS.items():
@@ -673,7 +677,7 @@ def _calibration(found: Mapping[str, Any]) -> list[str]:
     """Return the line of the calibration."""
     refused = f" Refused: {'; '.join(map(str, found['refused']))}." if found["refused"] else ""
     return [
-        f"One run of {found['seconds']:.0f} s at 16 requests at once: R² {found['r_squared']:.4f}, "
+        f"One run of 80 s at 16 requests at once: R² {found['r_squared']:.4f}, "
         f"error on held-out load {found['held_out_error']:.1%}, of a flat price "
         f"{found['flat_price_error']:.1%}.{refused}"
     ]
