@@ -366,7 +366,7 @@ def _usd(nusd: int | None) -> Decimal | None:
 
 def _share(share: Decimal | None) -> Decimal | None:
     """Return a share with six decimals; None stays unknown."""
-    return None if share is None else share.quantize(_SHARE_DIGITS)
+    return None if share is None else EXACT.quantize(share, _SHARE_DIGITS)
 
 
 def _notes(

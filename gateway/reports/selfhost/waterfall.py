@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import CTE, Select, Text, cast, func, literal, null, select, union_all
 
+from gateway.domain.money import EXACT
 from gateway.errors import BadUsage
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
@@ -114,7 +115,7 @@ def _billed_hours(question: Question) -> CTE:
 def _cells(row: Row, bill_usd: Decimal) -> tuple[str | Decimal | None, ...]:
     """Return a line as a report's row, with its share of the deployment's bill."""
     amount: Decimal = row["amount_usd"]
-    share = (amount / bill_usd).quantize(_SHARE_DIGITS) if bill_usd else None
+    share = EXACT.quantize(amount / bill_usd, _SHARE_DIGITS) if bill_usd else None
     return (row["deployment"], row["line"], row["team"], amount, share)
 
 
