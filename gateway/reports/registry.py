@@ -5,6 +5,7 @@ docs table read this list.
 from __future__ import annotations
 
 from gateway.reports.budgets import budgets
+from gateway.reports.forecasts import forecast, outlook, spikes
 from gateway.reports.month import months
 from gateway.reports.questions import (
     destinations,
@@ -37,6 +38,9 @@ REPORTS: dict[str, ReportKind] = {
         waterfall.REPORT,
         versus_api.REPORT,
         budgets.REPORT,
+        forecast.REPORT,
+        outlook.REPORT,
+        spikes.REPORT,
         unsettled.REPORT,
         shadow.REPORT,
         months.REPORT,

@@ -1,0 +1,1 @@
+"""Reports that look ahead or at odd days: `forecast`, `outlook` and `spikes`."""

@@ -1,0 +1,179 @@
+"""Declares the report `spikes`: days that differ from a part's usual weekday, and their driver."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Decimal
+
+from gateway.domain.forecasting.daily import USED_DAYS, WEEK
+from gateway.domain.forecasting.spikes import Spike, spikes
+from gateway.domain.money import format_usd
+from gateway.reports.dimensions import UNALLOCATED, Dimension, Split
+from gateway.reports.forecasts.history import daily_spending, days_before, one_split, today_of
+from gateway.reports.question import Question
+from gateway.reports.report import Column, ColumnKind, Report
+from gateway.reports.report_kind import ReportKind
+from gateway.reports.sources.aggregate import ATTEMPTS, TOTAL, aggregate
+from gateway.reports.sources.connection import ReadSnapshot
+
+BY = (Dimension.TEAM,)
+DRIVERS = (Dimension.MODEL, Dimension.KEY)
+MOST = 20
+"""Spikes that are listed; each asks five short questions for its driver."""
+COMPARED_DAYS = 2 * USED_DAYS
+COLUMNS = (
+    Column(name="spent_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="usual_usd", unit="USD, median of the weekday", kind=ColumnKind.MONEY),
+    Column(name="change_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="model", unit="", kind=ColumnKind.TEXT),
+    Column(name="key", unit="", kind=ColumnKind.TEXT),
+    Column(name="driver_usd", unit="USD, change of this model and key", kind=ColumnKind.MONEY),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A spike of one part, and the model and key that changed most on that day."""
+
+    part: str
+    spike: Spike
+    model: str
+    key: str
+    driver_usd: Decimal
+
+
+def run(snapshot: ReadSnapshot, question: Question) -> Report:
+    """Return the days of the asked time that stand out, the largest change first; without a time,
+    of the last four weeks. Days that are not over are left out.
+
+    Raises: BadUsage: a split that is not one line a day.
+    """
+    split = one_split(BY if question.by is None else question.by, "spikes")
+    first, last = _days(question, today_of(snapshot))
+    begin = days_before(first, COMPARED_DAYS)
+    read_to = max(begin, last)
+    spending = daily_spending(snapshot, question, split=split, first=begin, last=read_to)
+    seen = [
+        (part, spike)
+        for part, history in spending.parts.items()
+        for spike in spikes(history)
+        if first <= spike.day <= last
+    ]
+    seen.sort(key=lambda one: (-abs(one[1].change), one[0], one[1].day))
+    found = [_explained(snapshot, question, split, part, spike) for part, spike in seen[:MOST]]
+    return Report(
+        name="spikes",
+        title="Days that stand out",
+        dataset=question.dataset,
+        columns=(Dimension.DAY.report_column, split.report_column, *COLUMNS),
+        rows=tuple(
+            (
+                one.spike.day,
+                one.part,
+                one.spike.amount,
+                one.spike.usual,
+                one.spike.change,
+                one.model,
+                one.key,
+                one.driver_usd,
+            )
+            for one in found
+        ),
+        total={"attempts": spending.read.total["attempts"]},
+        complete_until=spending.read.complete_until,
+        notes=(*_notes(found, split, count=len(seen)), *spending.read.notes),
+    )
+
+
+def _days(question: Question, today: date) -> tuple[date, date]:
+    """Return the first and the last day to look at."""
+    yesterday = today - timedelta(days=1)
+    if question.days is not None:
+        return question.days[0], min(question.days[1], yesterday)
+    if question.month is not None:
+        end = question.month.replace(day=monthrange(question.month.year, question.month.month)[1])
+        return question.month, min(end, yesterday)
+    return today - timedelta(days=USED_DAYS), yesterday
+
+
+def _explained(
+    snapshot: ReadSnapshot, question: Question, split: Split, part: str, spike: Spike
+) -> Found:
+    """Return a spike with the model and key whose change was largest, in the spike's direction."""
+    value = None if part == UNALLOCATED else part
+    asked = replace(
+        question,
+        month=None,
+        compared=None,
+        asks_why=False,
+        where=(*question.where, (split, value)),
+    )
+    now = _by_driver(snapshot, asked, spike.day)
+    usual: dict[tuple[str, str], Decimal] = {}
+    weeks = [spike.day - timedelta(days=WEEK * back) for back in range(1, USED_DAYS // WEEK + 1)]
+    for day in weeks:
+        for driver, amount in _by_driver(snapshot, asked, day).items():
+            usual[driver] = usual.get(driver, Decimal(0)) + amount / len(weeks)
+    changes = {
+        driver: now.get(driver, Decimal(0)) - usual.get(driver, Decimal(0))
+        for driver in now.keys() | usual.keys()
+    }
+    sign = 1 if spike.change > 0 else -1
+    model, key = max(sorted(changes), key=lambda driver: sign * changes[driver])
+    return Found(part=part, spike=spike, model=model, key=key, driver_usd=changes[model, key])
+
+
+def _by_driver(
+    snapshot: ReadSnapshot, question: Question, day: date
+) -> Mapping[tuple[str, str], Decimal]:
+    """Return the spending of one day by model and key."""
+    read = aggregate(
+        snapshot,
+        replace(question, days=(day, day)),
+        (ATTEMPTS, TOTAL),
+        name="driver",
+        title="",
+        by=DRIVERS,
+        sorted_by=TOTAL,
+    )
+    return {
+        (str(row["model"]), str(row["key"])): Decimal(str(row["total_usd"] or 0))
+        for row in read.records()
+    }
+
+
+def _notes(found: list[Found], split: Split, *, count: int) -> tuple[str, ...]:
+    """Return the rule, and each of the three largest spikes as a sentence."""
+    rule = (
+        "A day stands out if it differs from the median of its weekday in the four weeks before by "
+        "more than 3.5 times the usual share, by a quarter at least, and by more than 1 USD."
+    )
+    left = (f"Only the {MOST} largest of {count} are listed.",) if count > MOST else ()
+    return (*(_sentence(one, split) for one in found[:3]), rule, *left)
+
+
+def _sentence(one: Found, split: Split) -> str:
+    """Return a spike in words."""
+    spike = one.spike
+    direction = "above" if spike.change > 0 else "below"
+    against = (
+        f"{abs(spike.change) / spike.usual:.0%} {direction} its usual {spike.day:%A}, "
+        if spike.usual > 0
+        else f"where {spike.day:%A}s usually cost nothing, "
+    )
+    return (
+        f"{spike.day}: {split.value} {one.part}, model {one.model}, key {one.key}: {against}"
+        f"{format_usd(abs(spike.change))}."
+    )
+
+
+REPORT = ReportKind(
+    name="spikes",
+    title="Spikes",
+    question="Which days stand out, and which model and key drove them?",
+    by=BY,
+    run=run,
+)
