@@ -79,7 +79,8 @@ def amounts_of(
 ) -> Amounts:
     """Return the amounts of a row: spent, forecast, low, high, and the month before.
 
-    The forecast is the spending of full days, and `ahead` expected days; never less than is spent. Without a week of history it is None, and without an interval low and high are.
+    The forecast is the spending of full days, and `ahead` expected days; never less than
+    is spent. Without a week of history it is None, and without an interval low and high are.
     """
     begin = (month - history.first_day).days
     before = (month - timedelta(days=1)).replace(day=1)
