@@ -402,6 +402,6 @@ def _prepared(
 def new_database(server_url: str, template: str) -> Iterator[str]:
     name = f"tollgate_gateway_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
     yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     drop_database(server_url, name)
