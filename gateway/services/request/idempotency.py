@@ -220,9 +220,13 @@ class Claims:
         a body of 10 MB takes long.
         """
         hashed = body_hash(endpoint, body, secret=self._secret)
+        # An end may reach Postgres, and leave `_ended`, just after Postgres has answered the claim.
+        ended_before = self._ended.copy()
         earlier = self._store.claim(claim, hashed, journal_id=self._journal_id)
-        ended = self._ended.get(earlier.request_id) if earlier is not None else None
-        if earlier is None or ended is None:
+        if earlier is None:
+            return None
+        ended = ended_before.get(earlier.request_id) or self._ended.get(earlier.request_id)
+        if ended is None:
             return earlier
         if ended.was_charged:
             return replace(earlier, is_finished=True)

@@ -249,6 +249,29 @@ async def test_a_worker_knows_its_unwritten_ends() -> None:
     await on.claims.close()
 
 
+async def test_an_end_that_is_written_during_a_repeat_frees_its_key() -> None:
+    """Postgres answers the repeat before it gets the end: a look after both would miss the end."""
+    has_read, is_written = threading.Event(), threading.Event()
+
+    class SlowToAnswer(FakeClaims):
+        def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
+            earlier = super().claim(claim, body_hash, journal_id=journal_id)
+            if earlier is not None:
+                has_read.set()
+                is_written.wait(LONG_S)
+            return earlier
+
+    on = Stage(SlowToAnswer())
+    on.claims.finish(await on.claim(1), was_charged=False)
+    repeat = asyncio.create_task(on.claim(2))
+    await soon(has_read.is_set, "the repeat's answer in Postgres")
+    assert await on.claims.run_once()
+    assert on.claims.waiting == 0
+    is_written.set()
+    assert (await repeat).request_id == UUID(int=2)
+    await on.claims.close()
+
+
 async def test_a_late_end_does_not_touch_a_later_claim() -> None:
     """The first release is made by the repeat itself; written again in the background it must find
     nothing.
