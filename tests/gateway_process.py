@@ -42,6 +42,7 @@ from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
 from tests import plain_http
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
+from tests.forked_gateways import ForkedGateway, GatewayForker
 from tests.postgres import drop_database
 from tests.waiting import eventually
 
@@ -67,7 +68,8 @@ class Gateway:
     metrics_port: int
     variables: Mapping[str, str]
     enter: tuple[str, ...] = ()  # the command that runs it elsewhere: in another mount namespace
-    process: subprocess.Popen[bytes] | None = None
+    forker: GatewayForker | None = None  # forks its first process; None runs the command
+    process: subprocess.Popen[bytes] | ForkedGateway | None = None
     keys: dict[str, str] = field(default_factory=dict)
     all_keys: list[str] = field(default_factory=list)
     metrics_text: str = ""
@@ -140,16 +142,19 @@ class Gateway:
             )
 
     def start(self) -> None:
-        """Start it and wait until it takes traffic."""
+        """Start it and wait until it takes traffic. A restart always runs the command itself."""
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.enter, sys.executable, "-m", "gateway.main", "serve"],
-                env=dict(self.variables),
-                cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if self.forker is not None and self.process is None:
+                self.process = self.forker.start(self.variables, self.log_path)
+            else:
+                self.process = subprocess.Popen(
+                    [*self.enter, sys.executable, "-m", "gateway.main", "serve"],
+                    env=dict(self.variables),
+                    cwd=REPOSITORY,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
         eventually(self._is_up, f"the gateway ({self.log_path})", within_s=60)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -274,9 +279,18 @@ def module_database_url(postgres_url: str, migrated_template: str) -> Iterator[s
 
 
 @pytest.fixture(scope="session")
-def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
+def gateway_forker() -> Iterator[GatewayForker]:
+    forker = GatewayForker()
+    yield forker
+    forker.close()
+
+
+@pytest.fixture(scope="session")
+def launch_gateway(
+    pytestconfig: pytest.Config, gateway_forker: GatewayForker
+) -> Callable[..., Iterator[Gateway]]:
     """The makings of a gateway fixture of any scope: a generator that starts one, and stops and
-    searches it.
+    searches it. It is forked unless it enters something or has variables of its own.
     """
 
     def launch(
@@ -296,6 +310,9 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
             environment=environment or {},
         )
         gateway.enter = enter
+        # Variables of a test's own may be the interpreter's, which reads them only at its start.
+        if not enter and not environment:
+            gateway.forker = gateway_forker
         try:
             gateway.start()
             yield gateway
