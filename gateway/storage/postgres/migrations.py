@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +55,22 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
         if is_new:
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         connection.commit()
-        config = _config()
-        config.attributes.update(connection=connection, on_version_apply=on_version_apply)
-        with _newer_explained():
-            command.upgrade(config, "head")
+        is_current = _heads_of(connection) == frozenset(_script().get_heads())
         connection.commit()
+        if not is_current:
+            config = _config()
+            config.attributes.update(connection=connection, on_version_apply=on_version_apply)
+            with _newer_explained():
+                command.upgrade(config, "head")
+            connection.commit()
     return applied
 
 
 def pending(database: Database) -> list[str]:
     """Return the revisions that `upgrade` would apply, in order. Changes nothing."""
-    script = ScriptDirectory.from_config(_config())
+    script = _script()
     with database.begin() as connection:
-        done: set[str] = set()
-        if _has_schema(connection):
-            context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
-            done = set(context.get_current_heads())
+        done = _heads_of(connection) if _has_schema(connection) else frozenset()
     with _newer_explained():
         known = {
             revision.revision
@@ -122,6 +123,18 @@ def _config() -> Config:
         "script_location", str(Path(migrations.__file__).parent).replace("%", "%%")
     )
     return config
+
+
+@cache
+def _script() -> ScriptDirectory:
+    """Return the migrations of this installation. To load their modules takes 60 ms."""
+    return ScriptDirectory.from_config(_config())
+
+
+def _heads_of(connection: Connection) -> frozenset[str]:
+    """Return the last revisions of a database, none if it has no table of them."""
+    context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
+    return frozenset(context.get_current_heads())
 
 
 def _has_schema(connection: Connection) -> bool:
