@@ -16,6 +16,8 @@ def shown(text: str) -> str:
     move the cursor.
     """
     short = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+    if short.isprintable():
+        return short
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 
 

@@ -437,7 +437,7 @@ def test_a_project_may_be_declared_as_requests_may_name_it(name: str) -> None:
     assert (findings(yaml.safe_dump(document)) is None) == is_named
 
 
-class Exact(yaml.SafeDumper):
+class Exact(yaml.CSafeDumper):
     """Writes a decimal as a person does."""
 
 
@@ -520,7 +520,7 @@ def test_any_allowances_are_read_written_and_read_the_same(
     of_deployment: dict[str, int],
 ) -> None:
     """The output of `policy show --effective` may be applied: no limit moves by a nano-dollar."""
-    document = yaml.safe_load(EXAMPLE)
+    document = yaml.load(EXAMPLE, Loader=yaml.CSafeLoader)
     document["teams"][0] |= one
     document["teams"][1] |= other
     document["cost_centres"] = [{"name": "CC-1207", "budgets": shared}]

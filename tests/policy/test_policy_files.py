@@ -171,7 +171,7 @@ MAPPINGS = ("classes", "regions")
 @st.composite
 def split_documents(draw: st.DrawFn) -> list[SourceFile]:
     """Return the example in several files of several layouts."""
-    whole: dict[str, Any] = yaml.safe_load(ALLOWED)
+    whole: dict[str, Any] = yaml.load(ALLOWED, Loader=yaml.CSafeLoader)
     count = draw(st.integers(2, 4))
     parts: list[dict[str, Any]] = [{} for _ in range(count)]
     place = st.integers(0, count - 1)

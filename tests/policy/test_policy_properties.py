@@ -108,7 +108,7 @@ def test_a_garbled_example_is_read_or_rejected(start: int, length: int, scrap: s
 @given(st.data())
 def test_any_value_in_any_place_is_read_or_rejected(data: st.DataObject) -> None:
     """Valid YAML of the wrong shape takes other paths than broken YAML."""
-    document = yaml.safe_load(ALLOWED)
+    document = yaml.load(ALLOWED, Loader=yaml.CSafeLoader)
     node = document
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
@@ -141,14 +141,14 @@ def test_a_literal_key_is_never_repeated_in_a_finding(start: int, length: int, s
 )
 def test_narrowing_a_class_never_adds_a_deployment(regions: list[str], self_hosted: bool) -> None:
     """A denial always wins: taking a region away may only deny more."""
-    document = yaml.safe_load(EXAMPLE)
+    document = yaml.load(EXAMPLE, Loader=yaml.CSafeLoader)
     document["classes"]["internal"] = {"regions": regions, "self_hosted": self_hosted}
-    wide = parse(yaml.safe_dump(document)).policy
+    wide = parse(yaml.dump(document, Dumper=yaml.CSafeDumper)).policy
     for dropped in regions:
         document["classes"]["internal"]["regions"] = [
             region for region in regions if region != dropped
         ]
-        narrow = parse(yaml.safe_dump(document)).policy
+        narrow = parse(yaml.dump(document, Dumper=yaml.CSafeDumper)).policy
         for name, deployment in wide.deployments.items():
             was, now = (
                 denials(
