@@ -224,11 +224,14 @@ class Database:
 
         The audit log keeps `reason`.
 
-        If `is_long`, it may wait for at least `JOB_LIMIT_S`. Raises `DatabaseUnavailable` if
-        Postgres cannot be reached, refuses the role or does not answer in time.
+        If `is_long`, it and each of its statements may take at least `JOB_LIMIT_S`. Raises
+        `DatabaseUnavailable` if Postgres cannot be reached, refuses the role or does not answer in
+        time.
         """
         limit_s = max(self._limit_s, JOB_LIMIT_S) if is_long else self._limit_s
         with self.explained(), within(limit_s), self.engine.begin() as connection:
+            if is_long:
+                connection.execute(text(f"SET LOCAL statement_timeout = '{JOB_LIMIT_S:.0f}s'"))
             if reason:
                 connection.execute(text(_GIVE_REASON), {"reason": reason})
             yield connection
