@@ -1,4 +1,4 @@
-"""Prints a line on standard error after every three silent seconds of a command, so that a person
+"""Prints a line on standard error after every two silent seconds of a command, so that a person
 sees it working; not for serve, dashboard, up and engine.
 """
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-SILENT_S = 3.0
+SILENT_S = 2.0
 RUNS_ON = frozenset(
     {"serve", "dashboard", "up", "engine"}
 )  # these are silent because nothing happens
