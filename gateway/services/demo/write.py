@@ -16,7 +16,9 @@ from gateway.services.demo.prices import PriceSince, prices_of
 from gateway.services.demo.traffic import Traffic
 from gateway.services.stores import PriceList, Stores
 
-SUM_EVERY = 25  # slices: their hours are summed up while the next ones are made
+# Slices whose hours are summed up while the next ones are made. It waits for the end of a day, so
+# that the day is not summed twice, but not for long: a slice of few events an hour has several.
+SUM_EVERY, SUM_AT_LATEST = 25, 50
 
 
 @dataclass(slots=True)
@@ -68,14 +70,25 @@ def write_organisation(
     stores.prices.store_event_prices(dated.price for each in prices.values() for dated in each)
     traffic = Traffic(size, calendar, prices, is_demo=not is_ledger)
     found = WrittenOrganisation(calendar, prices)
-    done = 0
-    maker = SliceMaker(traffic, is_ledger)
-    for number, one in enumerate(stores.bulk.copy(list(slices_of(traffic.hours())), maker), 1):
+    done = summed = 0
+    slices = list(slices_of(traffic.hours()))
+    for number, one in enumerate(stores.bulk.copy(slices, SliceMaker(traffic, is_ledger)), 1):
         done += one.events
         found.new_events += one.new
         add_up(found.usage, one.kept)
         on_progress(done)
-        if number % SUM_EVERY == 0 and found.new_events:
+        if found.new_events and _is_time_to_sum(slices, number, since=summed):
+            summed = number
             stores.database.refresh_rollups()
     stores.database.refresh_rollups()
     return found
+
+
+def _is_time_to_sum(slices: Sequence[Sequence[Hour]], number: int, *, since: int) -> bool:
+    """Return True if the hours of the slices after the first `since` are to be summed up; `number`
+    slices are written, nearly in order.
+    """
+    if number == len(slices) or number - since < SUM_EVERY:
+        return False
+    ends_a_day = slices[number - 1][-1].begins.date() < slices[number][0].begins.date()
+    return ends_a_day or number - since >= SUM_AT_LATEST
