@@ -120,7 +120,14 @@ class TagKey(str):
         return f"by_{self.value}"
 
     def of(self, row: Columns, *, as_posted: bool = True) -> ColumnElement[Any]:
-        """Return the SQL of the tag's value in a row; NULL for an event without the tag."""
+        """Return the SQL of the tag's value in a row; NULL for an event without the tag.
+
+        In sums by tag it is NULL for the rows of other tags and for the repeated counts. Together
+        these are the total minus the rows with the tag: the events without it.
+        """
+        if "is_repeat" in row:
+            begins_at = len(self.key) + len("=") + 1
+            return case((row.tag_key == self.key, func.substr(row.tag, begins_at)))
         found: ColumnElement[Any] = row.tags[self.key].astext
         return found
 

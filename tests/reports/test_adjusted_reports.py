@@ -15,8 +15,10 @@ from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.reports import Dataset, Dimension, Reports, ask
+from gateway.reports import UNALLOCATED, Dataset, Dimension, Reports, ask
+from gateway.reports.dimensions import TagKey
 from gateway.reports.questions.latency import MEASURES as LATENCIES
+from gateway.reports.questions.overview import MEASURES as OVERVIEW
 from gateway.reports.questions.spend import MEASURES as SPEND
 from gateway.reports.questions.unsettled import SUSPECT, WHY
 from gateway.reports.sources.aggregate import source_of
@@ -199,8 +201,11 @@ def _members(one: UsageEvent) -> dict[str, Any]:
         (["key"], "finance.spend_daily_by_key"),
         (["end_user", "day"], "finance.spend_daily_by_end_user"),
         (["key", "end_user"], "finance.usage_events"),
-        (["key", "region"], "finance.usage_events"),
-        (["tag", "team", "week"], "finance.spend_daily_by_tag"),
+        (["key", "region", "outcome"], "finance.spend_daily_by_key"),
+        (["key", "hour"], "finance.spend_hourly_detail"),
+        (["end_user", "provider"], "finance.spend_daily_by_end_user"),
+        (["end_user", "outcome"], "finance.usage_events"),
+        (["tag", "team", "week", "deployment"], "finance.spend_daily_by_tag"),
         (["tag", "key"], "finance.usage_events"),
     ],
 )
@@ -211,9 +216,14 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
     assert source_of(ask(by=splits), SPEND, by=tuple(map(Dimension, splits))).view == view
     assert source_of(ask(where=dict.fromkeys(splits)), SPEND).view == view
     times = source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view
-    assert times == (view if view.endswith("_detail") else "finance.usage_events")
+    has_times = view.endswith(("_detail", "_by_key"))
+    assert times == (view if has_times else "finance.usage_events")
     demo = source_of(ask(by=splits, demo=True), SPEND, by=tuple(map(Dimension, splits))).view
-    assert demo in (view.replace("finance.", "finance.demo_"), "finance.demo_usage_events")
+    assert demo in (
+        view.replace("finance.", "finance.demo_"),
+        "finance.demo_spend_hourly_detail" if view.endswith("_by_key") else "",
+        "finance.demo_usage_events",
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,9 +241,28 @@ def test_no_sum_lies_on_both_sides_of_a_moment(moment: datetime, view: str) -> N
 
 def test_a_tag_of_a_tagged_event_needs_events() -> None:
     """A sum by tag does not know an event's other tags."""
-    tag = Dimension.TAG
-    assert source_for(Dataset.REAL, by=[tag], filters=[tag]).view == "finance.usage_events"
-    assert source_for(Dataset.REAL, filters=[tag]).view == "finance.spend_daily_by_tag"
+    tag, env, app = Dimension.TAG, TagKey("tag:env"), TagKey("tag:app")
+    for by, filters in (([tag], [tag]), ([tag], [env]), ([env], [app]), ([env, app], [])):
+        assert source_for(Dataset.REAL, by=by, filters=filters).view == "finance.usage_events"
+    for by, filters in (([], [tag]), ([env], []), ([env], [env])):
+        assert source_for(Dataset.REAL, by=by, filters=filters).view == "finance.spend_daily_by_tag"
+
+
+def test_a_figure_that_cannot_be_subtracted_needs_events() -> None:
+    """The events without a tag are a difference of sums, and so is the number of their teams."""
+    env, unsplit = TagKey("tag:env"), ask(where={"tag:env": "prod"})
+    assert source_of(ask(), OVERVIEW, by=(env,)).view == "finance.usage_events"
+    assert source_of(ask(where={"tag:env": UNALLOCATED}), OVERVIEW).view == "finance.usage_events"
+    assert source_of(unsplit, OVERVIEW).view == "finance.spend_daily_by_tag"
+
+
+def test_a_note_says_that_events_were_read(finance: Reports, write: Write) -> None:
+    """Whoever waits learns the reason, and what would make it quicker."""
+    write(event(1))
+    slow, quick = (finance.run("spend", ask(by=by)) for by in (["key", "end_user"], ["key"]))
+    assert "read from the events themselves" in " ".join(slow.notes)
+    assert "read from the events themselves" not in " ".join(quick.notes)
+    assert slow.total == quick.total
 
 
 # ---- unsettled

@@ -19,6 +19,7 @@ COST_PER_MTOK = Measure(
     unit="USD per million tokens",
     kind=ColumnKind.MONEY,
     is_ratio=True,
+    known=func.sum(fact("known_attempts")),
     value=func.round(
         func.sum(fact("cost_usd")) * _MTOK / func.nullif(func.sum(fact("total_tokens")), 0), 9
     ),

@@ -15,19 +15,11 @@ from gateway.reports.sources.aggregate import (
     count_sum,
     money,
     token_sum,
-    total_or_zero,
 )
-from gateway.reports.sources.facts import FigureGroup, fact
+from gateway.reports.sources.facts import fact
 
-REQUESTS = Measure(
-    name="requests",
-    unit="requests",
-    kind=ColumnKind.COUNT,
-    value=total_or_zero("requests"),
-    of_events=func.count(fact("request_id").distinct()),
-    needs=FigureGroup.REQUESTS,
-    adds_up=False,
-)
+# By their first attempt: so the parts of a split add up to all requests.
+REQUESTS = count_sum("requests", "requests")
 TEAMS = Measure(
     name="teams",
     unit="teams",
@@ -35,24 +27,25 @@ TEAMS = Measure(
     value=func.count(fact("team").distinct()),
     adds_up=False,
 )
+MEASURES = (
+    ATTEMPTS,
+    REQUESTS,
+    count_sum("failed_attempts"),
+    count_sum("unknown_attempts"),
+    count_sum("derived_attempts"),
+    *SPENT,
+    money("self_hosted_cost_usd", fact("is_self_hosted")),
+    money("external_cost_usd", not_(fact("is_self_hosted"))),
+    token_sum("input_tokens"),
+    token_sum("cached_input_tokens"),
+    token_sum("output_tokens"),
+    token_sum("reasoning_tokens"),
+    TEAMS,
+)
 REPORT = summary(
     name="overview",
     title="Overview",
     question="How much was spent, on what, and how sure is that?",
     by=(),
-    measures=(
-        ATTEMPTS,
-        REQUESTS,
-        count_sum("failed_attempts"),
-        count_sum("unknown_attempts"),
-        count_sum("derived_attempts"),
-        *SPENT,
-        money("self_hosted_cost_usd", fact("is_self_hosted")),
-        money("external_cost_usd", not_(fact("is_self_hosted"))),
-        token_sum("input_tokens"),
-        token_sum("cached_input_tokens"),
-        token_sum("output_tokens"),
-        token_sum("reasoning_tokens"),
-        TEAMS,
-    ),
+    measures=MEASURES,
 )

@@ -4,8 +4,8 @@ measures and its total.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -21,16 +21,21 @@ from sqlalchemy import (
     func,
     not_,
     null,
+    or_,
     select,
 )
 
-from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension, Split
+from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension, Split, TagKey
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import FigureGroup, Source, fact, facts, source_for
+from gateway.reports.sources.facts import FigureGroup, Source, events, fact, facts, source_for
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
+OF_EVENTS = (
+    "No sums hold this combination: it was read from the events themselves, one by one. A filter "
+    "by team, and fewer days, make it quicker."
+)
 MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
 
 
@@ -38,9 +43,10 @@ MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export,
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `of_events` fills it if each fact is one event, because it is more exact. `needs` are figures
-    that not every source has. `adds_up` is False for a figure that cannot be subtracted, such as a
-    percentile. `is_ratio`: it is one sum by another.
+    `of_events` fills it if each fact is one event, because it is more exact. `known` counts the
+    attempts whose figure is known, if it can be unknown: a difference of sums is 0 also if none is.
+    `needs` are figures that not every source has. `adds_up` is False for a figure that cannot be
+    subtracted, such as a percentile. `is_ratio`: it is one sum by another.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Measure:
     kind: ColumnKind
     value: ColumnElement[Any]
     of_events: ColumnElement[Any] | None = None
+    known: ColumnElement[Any] | None = None
     needs: FigureGroup | None = None
     adds_up: bool = True
     is_ratio: bool = False
@@ -65,12 +72,33 @@ def total_or_zero(name: str) -> ColumnElement[Any]:
 
 def token_sum(name: str) -> Measure:
     """Return the measure that sums a column of reported tokens; NULL if no event reported any."""
-    return Measure(name=name, unit="tokens", kind=ColumnKind.COUNT, value=func.sum(fact(name)))
+    return Measure(
+        name=name,
+        unit="tokens",
+        kind=ColumnKind.COUNT,
+        value=func.sum(fact(name)),
+        known=func.sum(_KNOWN[name]),
+    )
 
 
 def count_sum(name: str, unit: str = "attempts") -> Measure:
     """Return the measure that sums a column of counts."""
     return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, value=total_or_zero(name))
+
+
+# The attempts whose figure is known, in the sums by tag.
+_KNOWN: Mapping[str, ColumnElement[Any]] = {
+    "cost_usd": fact("known_attempts"),
+    "cache_saving_usd": fact("attempts") - fact("unknown_saving_attempts"),
+    "input_tokens": fact("attempts") - fact("unreported_attempts"),
+    "uncached_input_tokens": fact("attempts") - fact("unreported_attempts"),
+    "cached_input_tokens": fact("cached_input_known"),
+    "cache_write_tokens": fact("cache_write_known"),
+    "output_tokens": fact("output_known"),
+    "plain_output_tokens": fact("output_known"),
+    "reasoning_tokens": fact("reasoning_known"),
+    "total_tokens": fact("total_known"),
+}
 
 
 def money(
@@ -87,7 +115,22 @@ def money(
     has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
     known = func.sum(fact(of)).filter(*counted)
     value = case((has_events, known), else_=0)
-    return Measure(name=name, unit="USD", kind=ColumnKind.MONEY, value=value, needs=needs)
+    return Measure(
+        name=name,
+        unit="USD",
+        kind=ColumnKind.MONEY,
+        value=value,
+        known=_known_or_none(_KNOWN[of], *counted),
+        needs=needs,
+    )
+
+
+def _known_or_none(
+    known: ColumnElement[Any], *conditions: ColumnElement[bool]
+) -> ColumnElement[Any]:
+    """Return the SQL count of known figures; 1 without attempts: then nothing is unknown."""
+    attempts = func.coalesce(func.sum(fact("attempts")).filter(*conditions), 0)
+    return case((attempts == 0, 1), else_=func.sum(known).filter(*conditions))
 
 
 def any_of(condition: ColumnElement[bool]) -> Function[bool]:
@@ -116,7 +159,11 @@ ADJUSTMENTS = Measure(
     value=total_or_zero("adjustments_usd"),
 )
 TOTAL = Measure(
-    name="total_usd", unit="USD, cost and adjustments", kind=ColumnKind.MONEY, value=_total_usd()
+    name="total_usd",
+    unit="USD, cost and adjustments",
+    kind=ColumnKind.MONEY,
+    value=_total_usd(),
+    known=_known_or_none(fact("known_attempts") + fact("adjustments")),
 )
 HELD = Measure(
     name="held_usd",
@@ -141,18 +188,26 @@ def aggregate(
     """Return a report with one row per group and a total over the facts themselves, from one
     snapshot.
 
-    The total is the same statement without groups: an event in two rows cannot inflate it. Rows are
-    in the order of their time, then by `sorted_by`, largest first.
+    The total has no groups: an event in two rows cannot inflate it. It comes from the smallest
+    source that knows the filters, unless that would give other figures. Rows are in the order of
+    their time, then by `sorted_by`, largest first.
     """
     source = source_of(question, measures, by=by)
+    is_same_from_sums = all(measure.of_events is None for measure in measures)
+    source_of_total = source_of(question, measures) if is_same_from_sums else source
     has_adjustments = ADJUSTMENTS in measures
     chosen = facts(
-        source,
+        source_of_total,
         question.conditions,
         has_adjustments=has_adjustments,
         as_posted=question.is_as_posted,
     )
-    total = total_row(snapshot, measures, chosen, source=source)
+    total = total_row(
+        snapshot,
+        _as_difference(measures, question, source_of_total),
+        chosen,
+        source=source_of_total,
+    )
     rows: Sequence[Row] = []
     if by:
         tag_rows_add_up = all(measure.adds_up for measure in measures)
@@ -167,8 +222,9 @@ def aggregate(
         groups = [split.c[dimension.label] for dimension in by]
         times = [split.c[dimension.label] for dimension in by if dimension in TIME]
         rows = snapshot.rows(
-            select(*groups, *figures_of(measures, source))
+            select(*groups, *figures_of(_as_difference(measures, question, source, by=by), source))
             .group_by(*groups)
+            .having(*_is_any(by))
             .order_by(*times, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
@@ -188,8 +244,36 @@ def aggregate(
         ),
         total=total_of(total, measures),
         complete_until=fresh.complete_until,
-        notes=(*notes_on(question, total, fresh, by=by), *_left_out(rows)),
+        notes=(
+            *notes_on(question, total, fresh, by=by),
+            *((OF_EVENTS,) if source.is_events or source_of_total.is_events else ()),
+            *_left_out(rows),
+        ),
     )
+
+
+def _as_difference(
+    measures: Sequence[Measure], question: Question, source: Source, *, by: Sequence[Split] = ()
+) -> Sequence[Measure]:
+    """Return measures that stay unknown if the events without a tag are a difference of sums."""
+    names = (*by, *(name for name, _ in question.where))
+    if source.is_events or not any(isinstance(name, TagKey) for name in names):
+        return measures
+    return [
+        measure
+        if measure.known is None
+        else replace(measure, value=case((measure.known != 0, measure.value)))
+        for measure in measures
+    ]
+
+
+def _is_any(by: Sequence[Split]) -> list[ColumnElement[bool]]:
+    """Return the condition that a group has an event or an adjustment, if it may have neither: the
+    events without a tag can be a difference of sums.
+    """
+    if not any(isinstance(split, TagKey) for split in by):
+        return []
+    return [or_(total_or_zero("attempts") != 0, total_or_zero("adjustments") != 0)]
 
 
 def source_of(
@@ -198,6 +282,15 @@ def source_of(
     """Return the source of a report's figures: a roll-up if it has the needed columns, else the
     events.
     """
+    asks_without_tag = any(isinstance(split, TagKey) for split in by) or any(
+        isinstance(split, TagKey) and value in (None, UNALLOCATED)
+        for split, value in question.where
+    )
+    if asks_without_tag and not all(measure.adds_up for measure in measures):
+        return events(
+            question.dataset,
+            has_savings=any(measure.needs is FigureGroup.SAVINGS for measure in measures),
+        )
     return source_for(
         question.dataset,
         by=by,

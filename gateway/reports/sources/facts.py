@@ -48,12 +48,12 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from gateway.reports.dimensions import (
-    TIME,
     UNALLOCATED,
     UTC_ZONE,
     Columns,
     Dimension,
     Split,
+    TagKey,
     tag_rows,
 )
 from gateway.reports.report import Dataset
@@ -73,7 +73,6 @@ Conditions = Callable[[Columns], Iterable[ColumnElement[bool]]]
 class FigureGroup(StrEnum):
     """Figures that only some sources have, or that they have only for some questions."""
 
-    REQUESTS = "requests"
     SAVINGS = "savings"
     TIMES = "times"
 
@@ -113,6 +112,9 @@ _EVERYWHERE = frozenset(
         Dimension.COST_CENTRE,
         Dimension.ROUTE,
         Dimension.MODEL,
+        Dimension.DEPLOYMENT,
+        Dimension.PROVIDER,
+        Dimension.REGION,
         Dimension.DESTINATION,
         Dimension.DAY,
         Dimension.WEEK,
@@ -120,27 +122,10 @@ _EVERYWHERE = frozenset(
         Dimension.QUARTER,
     }
 )
-_ALL_BUT_OWNERS = _EVERYWHERE | {
-    Dimension.DEPLOYMENT,
-    Dimension.PROVIDER,
-    Dimension.REGION,
-    Dimension.OUTCOME,
-    Dimension.USAGE_SOURCE,
-}
+_ALL_BUT_OWNERS = _EVERYWHERE | {Dimension.OUTCOME, Dimension.USAGE_SOURCE}
 
 
-# Every attempt of a request has the same value of these, so a request is in one row of a split.
-_OF_A_REQUEST = frozenset(
-    {
-        Dimension.TEAM,
-        Dimension.PROJECT,
-        Dimension.COST_CENTRE,
-        Dimension.KEY,
-        Dimension.END_USER,
-        Dimension.TAG,
-        *TIME,
-    }
-)
+_EVERY_FIGURE = frozenset(FigureGroup)
 
 
 def _events(dataset: Dataset) -> Source:
@@ -151,7 +136,7 @@ def _events(dataset: Dataset) -> Source:
         table=table,
         rows=table.alias("event"),
         splits=frozenset(Dimension),
-        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+        has=frozenset({FigureGroup.TIMES}),  # savings: `_EVENTS_WITH_SAVINGS`
     )
 
 
@@ -164,31 +149,45 @@ def _by_day(dataset: Dataset, table: Table) -> Source:
         table=table,
         rows=_rows_of_days(table),
         splits=_ALL_BUT_OWNERS,
-        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+        has=_EVERY_FIGURE,
         step=_DAY,
     )
 
 
 def _by_hour(dataset: Dataset, table: Table) -> Source:
-    """Return the source of a dataset's sums by hour, with the same dimensions."""
+    """Return the source of a dataset's sums by hour, which have keys too."""
     return Source(
         dataset=dataset,
         table=table,
         rows=select(*table.c, table.c.hour.label("occurred_at")).subquery("event"),
-        splits=_ALL_BUT_OWNERS | {Dimension.HOUR},
-        has=frozenset({FigureGroup.REQUESTS, FigureGroup.TIMES}),
+        splits=_ALL_BUT_OWNERS | {Dimension.HOUR, Dimension.KEY},
+        has=_EVERY_FIGURE,
         step=_HOUR,
     )
 
 
-def _by_day_and(owner: Dimension, table: Table, *has: FigureGroup) -> Source:
-    """Return the source of sums by day and owner: a key, an end user or a tag."""
+def _by_day_and_key(table: Table) -> Source:
+    """Return the source of sums by day and key, with every other dimension of a day's sums."""
+    return Source(
+        dataset=Dataset.REAL,
+        table=table,
+        rows=_rows_of_days(table),
+        splits=_ALL_BUT_OWNERS | {Dimension.KEY},
+        has=_EVERY_FIGURE,
+        step=_DAY,
+    )
+
+
+def _by_day_and(owner: Dimension, table: Table) -> Source:
+    """Return the source of sums by day and end user or tag, which have no waiting times: there
+    may be nearly as many of them as events.
+    """
     return Source(
         dataset=Dataset.REAL,
         table=table,
         rows=_rows_of_days(table),
         splits=_EVERYWHERE | {owner},
-        has=frozenset(has),
+        has=frozenset({FigureGroup.SAVINGS}),
         step=_DAY,
     )
 
@@ -201,7 +200,7 @@ def _rows_of_days(table: Table) -> Subquery:
 
 _EVENTS = {dataset: _events(dataset) for dataset in Dataset}
 _EVENTS_WITH_SAVINGS = {
-    dataset: replace(source, rows=with_cache_savings(source.rows))
+    dataset: replace(source, rows=with_cache_savings(source.rows), has=_EVERY_FIGURE)
     for dataset, source in _EVENTS.items()
 }
 # Each equals its events: it reads days without a sum from their hours, and hours without one from
@@ -209,10 +208,10 @@ _EVENTS_WITH_SAVINGS = {
 _SUMMED = {
     Dataset.REAL: (
         _by_day(Dataset.REAL, usage_views.spend_daily_detail),
+        _by_day_and_key(usage_views.spend_daily_by_key),
         _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
-        _by_day_and(Dimension.KEY, usage_views.spend_daily_by_key),
         _by_day_and(Dimension.END_USER, usage_views.spend_daily_by_end_user),
-        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.REQUESTS),
+        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag),
     ),
     Dataset.DEMO: (
         _by_day(Dataset.DEMO, usage_views.demo_spend_daily_detail),
@@ -222,9 +221,9 @@ _SUMMED = {
 _ADJUSTMENTS = other_views.adjustments.alias("event")
 
 
-def events(dataset: Dataset) -> Source:
+def events(dataset: Dataset, *, has_savings: bool = False) -> Source:
     """Return the source of single events: they have every dimension, and are many."""
-    return _EVENTS[dataset]
+    return (_EVENTS_WITH_SAVINGS if has_savings else _EVENTS)[dataset]
 
 
 def source_for(
@@ -239,24 +238,22 @@ def source_for(
     needed figures.
 
     `moments` begin or end the asked time: no row may lie on both sides of one. Sums by tag do not
-    know the other tags of an event, so a filter and a split by tag need events.
+    know the other tags of an event, so questions on two tags need events.
     """
-    wanted, needed = {*by, *filters}, {*needs}
-    if FigureGroup.SAVINGS in needed:
-        return _EVENTS_WITH_SAVINGS[dataset]
-    if (Dimension.TAG in by and Dimension.TAG in filters) or (
-        FigureGroup.REQUESTS in needed and not wanted <= _OF_A_REQUEST
-    ):
-        return _EVENTS[dataset]
+    needed = {*needs}
+    wanted = {Dimension.TAG if isinstance(one, TagKey) else one for one in (*by, *filters)}
+    tags = {one for one in (*by, *filters) if isinstance(one, TagKey) or one is Dimension.TAG}
+    asks_two_tags = len(tags) > 1 or (Dimension.TAG in by and Dimension.TAG in filters)
     return next(
         (
             one
             for one in _SUMMED[dataset]
             if wanted <= one.splits
             and needed <= one.has
+            and not asks_two_tags
             and not any((moment - _EPOCH) % one.step for moment in moments)
         ),
-        _EVENTS[dataset],
+        events(dataset, has_savings=FigureGroup.SAVINGS in needed),
     )
 
 
@@ -322,6 +319,9 @@ _SECONDS: Double[float] = Double()
 # The figures that a roll-up has too.
 _FIGURES = {
     "attempts": _Figure(_COUNT, lambda _: _ONE, lambda _: _ZERO),
+    "known_attempts": _Figure(
+        _COUNT, _count_if(lambda row: row.cost_usd.is_not(None)), lambda _: _ZERO
+    ),
     "unknown_attempts": _Figure(_COUNT, _count_if(lambda row: row.is_unsettled)),
     "derived_attempts": _Figure(
         _COUNT, _count_if(lambda row: row.usage_source.in_(("derived", "estimated")))
@@ -353,7 +353,6 @@ _OF_ADJUSTMENTS = {
     "expected_attempts": _Figure(_COUNT, lambda _: _ZERO, _count_if(lambda row: row.is_expected)),
     "adjustments_usd": _Figure(_AMOUNT, _unknown, _column_of("amount_usd")),
 }
-# Sums that no roll-up has yet.
 _OF_CACHES = {
     "cache_saving_usd": _Figure(_AMOUNT, _saving),
     "unknown_saving_attempts": _Figure(_COUNT, _count_if(lambda row: _saving(row).is_(None))),
@@ -361,6 +360,12 @@ _OF_CACHES = {
     "split_input_tokens": _Figure(
         _AMOUNT, lambda row: case((row.cached_input_tokens.is_not(None), row.input_tokens))
     ),
+}
+# Only the sums by tag have these: see `Measure.known`. No event needs them, because none is a
+# difference.
+_OF_DIFFERENCES = {
+    f"{name}_known": _Figure(_COUNT, _unknown)
+    for name in ("cached_input", "cache_write", "output", "reasoning", "total")
 }
 # Only events and some roll-ups have these. Postgres skips unused columns, so they cost nothing.
 _OF_TIMES = {
@@ -399,7 +404,7 @@ _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
     **{time: _Figure(_SECONDS, _column_of(time)) for time in TIMES.values()},
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES | _OF_TIMES
+_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES
 _ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {

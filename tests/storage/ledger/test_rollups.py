@@ -34,7 +34,7 @@ FIGURES = (
     "sum(failed_attempts), sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
     "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), "
     "sum(uncached_input_tokens), sum(plain_output_tokens), sum(total_tokens), sum(cost_usd), "
-    "sum(held_usd)"
+    "sum(held_usd), sum(requests), sum(split_input_tokens)"
 )
 OF_EVENTS = (
     "count(*), count(cost_usd), count(*) FILTER (WHERE is_unsettled), count(*) FILTER (WHERE "
@@ -43,17 +43,18 @@ OF_EVENTS = (
     "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), sum(input_tokens - "
     "coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)), sum(output_tokens - "
     "coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), sum(cost_usd), "
-    "sum(held_usd) FILTER (WHERE is_unsettled)"
+    "sum(held_usd) FILTER (WHERE is_unsettled), count(*) FILTER (WHERE attempt = 1), "
+    "sum(input_tokens) FILTER (WHERE cached_input_tokens IS NOT NULL)"
 )
 MORE_FIGURES = (
-    ", sum(requests), sum(error_attempts), sum(degraded_attempts), min(ttft_bound_s), "
+    ", sum(error_attempts), sum(degraded_attempts), min(ttft_bound_s), "
     "sum(ttft_bound_attempts), sum(ttft_missed), sum(cost_bound_attempts), sum(ttft_measured), "
     "sum(cost_missed), sum(retry_attempts), sum(retry_usd), sum(failed_usd)"
 )
 TTFT_BOUND = "(decision->'bounds'->>'ttft_p95_s')::float8"
 COST_BOUND = "(decision->'bounds'->>'max_cost_nusd')::numeric * 0.000000001"
 MORE_OF_EVENTS = (
-    ", count(*) FILTER (WHERE attempt = 1), count(*) FILTER (WHERE outcome NOT IN ('ok', "
+    ", count(*) FILTER (WHERE outcome NOT IN ('ok', "
     "'client_gone', 'gateway_stopped')), count(degraded), "
     f"min({TTFT_BOUND}), count({TTFT_BOUND} + ttft_s), count(*) FILTER (WHERE ttft_s > "
     f"{TTFT_BOUND}), count({COST_BOUND} + cost_usd), count(ttft_s), count(*) FILTER (WHERE "
@@ -70,18 +71,20 @@ SPLITS = {
     "spend_hourly_detail": (
         "hour",
         "date_trunc('hour', occurred_at, 'UTC')",
-        "team, project, cost_centre, route, deployment, provider, model, region, is_self_hosted, "
-        "data_class, outcome, usage_source, posted_period",
+        "team, project, cost_centre, key_id, route, deployment, provider, model, region, "
+        "is_self_hosted, data_class, outcome, usage_source, posted_period",
     ),
     "spend_daily_by_key": (
         "day",
         "(occurred_at AT TIME ZONE 'UTC')::date",
-        "team, project, cost_centre, key_id, route, model, is_self_hosted, posted_period",
+        "team, project, cost_centre, key_id, route, deployment, provider, model, region, "
+        "is_self_hosted, data_class, outcome, usage_source, posted_period",
     ),
     "spend_daily_by_end_user": (
         "day",
         "(occurred_at AT TIME ZONE 'UTC')::date",
-        "team, project, cost_centre, end_user, route, model, is_self_hosted, posted_period",
+        "team, project, cost_centre, end_user, route, deployment, provider, model, region, "
+        "is_self_hosted, posted_period",
     ),
 }
 
@@ -97,7 +100,7 @@ def assert_agree(database: Database, views: Sequence[str] = tuple(SPLITS)) -> No
         connection = plain.execution_options(isolation_level="REPEATABLE READ")
         for view in views:
             bucket, moment, splits = SPLITS[view]
-            is_detail = view.endswith("_detail")
+            is_detail = view.endswith(("_detail", "_by_key"))
             figures = FIGURES + (MORE_FIGURES if is_detail else "")
             of_events = OF_EVENTS + (MORE_OF_EVENTS if is_detail else "")
             summed = (

@@ -99,7 +99,7 @@ usage_events = Table(
     ),
     CheckConstraint("EXTRACT(day FROM posted_period) = 1", name="posted_period_is_a_month"),
     Index("usage_events_key_id_occurred_at", "key_id", "occurred_at"),
-    Index("usage_events_occurred_at", "occurred_at", postgresql_using="brin"),
+    Index("usage_events_occurred_at", "occurred_at"),
     Index(
         "usage_events_response",
         "upstream_request_id",

@@ -4,6 +4,8 @@ a comparison with the migrations.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -85,15 +87,33 @@ spend_rollup = Table(
     Column("gap_buckets", ARRAY(Integer)),
     Column("queue_buckets", ARRAY(Integer)),
     Column("overhead_buckets", ARRAY(Integer)),
+    Column("key_id", Text),
+    Column("cache_saving_nusd", Numeric),
+    Column("unknown_saving_attempts", BigInteger),
+    Column("split_input_tokens", Numeric),
     Index("spend_rollup_hour", "hour"),
 )
+_PLACES = ("deployment", "provider", "region")
+_OF_TIMES = (
+    *("requests", "error_attempts", "degraded_attempts", "ttft_bound_s", "ttft_bound_attempts"),
+    *("ttft_missed", "cost_bound_attempts", "retry_attempts", "retry_nusd", "failed_nusd"),
+    *("ttft_measured", "cost_missed", "ttft_buckets", "tpot_buckets", "duration_buckets"),
+    *("gap_buckets", "queue_buckets", "overhead_buckets"),
+)
+_SAVINGS = ("cache_saving_nusd", "unknown_saving_attempts", "split_input_tokens")
+
+
+def _as_by_hour(*names: str) -> list[Column[Any]]:
+    """Return new columns like those of `spend_rollup`."""
+    return [Column(name, spend_rollup.c[name].type) for name in names]
+
 
 # The same by day.
 spend_rollup_by_day = Table(
     "spend_rollup_by_day",
     metadata,
     Column("day", Date),
-    *(Column(column.name, column.type) for column in list(spend_rollup.columns)[1:]),
+    *_as_by_hour(*(name for name in spend_rollup.c.keys()[1:] if name != "key_id")),
     Index("spend_rollup_by_day_day", "day"),
     Index("spend_rollup_by_day_month", "posted_period"),
 )
@@ -127,6 +147,9 @@ spend_rollup_by_key = Table(
     Column("total_tokens", Numeric),
     Column("cost_nusd", Numeric),
     Column("held_nusd", Numeric),
+    *_as_by_hour(*_PLACES, "data_class", "outcome", "usage_source"),
+    *_as_by_hour(*_OF_TIMES),
+    *_as_by_hour(*_SAVINGS),
     Index("spend_rollup_by_key_day", "day"),
     Index("spend_rollup_by_key_month", "posted_period"),
 )
@@ -160,6 +183,7 @@ spend_rollup_by_end_user = Table(
     Column("total_tokens", Numeric),
     Column("cost_nusd", Numeric),
     Column("held_nusd", Numeric),
+    *_as_by_hour(*_PLACES, "requests", *_SAVINGS),
     Index("spend_rollup_by_end_user_day", "day"),
     Index("spend_rollup_by_end_user_month", "posted_period"),
 )
@@ -175,8 +199,12 @@ spend_rollup_by_tag = Table(
     Column("tag_key", Text),
     Column("tag", Text),
     Column("is_repeat", Boolean),
-    *(Column(column.name, column.type) for column in list(spend_rollup_by_key.columns)[5:]),
-    Column("requests", BigInteger),
+    *(Column(column.name, column.type) for column in list(spend_rollup_by_key.columns)[5:26]),
+    *_as_by_hour("requests", *_PLACES, *_SAVINGS),
+    *(
+        Column(f"{name}_known", BigInteger)
+        for name in ("cached_input", "cache_write", "output", "reasoning", "total")
+    ),
     Index("spend_rollup_by_tag_day", "day"),
     Index("spend_rollup_by_tag_month", "posted_period"),
 )

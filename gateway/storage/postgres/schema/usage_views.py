@@ -4,6 +4,8 @@ these views, and reports query them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -85,36 +87,6 @@ demo_usage_events = Table(
     *(Column(column.name, column.type) for column in usage_events.columns),
 )
 
-spend_daily_by_key = Table(
-    "spend_daily_by_key",
-    finance,
-    Column("day", Date),
-    Column("team", Text),
-    Column("project", Text),
-    Column("cost_centre", Text),
-    Column("key_id", Text),
-    Column("route", Text),
-    Column("model", Text),
-    Column("is_self_hosted", Boolean),
-    Column("posted_period", Date),
-    Column("attempts", BigInteger),
-    Column("known_attempts", BigInteger),
-    Column("unknown_attempts", BigInteger),
-    Column("derived_attempts", BigInteger),
-    Column("failed_attempts", BigInteger),
-    Column("unreported_attempts", BigInteger),
-    Column("input_tokens", Numeric),
-    Column("cached_input_tokens", Numeric),
-    Column("cache_write_tokens", Numeric),
-    Column("output_tokens", Numeric),
-    Column("reasoning_tokens", Numeric),
-    Column("uncached_input_tokens", Numeric),
-    Column("plain_output_tokens", Numeric),
-    Column("total_tokens", Numeric),
-    Column("cost_usd", Numeric),
-    Column("held_usd", Numeric),
-)
-
 spend_hourly = Table(
     "spend_hourly",
     finance,
@@ -189,6 +161,51 @@ spend_hourly_detail = Table(
     Column("overhead_buckets", ARRAY(Integer)),
     Column("retry_usd", Numeric),
     Column("failed_usd", Numeric),
+    Column("key_id", Text),
+    Column("cache_saving_usd", Numeric),
+    Column("unknown_saving_attempts", BigInteger),
+    Column("split_input_tokens", Numeric),
+)
+_PLACES = ("deployment", "provider", "region")
+_SAVINGS = ("cache_saving_usd", "unknown_saving_attempts", "split_input_tokens")
+
+
+def _as_by_hour(*names: str) -> list[Column[Any]]:
+    """Return new columns like those of `spend_hourly_detail`."""
+    return [Column(name, spend_hourly_detail.c[name].type) for name in names]
+
+
+spend_daily_by_key = Table(
+    "spend_daily_by_key",
+    finance,
+    Column("day", Date),
+    Column("team", Text),
+    Column("project", Text),
+    Column("cost_centre", Text),
+    Column("key_id", Text),
+    Column("route", Text),
+    Column("model", Text),
+    Column("is_self_hosted", Boolean),
+    Column("posted_period", Date),
+    Column("attempts", BigInteger),
+    Column("known_attempts", BigInteger),
+    Column("unknown_attempts", BigInteger),
+    Column("derived_attempts", BigInteger),
+    Column("failed_attempts", BigInteger),
+    Column("unreported_attempts", BigInteger),
+    Column("input_tokens", Numeric),
+    Column("cached_input_tokens", Numeric),
+    Column("cache_write_tokens", Numeric),
+    Column("output_tokens", Numeric),
+    Column("reasoning_tokens", Numeric),
+    Column("uncached_input_tokens", Numeric),
+    Column("plain_output_tokens", Numeric),
+    Column("total_tokens", Numeric),
+    Column("cost_usd", Numeric),
+    Column("held_usd", Numeric),
+    *_as_by_hour(*_PLACES, "data_class", "outcome", "usage_source"),
+    *_as_by_hour(*list(spend_hourly_detail.c.keys())[30:-4]),
+    *_as_by_hour(*_SAVINGS),
 )
 
 demo_spend_hourly_detail = Table(
@@ -202,8 +219,9 @@ spend_daily_by_end_user = Table(
     finance,
     *(
         Column("end_user" if column.name == "key_id" else column.name, column.type)
-        for column in spend_daily_by_key.columns
+        for column in list(spend_daily_by_key.columns)[:25]
     ),
+    *_as_by_hour(*_PLACES, "requests", *_SAVINGS),
 )
 
 # The same by day.
@@ -211,7 +229,7 @@ spend_daily_detail = Table(
     "spend_daily_detail",
     finance,
     Column("day", Date),
-    *(Column(column.name, column.type) for column in list(spend_hourly_detail.columns)[1:]),
+    *_as_by_hour(*(name for name in spend_hourly_detail.c.keys()[1:] if name != "key_id")),
 )
 
 demo_spend_daily_detail = Table(
@@ -230,8 +248,10 @@ spend_daily_by_tag = Table(
     Column("tag_key", Text),
     Column("tag", Text),
     Column("is_repeat", Boolean),
-    *(Column(column.name, column.type) for column in list(spend_daily_by_key.columns)[5:-2]),
-    Column("requests", BigInteger),
-    Column("cost_usd", Numeric),
-    Column("held_usd", Numeric),
+    *(Column(column.name, column.type) for column in list(spend_daily_by_key.columns)[5:23]),
+    *_as_by_hour("requests", "cost_usd", "held_usd", *_PLACES, *_SAVINGS),
+    *(
+        Column(f"{name}_known", BigInteger)
+        for name in ("cached_input", "cache_write", "output", "reasoning", "total")
+    ),
 )
