@@ -122,7 +122,8 @@ def figures(
         (Dimension.TEAM, from_sizes),
         (Dimension.DEPLOYMENT, from_sizes),
         (Dimension.DAY, from_sizes),
-        (Dimension.KEY, percentile),
+        (Dimension.KEY, from_sizes),
+        (Dimension.END_USER, percentile),
     ],
 )
 def test_every_figure_is_of_the_attempts_themselves(

@@ -111,7 +111,7 @@ REPORT = summary(
     notes=(
         "Percentiles are over the attempts themselves, not over other percentiles. They are read "
         "from counts by size, where each size ends at 1.3 times its beginning; split or filtered "
-        "by key, end user or tag they are exact. TTFT, TPOT and gap (the longest silence in an "
+        "by end user or tag they are exact. TTFT, TPOT and gap (the longest silence in an "
         "answer) exist only for streams; attempts without a measurement are left out.",
         "A bound is missed by an attempt that took longer, or cost more, than the bound its route "
         "had when it was sent. An error is every ending except a complete answer, a caller who "
