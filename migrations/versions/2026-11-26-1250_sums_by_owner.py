@@ -319,6 +319,9 @@ USERS = _alter(
     "spend_rollup_by_end_user",
     [*(f"{name} text" for name in PLACES), *_columns(REQUESTS | SAVINGS)],
 )
+# A month has as many rows as users and days.
+USERS += """
+CREATE INDEX spend_rollup_by_end_user_user ON tollgate.spend_rollup_by_end_user (end_user, day);"""
 USERS_SUMMED = _grouped([*USED, *PLACES], _of_events(OWNED), names=USER_NAMES, source="{}")
 
 # An event is in the row of each of its tags, and once in the row of no tag if it has none. Its
@@ -534,7 +537,24 @@ VIEWS = "".join(
     )
 )
 
-STEPS: tuple[str, ...] = (INDEX, HOURS, DAYS, KEYS, USERS, TAGS, REFRESH, VIEWS)
+# Every report has a note on idle GPU cost, which reads a month's charges by hour: from the index
+# alone, and added up once. As before, adjustments count in the hour of their request.
+APPLIED = """
+CREATE INDEX spend_rollup_self_hosted ON tollgate.spend_rollup (hour, deployment)
+    INCLUDE (team, cost_centre, attempts, cost_nusd, is_demo, is_self_hosted) WHERE is_self_hosted;
+CREATE OR REPLACE VIEW finance.gpu_applied AS
+SELECT hour, deployment, team, cost_centre, sum(attempts)::bigint AS attempts, sum(usd) AS applied_usd
+FROM (
+    SELECT hour, deployment, team, cost_centre, attempts, coalesce(cost_usd, 0) AS usd
+    FROM finance.spend_hourly_detail WHERE is_self_hosted
+    UNION ALL
+    SELECT date_trunc('hour', occurred_at, 'UTC'), deployment, team, cost_centre, 0, amount_usd
+    FROM finance.adjustments WHERE is_self_hosted
+) AS amounts
+GROUP BY hour, deployment, team, cost_centre;
+"""
+
+STEPS: tuple[str, ...] = (INDEX, HOURS, DAYS, KEYS, USERS, TAGS, REFRESH, VIEWS, APPLIED)
 
 
 def upgrade() -> None:

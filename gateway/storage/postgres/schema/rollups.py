@@ -92,6 +92,15 @@ spend_rollup = Table(
     Column("unknown_saving_attempts", BigInteger),
     Column("split_input_tokens", Numeric),
     Index("spend_rollup_hour", "hour"),
+    Index(
+        "spend_rollup_self_hosted",
+        "hour",
+        "deployment",
+        postgresql_include=(
+            *("team", "cost_centre", "attempts", "cost_nusd", "is_demo", "is_self_hosted"),
+        ),
+        postgresql_where=text("is_self_hosted"),
+    ),
 )
 _PLACES = ("deployment", "provider", "region")
 _OF_TIMES = (
@@ -186,6 +195,7 @@ spend_rollup_by_end_user = Table(
     *_as_by_hour(*_PLACES, "requests", *_SAVINGS),
     Index("spend_rollup_by_end_user_day", "day"),
     Index("spend_rollup_by_end_user_month", "posted_period"),
+    Index("spend_rollup_by_end_user_user", "end_user", "day"),
 )
 
 # An event with three tags is in the row of each, and in the row that `is_repeat` -2 times.
