@@ -4,11 +4,9 @@ request's receipt as tables, JSON or CSV.
 
 from __future__ import annotations
 
-import sys
 from datetime import date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +26,7 @@ from gateway.cli.terminal.output import (
     table_text,
     write,
 )
+from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import NothingFound
 from gateway.reports import (
@@ -37,8 +36,6 @@ from gateway.reports import (
     Dimension,
     arithmetic,
     ask,
-    csv_lines,
-    json_pieces,
     receipt_to_json,
 )
 
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
         AttemptReceipt,
         Cell,
         Column,
-        Export,
         Question,
         Receipt,
         Report,
@@ -57,7 +53,6 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 20  # listed if another one was requested
 PAGE_ROWS = 100  # of a table for people
-PROGRESS_EVERY_S, ROWS_A_LOOK = 5.0, 1_000
 NAMED = "NAME"  # the command behind every report's name
 
 
@@ -104,6 +99,7 @@ app = typer.Typer(
     "  tollgate report spend --by team --month 2026-11 --compare previous\n"
     "  tollgate report spend --month 2026-11 --why\n"
     "  tollgate report spend --by week,model --from 2026-10-01 --to 2026-11-30\n"
+    "  tollgate report spend --by team,model --month 2026-11 --out spend.xlsx\n"
     "  tollgate report savings --by team --month 2026-11\n  tollgate report overview --demo",
 )
 def run_report(
@@ -147,6 +143,7 @@ def run_report(
     demo: Annotated[
         bool, typer.Option("--demo", help="Generated demo data in place of real events.")
     ] = False,
+    out: OutOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Answer one question of `tollgate report list`. Money is in USD; days and months are UTC."""
@@ -160,7 +157,9 @@ def run_report(
         if by is None
         else [word.strip() for words in by for word in words.split(",") if word.strip()]
     )
-    if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
+    if out is not None:
+        require_writable(out)
+    elif limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
     question = ask(
         month=month,
@@ -177,11 +176,13 @@ def run_report(
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
         if export.report.total.get("attempts") == 0:
             _require_known(reports, question)
-        if format is Format.TABLE:
+        if out is not None:
+            write_file(export, out, format)
+        elif format is Format.TABLE:
             write(_report_text(export.report))
         else:
-            _write_export(export, format)
-    if format is not Format.JSON:  # in JSON the notes are part of the document
+            print_export(export, format)
+    if out is not None or format is not Format.JSON:  # in JSON the notes are part of the document
         for line in export.report.notes:
             note(line)
 
@@ -240,18 +241,6 @@ def _require_known(reports: Reports, question: Question) -> None:
                 f"No attempt of any month has the {dimension.value.replace('_', ' ')} '{wanted}'. "
                 f"There is: {shown or 'none yet'}."
             )
-
-
-def _write_export(export: Export, format: Format) -> None:
-    """Write a report row by row, with progress now and then: a month may have millions of rows."""
-    is_json = format is Format.JSON
-    printed_s = monotonic()
-    for number, piece in enumerate(json_pieces(export) if is_json else csv_lines(export)):
-        sys.stdout.write(piece)
-        if number % ROWS_A_LOOK == 0 and monotonic() - printed_s >= PROGRESS_EVERY_S:
-            printed_s = monotonic()
-            note(f"{number:,} rows written.")
-    write("\n" if is_json else "")
 
 
 def _report_text(report: Report) -> str:

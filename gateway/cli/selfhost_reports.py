@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, write
+from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
 from gateway.errors import BadUsage
-from gateway.reports import MeasuredDemand, Report, WhatIf, ask, to_csv, to_json
+from gateway.reports import Export, MeasuredDemand, Report, WhatIf, ask
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -77,6 +78,7 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
         demo: Annotated[
             bool, typer.Option("--demo", help="Generated demo data in place of real events.")
         ] = False,
+        out: OutOption = None,
         format: FormatOption = Format.TABLE,
     ) -> None:
         """Compare the cost of each route's traffic on own GPUs and at an API, with the volume from
@@ -87,6 +89,8 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
         break-even volume.
         """
         toolbox: Toolbox = ctx.obj
+        if out is not None:
+            require_writable(out)
         what_if = WhatIf(
             api=api,
             usd_per_gpu_hour=_number("--gpu-usd-per-hour", gpu_usd_per_hour),
@@ -98,12 +102,16 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
         question = ask(month=month, demo=demo)
         with toolbox.open_reports() as reports:
             found = reports.selfhost_vs_api(question, what_if)
-        if format is Format.JSON:
-            write(to_json(found) + "\n")
-            return
-        write(to_csv(found) if format is Format.CSV else as_text(found))
-        for line in found.notes:
-            note(line)
+        export = Export(report=found, rows=iter(found.rows))
+        if out is not None:
+            write_file(export, out, format)
+        elif format is Format.TABLE:
+            write(as_text(found))
+        else:
+            print_export(export, format)
+        if out is not None or format is not Format.JSON:
+            for line in found.notes:
+                note(line)
 
     @app.command(
         "demand",

@@ -36,6 +36,7 @@ from gateway.reports.budgets.budgets import (
     running_budgets,
 )
 from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension
+from gateway.reports.files.report_file import file_writer
 from gateway.reports.json_and_csv import (
     csv_lines,
     json_pieces,
@@ -110,6 +111,7 @@ __all__ = [
     "arithmetic",
     "ask",
     "csv_lines",
+    "file_writer",
     "json_pieces",
     "open_reports",
     "plain_decimal",

@@ -51,12 +51,22 @@ def json_pieces(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield separator + _json_text(dict(zip(names, row, strict=True)))
         separator = ","
-    rest = {
+    yield "]," + _json_text(_rest_of(report)).removeprefix("{")
+
+
+def about_json(report: Report) -> str:
+    """Return everything of a report but its columns and rows as JSON."""
+    head = {"report": report.name, "title": report.title, "dataset": report.dataset}
+    return _json_text(head | _rest_of(report))
+
+
+def _rest_of(report: Report) -> dict[str, object]:
+    """Return the part of a report's JSON that follows the rows."""
+    return {
         "total": dict(report.total),
         "complete_until": report.complete_until,
         "notes": report.notes,
     }
-    yield "]," + _json_text(rest).removeprefix("{")
 
 
 def receipt_to_json(receipt: Receipt) -> str:
@@ -86,7 +96,7 @@ def csv_lines(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield _csv_line(
             [
-                _without_formula(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
+                without_formula(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
                 for column, cell in zip(columns, row, strict=True)
             ]
         )
@@ -108,10 +118,8 @@ def _csv_cell(cell: Cell) -> str:
             return ""
         case bool():
             return "true" if cell else "false"
-        case Decimal():
-            return plain_decimal(cell)
-        case float():
-            return plain_decimal(Decimal(repr(round(cell, LATENCY_DIGITS))))
+        case Decimal() | float():
+            return plain_decimal(number_of(cell))
         case datetime():
             return _moment(cell)
         case date():
@@ -120,7 +128,13 @@ def _csv_cell(cell: Cell) -> str:
             return str(cell)
 
 
-def _without_formula(cell: Cell) -> str:
+def number_of(cell: Cell) -> Decimal:
+    """Return a number's cell as it is written: with every digit, or a time to the microsecond."""
+    assert isinstance(cell, Decimal | float | int)
+    return Decimal(repr(round(cell, LATENCY_DIGITS))) if isinstance(cell, float) else Decimal(cell)
+
+
+def without_formula(cell: Cell) -> str:
     """Return a text cell, with an apostrophe before one that a spreadsheet would calculate."""
     text = "" if cell is None else str(cell)
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text

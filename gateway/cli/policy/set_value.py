@@ -4,10 +4,6 @@ applies nothing.
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +11,7 @@ import typer
 
 from gateway.cli.policy.document import files_text, read_document
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
+from gateway.cli.terminal.replaced_file import replaced_file
 from gateway.errors import BadUsage, PolicyRejected
 from gateway.wire.parsed_policy import parse_files
 from gateway.wire.yaml_blocks.edit import set_value
@@ -85,28 +82,7 @@ def _replace(file: Path, *, before: str, after: str) -> None:
 
     Raises `BadUsage` if the file changed meanwhile or cannot be replaced; then it is as it was.
     """
-    target = file.resolve()
-    if read_document(str(target)) != before:
+    if read_document(str(file)) != before:
         raise BadUsage(f"{file} changed meanwhile. Nothing was written; run it again.")
-    try:
-        handle, new = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(after.encode())
-                _take_over(target, out.fileno())
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(new, target)
-        finally:
-            with suppress(OSError):  # it is gone after the replacement
-                os.unlink(new)
-    except OSError as broken:
-        raise BadUsage(f"{file} cannot be replaced: {broken.strerror}. It is as it was.") from None
-
-
-def _take_over(old: Path, new: int) -> None:
-    """Give an open file the mode of an older one, and its owner if this user may."""
-    known = old.stat()
-    with suppress(PermissionError):
-        os.fchown(new, known.st_uid, known.st_gid)
-    os.fchmod(new, stat.S_IMODE(known.st_mode))
+    with replaced_file(file) as out:
+        out.write(after.encode())

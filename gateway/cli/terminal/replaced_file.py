@@ -1,0 +1,52 @@
+"""Replaces a file in one step: an error leaves no half file, and an existing one as it was."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from gateway.errors import BadUsage
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` when the block ends without an error.
+
+    An existing file gives its mode and owner to the new one; a link stays a link. Raises `BadUsage`
+    if the file cannot be written.
+    """
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        with open(new, "xb") as out:
+            try:
+                _take_over(target, out.fileno())
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+                os.replace(new, target)
+            finally:
+                with suppress(OSError):  # it is gone after the replacement
+                    os.unlink(new)
+    except OSError as broken:
+        raise BadUsage(
+            f"{path} cannot be written: {broken.strerror or broken}. Nothing was changed."
+        ) from None
+
+
+def _take_over(old: Path, new: int) -> None:
+    """Give an open file the mode of an older one, if any, and its owner if this user may."""
+    try:
+        known = old.stat()
+    except FileNotFoundError:
+        return
+    with suppress(PermissionError):
+        os.fchown(new, known.st_uid, known.st_gid)
+    os.fchmod(new, stat.S_IMODE(known.st_mode))
