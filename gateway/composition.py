@@ -78,6 +78,7 @@ def toolbox_of(
         database_url=settings.database_url,
         gateway_database_url=settings.gateway_database_url,
         admin_database_url=settings.admin_database_url,
+        finance_database_url=settings.finance_database_url,
         reports_database_url=settings.reports_database_url,
         pepper_path=settings.pepper_path,
         journal_path=settings.journal_path,
@@ -139,6 +140,7 @@ def address_as(settings: Settings, purpose: LoginPurpose) -> Iterator[str]:
         LoginPurpose.GATEWAY: settings.gateway_database_url,
         LoginPurpose.REPORTS: settings.reports_database_url,
         LoginPurpose.ADMIN: settings.admin_database_url,
+        LoginPurpose.FINANCE: settings.finance_database_url,
     }[purpose]
     if given is not None:
         yield given

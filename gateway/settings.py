@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     admin_database_url: str | None = Field(
         None, description="Postgres for administration, if another login."
     )
+    finance_database_url: str | None = Field(
+        None, description="Postgres for finance's approvals, if not in the home."
+    )
     reports_database_url: str | None = Field(
         None, description="Postgres for reports and dashboard, if another login."
     )
@@ -179,7 +182,11 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
-        "database_url", "gateway_database_url", "admin_database_url", "reports_database_url"
+        "database_url",
+        "gateway_database_url",
+        "admin_database_url",
+        "finance_database_url",
+        "reports_database_url",
     )
     @classmethod
     def _checked_database_url(cls, url: str | None) -> str | None:

@@ -52,10 +52,10 @@ def upgrade(
     continues.
 
     Creates the pepper, the secret behind the stored digests of API keys, if it is missing: back it
-    up. Makes one login each for serving, reports and administration, and keeps their passwords in
-    HOME/logins. Later commands use those logins; only this one uses the owner's. If it may not make
-    them, it prints the SQL for an administrator, once. Has this month's hours summed again whose
-    sums differ from their events. Running it again changes nothing.
+    up. Makes one login each for serving, reports, administration and finance, and keeps their
+    passwords in HOME/logins. Later commands use those logins; only this one uses the owner's. If it
+    may not make them, it prints the SQL for an administrator, once. Has this month's hours summed
+    again whose sums differ from their events. Running it again changes nothing.
     """
 
     toolbox: Toolbox = ctx.obj
@@ -199,6 +199,7 @@ def _named(options: Options) -> dict[LoginPurpose, str | None]:
         LoginPurpose.GATEWAY: options.gateway_database_url,
         LoginPurpose.REPORTS: options.reports_database_url,
         LoginPurpose.ADMIN: options.admin_database_url,
+        LoginPurpose.FINANCE: options.finance_database_url,
     }
 
 

@@ -36,6 +36,7 @@ class Options:
     database_url: str | None  # None: the embedded Postgres
     gateway_database_url: str | None  # None: the same, by the login that `db upgrade` made
     admin_database_url: str | None
+    finance_database_url: str | None
     reports_database_url: str | None
     pepper_path: Path
     journal_path: Path

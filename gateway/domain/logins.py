@@ -1,5 +1,5 @@
-"""Declares the purposes of a database's separate logins (serving, reports, administration) and the
-result of creating them; creates none.
+"""Declares the purposes of a database's separate logins (serving, reports, administration, finance)
+and the result of creating them; creates none.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from enum import StrEnum
 
 
 class LoginPurpose(StrEnum):
-    """The purpose of a database login: serving, reports or administration."""
+    """The purpose of a database login: serving, reports, administration or finance's approvals."""
 
     GATEWAY = "gateway"
     REPORTS = "reports"
     ADMIN = "admin"
+    FINANCE = "finance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from gateway.domain.logins import LoginPurpose
 from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
@@ -63,7 +64,7 @@ def test_no_login_is_made_before_its_password_is_kept(
     )
     assert "File too large" in done.stderr
     made = logins.ensure_logins(database, database_url, home, given={})
-    assert (len(made.ready), made.notes, made.sql) == (3, (), ())
+    assert (len(made.ready), made.notes, made.sql) == (len(LoginPurpose), (), ())
 
 
 def test_a_server_that_takes_no_login_is_no_fault_of_tollgate(home: Path) -> None:

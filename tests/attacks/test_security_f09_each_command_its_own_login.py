@@ -99,7 +99,7 @@ def url_as(cli: Cli, purpose: str) -> str:
     return cli.ok("db", "url", "--as", purpose).strip()
 
 
-@pytest.mark.parametrize("purpose", ["gateway", "reports", "admin"])
+@pytest.mark.parametrize("purpose", list(LoginPurpose))
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_no_login_leaves_its_role(cli: Cli, purpose: str, escape: tuple[str, str]) -> None:
     """With the owner's URL, one statement could switch off the audit log's triggers."""
@@ -114,8 +114,13 @@ def test_each_login_is_in_its_own_role_alone(cli: Cli, database_url: str) -> Non
     """Reports must not write, the gateway must not make keys, and no login may be an owner or a
     superuser.
     """
-    users = {purpose: user_of(url_as(cli, purpose)) for purpose in ("gateway", "reports", "admin")}
-    roles = {"tollgate_gateway": "gateway", "tollgate_reader": "reports", "tollgate_admin": "admin"}
+    users = {purpose: user_of(url_as(cli, purpose)) for purpose in LoginPurpose}
+    roles = {
+        "tollgate_gateway": LoginPurpose.GATEWAY,
+        "tollgate_reader": LoginPurpose.REPORTS,
+        "tollgate_admin": LoginPurpose.ADMIN,
+        "tollgate_finance": LoginPurpose.FINANCE,
+    }
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT member::regrole::text, roleid::regrole::text FROM pg_auth_members WHERE "
@@ -232,7 +237,7 @@ def test_an_owner_without_createrole_gets_the_sql(
         ran = poor("db", "upgrade")
         assert ran.code == 0, ran
         statements = [line.strip() for line in ran.err.splitlines() if line.startswith("  ")]
-        assert [line.split()[0] for line in statements] == ["CREATE", "GRANT"] * 3
+        assert [line.split()[0] for line in statements] == ["CREATE", "GRANT"] * len(LoginPurpose)
         assert user_of(url_as(poor, "admin")) == "tollgate"
         for statement in statements:
             connection.execute(statement.encode())
@@ -268,6 +273,7 @@ def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
     }
     secret = {
         "TOLLGATE_ADMIN_DATABASE_URL",
+        "TOLLGATE_FINANCE_DATABASE_URL",
         "TOLLGATE_DATABASE_URL",
         "AWS_SESSION",
         "PGPASSWORD",

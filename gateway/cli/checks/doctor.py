@@ -146,6 +146,7 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         LoginPurpose.GATEWAY: options.gateway_database_url,
         LoginPurpose.REPORTS: options.reports_database_url,
         LoginPurpose.ADMIN: options.admin_database_url,
+        LoginPurpose.FINANCE: options.finance_database_url,
     }
     has_shared = options.database_url is not None or options.admin_database_url is None
     for purpose in LoginPurpose:

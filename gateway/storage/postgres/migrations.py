@@ -25,7 +25,7 @@ from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres.database import Database
 
 SCHEMA = "tollgate"
-ROLES = ("tollgate_reader", "tollgate_gateway", "tollgate_admin")
+ROLES = ("tollgate_reader", "tollgate_gateway", "tollgate_admin", "tollgate_finance")
 OLDEST_SERVER = 150000
 
 # Held for the whole upgrade: two replicas that start at once apply each step once.

@@ -1,5 +1,5 @@
 """The administration role may do the commands' work and nothing else, and no other role may do
-it.
+it; finance's role may approve, and change nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import PEPPER, event, key
 
 ADMIN, GATEWAY, READER = "tollgate_admin", "tollgate_gateway", "tollgate_reader"
+FINANCE = "tollgate_finance"
 LEDGER = (
     "usage_events",
     "usage_events_default",
@@ -33,41 +34,58 @@ LEDGER = (
 FORBIDDEN = [
     *(
         (role, table, verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for table in LEDGER
         for verb in ("UPDATE", "DELETE", "TRUNCATE")
     ),
     *(
         (role, "audit_log", verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
     ),
     *(
         (role, "audit_notes", verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
     ),
     *(
         (role, "policies", verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for verb in ("UPDATE", "DELETE", "TRUNCATE")
     ),
     *(
         (role, "api_keys", verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for verb in ("DELETE", "TRUNCATE")
     ),
     *(
         (role, "budget_grants", verb)
-        for role in (ADMIN, GATEWAY, READER)
+        for role in (ADMIN, GATEWAY, READER, FINANCE)
         for verb in ("UPDATE", "DELETE", "TRUNCATE")
     ),
     *(
         (role, table, "INSERT")
-        for role in (GATEWAY, READER)
+        for role in (GATEWAY, READER, FINANCE)
         for table in ("policies", "api_keys", "budget_grants", "budgets", "price_entries")
     ),
-    *((role, table, "UPDATE") for role in (GATEWAY, READER) for table in ("api_keys", "budgets")),
+    *(
+        (role, table, "UPDATE")
+        for role in (GATEWAY, READER, FINANCE)
+        for table in ("api_keys", "budgets")
+    ),
+    *(
+        (FINANCE, table, "INSERT")
+        for table in (
+            "usage_events",
+            "adjustments",
+            "prices",
+            "periods",
+            "journals",
+            "dead_letters",
+        )
+    ),
+    (FINANCE, "journals", "UPDATE"),
+    (FINANCE, "dead_letters", "UPDATE"),
     (ADMIN, "usage_events", "INSERT"),
     (ADMIN, "leases", "INSERT"),
     (ADMIN, "leases", "UPDATE"),
