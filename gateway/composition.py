@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from gateway import reports
-from gateway.cli.operator import operator_name
+from gateway.cli.operator import operator_name, signed_in_person
 from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
@@ -29,6 +29,7 @@ from gateway.services.ports import Clock
 from gateway.services.stores import ProbeNotes, Stores
 from gateway.settings import Settings
 from gateway.storage.administration import Administration
+from gateway.storage.allocation.reallocations import ReallocationStore
 from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
@@ -98,6 +99,8 @@ def toolbox_of(
         options=options,
         machine=_machine(settings, clock),
         open_stores=lambda: open_administration(settings),
+        open_entering=lambda: open_finance(settings, is_entering=True),
+        open_approving=lambda: open_finance(settings),
         open_as_owner=lambda: open_stores(settings),
         open_booking=lambda: open_booking(settings),
         open_reports=lambda: open_reports(settings),
@@ -154,7 +157,7 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
     """Open the stores with the login of the database's own URL: the owner, for migrations."""
     with (
         database_url(settings) as url,
-        _stores(settings, url, Database(url, operator=operator_name())) as stores,
+        _stores(settings, url, _acting(url)) as stores,
     ):
         yield stores
 
@@ -162,10 +165,30 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
 @contextmanager
 def open_administration(settings: Settings) -> Iterator[Stores]:
     """Open the stores in the administration role, if the login may use it."""
-    with address_as(settings, LoginPurpose.ADMIN) as url:
-        database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
-        with _stores(settings, url, database) as stores:
+    with (
+        address_as(settings, LoginPurpose.ADMIN) as url,
+        _stores(settings, url, _acting(url, "tollgate_admin")) as stores,
+    ):
+        yield stores
+
+
+@contextmanager
+def open_finance(settings: Settings, *, is_entering: bool = False) -> Iterator[Stores]:
+    """Open the stores for what finance enters or approves.
+
+    An approval uses finance's login if the settings name it, else the administration's. An entry
+    uses it only where no administration's login is named: author and approver are different logins.
+    """
+    has_admin = is_entering and settings.admin_database_url is not None
+    if settings.finance_database_url is None or has_admin:
+        with open_administration(settings) as stores:
             yield stores
+        return
+    with (
+        address_as(settings, LoginPurpose.FINANCE) as url,
+        _stores(settings, url, _acting(url, "tollgate_finance")) as stores,
+    ):
+        yield stores
 
 
 @contextmanager
@@ -173,10 +196,11 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
     """Open the stores in the gateway's role, if the login may use it, for commands that write
     events.
     """
-    with address_as(settings, LoginPurpose.GATEWAY) as url:
-        database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
-        with _stores(settings, url, database) as stores:
-            yield stores
+    with (
+        address_as(settings, LoginPurpose.GATEWAY) as url,
+        _stores(settings, url, _acting(url, "tollgate_gateway")) as stores,
+    ):
+        yield stores
 
 
 @contextmanager
@@ -202,6 +226,13 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
             )
 
 
+def _acting(url: str, role: str | None = None) -> Database:
+    """Return a database that acts as a role, if the login may, for the person who runs the
+    command.
+    """
+    return Database(url, role_if_member=role, operator=operator_name(), person=signed_in_person())
+
+
 @contextmanager
 def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
     """Yield the bundle of stores over one database, and close its connections afterwards."""
@@ -220,6 +251,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             letters=DeadLetters(database),
             resolutions=ResolutionStore(database),
             repricing=RepriceStore(database),
+            reallocations=ReallocationStore(database),
             journals=JournalTable(database),
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),

@@ -40,7 +40,7 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
 }
 _OTHER = frozenset(
-    {"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"}
+    {"CONFIG", "DEBUG", "KEY", "OPERATOR", "REPORTS_URL", "DASHBOARD_SIGN_IN"}
 )  # read by other parts
 
 

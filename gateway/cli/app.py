@@ -113,6 +113,9 @@ COMMANDS = {
     "report": Command("gateway.cli.report", "Answer one finance question: tollgate report NAME."),
     "month": Command("gateway.cli.month", "Look at a month's books."),
     "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
+    "reallocation": Command(
+        "gateway.cli.allocation.reallocation", "Move cost between cost centres, by two logins."
+    ),
     "journal": Command("gateway.cli.journal", "The gateways' journals."),
     "audit": Command("gateway.cli.audit.commands", "The audit log: read it, and check it."),
 }

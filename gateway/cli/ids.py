@@ -1,6 +1,4 @@
-"""Parses the request, journal and dead-letter ids that people type as arguments of commands; raises
-`BadUsage` for any other text.
-"""
+"""Parses the ids that people type as arguments of commands; raises `BadUsage` for another text."""
 
 from __future__ import annotations
 
@@ -22,6 +20,11 @@ def journal_id_of(text: str) -> UUID:
 def letter_id_of(text: str) -> UUID:
     """Parse a dead letter's id from the command line. Raises `BadUsage`."""
     return _uuid_of(text, "a record's id. tollgate reconcile dead-letters shows them.")
+
+
+def reallocation_id_of(text: str) -> UUID:
+    """Parse a re-allocation's id from the command line. Raises `BadUsage`."""
+    return _uuid_of(text, "a re-allocation's id. tollgate reallocation list shows them.")
 
 
 def _uuid_of(text: str, wanted: str) -> UUID:

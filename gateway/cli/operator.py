@@ -1,5 +1,5 @@
-"""Finds the name of the person who runs a command (the system's user, and the one before sudo), and
-declares `--reason`; both are for the audit log.
+"""Finds the name of the person who runs a command (signed in to the dashboard, else the system's
+user), and declares `--reason`; both are for the audit log.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ import typer
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit log.")]
 
 
+PERSON_VARIABLE = "TOLLGATE_OPERATOR"
+
+
+def signed_in_person() -> str | None:
+    """Return the person for whom the dashboard runs this command; None if nobody signed in."""
+    return os.environ.get(PERSON_VARIABLE, "").strip() or None
+
+
 def operator_name() -> str:
-    """Return the name of the person who runs the command: the system's user, and the one before
-    `sudo`; the user's number without a name.
+    """Return the name of the person who runs the command: the signed-in one, else the system's
+    user, and the one before `sudo`; the user's number without a name.
     """
+    if person := signed_in_person():
+        return person
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

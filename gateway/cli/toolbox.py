@@ -91,6 +91,8 @@ class Toolbox:
     options: Options
     machine: Machine
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
+    open_entering: Callable[[], AbstractContextManager[Stores]]  # what another login approves
+    open_approving: Callable[[], AbstractContextManager[Stores]]
     open_as_owner: Callable[
         [], AbstractContextManager[Stores]
     ]  # only for migrations and the logins

@@ -20,6 +20,7 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
+from gateway.reports.allocation.reallocations import Reallocation, reallocations
 from gateway.reports.budgets.budget_detail import (
     BudgetDetail,
     BudgetGrant,
@@ -99,6 +100,7 @@ __all__ = [
     "PriceFact",
     "Question",
     "RaisedAlert",
+    "Reallocation",
     "Receipt",
     "ReceiptVerdict",
     "RefusedRequests",
@@ -257,6 +259,13 @@ class Reports:
         """
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
+
+    def reallocations(self, month: date | None = None) -> Sequence[Reallocation]:
+        """Return all re-allocations, or those of the month that begins on a day, oldest first.
+        Raises `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot() as snapshot:
+            return reallocations(snapshot, month=month)
 
     def residency_month(
         self, *, team: str, first: datetime, next_first: datetime

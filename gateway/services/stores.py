@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from gateway.domain.allocation.reallocation import ApprovedReallocation, NewReallocation
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.domain.deployments.engine_counters import Tokens
@@ -352,6 +353,19 @@ class RepriceLedger(Protocol):
         """
 
 
+class Reallocations(Protocol):
+    """The re-allocations between cost centres, to be entered and approved."""
+
+    def add(self, entry: NewReallocation) -> UUID:
+        """Store a proposed re-allocation, which books nothing yet; return its id."""
+
+    def approve(self, reallocation_id: UUID, *, reason: str) -> ApprovedReallocation:
+        """Approve a re-allocation and book its two adjustments; a second time changes nothing.
+
+        Raises `NothingFound`, or `OperatorError` if this login or person entered it.
+        """
+
+
 class ProbeNotes(Protocol):
     """Records probes of engines with their tokens.
 
@@ -450,6 +464,7 @@ class Stores:
     letters: DeadLetterQueue
     resolutions: Resolutions
     repricing: RepriceLedger
+    reallocations: Reallocations
     journals: JournalRegister
     ejections: EjectionRegister
     probes: ProbeNotes

@@ -62,6 +62,7 @@ ROLES_SET_APART = (
 
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
 _NAME_OPERATOR = "SELECT set_config('tollgate.operator', %s, false)"
+_NAME_PERSON = "SELECT set_config('tollgate.person', %s, false)"
 _TAKE_ROLE = """
 SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
 WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
@@ -173,6 +174,7 @@ class Database:
         role: str | None = None,
         role_if_member: str | None = None,
         operator: str | None = None,
+        person: str | None = None,
         application_name: str = "tollgate",
         limit_s: float = inf,
         statement_limit_s: float = inf,
@@ -181,7 +183,8 @@ class Database:
         """Take a database's address, opening no connection yet. Act as `role`, or as
         `role_if_member` if the login may.
 
-        `operator` is the person's name for the audit log.
+        `operator` is the person's name for the audit log. `person` is set if that person signed in:
+        an approval then needs another one.
 
         `renew` returns the current address, if its password may change while the process runs.
 
@@ -191,7 +194,7 @@ class Database:
         """
         self.role = role
         self._role_if_member, self._has_taken_role = role_if_member, False
-        self._operator = operator
+        self._operator, self._person = operator, person
         self._login: dict[str, Any] = (
             LOGIN | {"application_name": application_name} | parse_url(url)
         )
@@ -369,6 +372,8 @@ class Database:
         try:
             if self._operator is not None:
                 connection.execute(_NAME_OPERATOR, (self._operator,))
+            if self._person is not None:
+                connection.execute(_NAME_PERSON, (self._person,))
             if self._role_if_member is not None:
                 can = "SET" if connection.info.server_version >= ROLES_SET_APART else "MEMBER"
                 taken = connection.execute(_TAKE_ROLE, (self._role_if_member, can))

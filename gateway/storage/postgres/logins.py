@@ -1,5 +1,5 @@
-"""Creates separate logins for serving, reports, administration and finance, keeps their passwords in
-a file, and puts them into addresses.
+"""Creates separate logins for serving, reports, administration and finance, keeps their passwords
+in a file, and puts them into addresses.
 
 So only migrations need the owner's login. The passwords are in `HOME/logins` (0600), grouped by
 database. The file also keeps a login that an administrator still has to create; it is unused until

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Column,
     Date,
     Double,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -116,7 +117,7 @@ adjustments = Table(
     Column("adjustment_id", Uuid, primary_key=True),
     Column("request_id", Uuid),
     Column("attempt", SmallInteger),
-    Column("team", Text, nullable=False),
+    Column("team", Text),
     Column("cost_centre", Text, nullable=False),
     Column("posted_period", Date, nullable=False),
     Column("occurred_at", TIMESTAMPTZ, nullable=False),
@@ -127,6 +128,23 @@ adjustments = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
     Column("digest", LargeBinary),
     Column("settles", Boolean, nullable=False, server_default=text("false")),
+    Column("reallocation_id", Uuid),
+    CheckConstraint("team IS NOT NULL OR request_id IS NULL", name="requests_have_a_team"),
+    CheckConstraint(
+        "(kind = 'reallocation') = (reallocation_id IS NOT NULL)", name="reallocations_are_named"
+    ),
+    ForeignKeyConstraint(
+        ["reallocation_id"],
+        ["tollgate.reallocation_approvals.reallocation_id"],
+        name="adjustments_reallocation_id_fkey",
+    ),
+    Index(
+        "adjustments_one_a_side",
+        "reallocation_id",
+        "cost_centre",
+        unique=True,
+        postgresql_where=text("reallocation_id IS NOT NULL"),
+    ),
     Index(
         "adjustments_one_a_document",
         "request_id",

@@ -316,6 +316,25 @@ prices = Table(
     Column("created_at", TIMESTAMPTZ),
 )
 
+reallocations = Table(
+    "reallocations",
+    finance,
+    Column("reallocation_id", Uuid),
+    Column("month", Date),
+    Column("cost_centre", Text),
+    Column("amount_usd", Numeric),
+    Column("state", Text),
+    Column("reason", Text),
+    Column("author_login", Text),
+    Column("author", Text),
+    Column("created_at", TIMESTAMPTZ),
+    Column("approver_login", Text),
+    Column("approver", Text),
+    Column("approval_reason", Text),
+    Column("approved_at", TIMESTAMPTZ),
+    Column("posted_period", Date),
+)
+
 refusals = Table(
     "refusals",
     finance,
