@@ -29,6 +29,7 @@ from gateway.services.ports import Clock
 from gateway.services.stores import ProbeNotes, Stores
 from gateway.settings import Settings
 from gateway.storage.administration import Administration
+from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.allocation.reallocations import ReallocationStore
 from gateway.storage.budgets.budgets import BudgetStore
 from gateway.storage.deployments.ejections import EjectionStore
@@ -174,10 +175,10 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_finance(settings: Settings, *, is_entering: bool = False) -> Iterator[Stores]:
-    """Open the stores for what finance enters or approves.
+    """Open the stores for an entry or an approval of finance.
 
     An approval uses finance's login if the settings name it, else the administration's. An entry
-    uses it only where no administration's login is named: author and approver are different logins.
+    uses it only if no administration's login is named: author and approver are different logins.
     """
     has_admin = is_entering and settings.admin_database_url is not None
     if settings.finance_database_url is None or has_admin:
@@ -252,6 +253,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             resolutions=ResolutionStore(database),
             repricing=RepriceStore(database),
             reallocations=ReallocationStore(database),
+            currencies=CurrencyStore(database),
             journals=JournalTable(database),
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),

@@ -17,7 +17,7 @@ PERSON_VARIABLE = "TOLLGATE_OPERATOR"
 
 
 def signed_in_person() -> str | None:
-    """Return the person for whom the dashboard runs this command; None if nobody signed in."""
+    """Return the person for whom the dashboard runs this command; None without a sign-in."""
     return os.environ.get(PERSON_VARIABLE, "").strip() or None
 
 

@@ -91,7 +91,7 @@ class Toolbox:
     options: Options
     machine: Machine
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
-    open_entering: Callable[[], AbstractContextManager[Stores]]  # what another login approves
+    open_entering: Callable[[], AbstractContextManager[Stores]]  # entries for approval
     open_approving: Callable[[], AbstractContextManager[Stores]]
     open_as_owner: Callable[
         [], AbstractContextManager[Stores]

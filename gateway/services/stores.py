@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from gateway.domain.allocation.currency import NewRate
 from gateway.domain.allocation.reallocation import ApprovedReallocation, NewReallocation
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
@@ -26,6 +27,7 @@ from gateway.domain.ledger.records import CopiedSlice, DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.logins import CreatedLogins, LoginPurpose
+from gateway.domain.policy.allocation import PolicyAllocation
 from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
@@ -161,9 +163,10 @@ class PolicyHistory(Protocol):
         is_demo: bool,
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
+        allocation: PolicyAllocation,
     ) -> int:
-        """Make a document the current policy, with all its declared budgets, and return its
-        version.
+        """Make a document the current policy, with all its declared budgets and the parts by which
+        reports allocate cost; return its version.
         """
 
 
@@ -366,6 +369,13 @@ class Reallocations(Protocol):
         """
 
 
+class CurrencyRates(Protocol):
+    """The dated rates at which reports show money in other currencies."""
+
+    def add(self, rate: NewRate) -> None:
+        """Add a rate from a day on. Raises `OperatorError` if a closed month has one there."""
+
+
 class ProbeNotes(Protocol):
     """Records probes of engines with their tokens.
 
@@ -465,6 +475,7 @@ class Stores:
     resolutions: Resolutions
     repricing: RepriceLedger
     reallocations: Reallocations
+    currencies: CurrencyRates
     journals: JournalRegister
     ejections: EjectionRegister
     probes: ProbeNotes

@@ -211,7 +211,202 @@ GRANT INSERT (reallocation_id, reason) ON tollgate.reallocation_approvals TO tol
 GRANT SELECT ON tollgate.reallocations, tollgate.reallocation_approvals TO tollgate_admin, tollgate_finance;
 """
 
-STEPS: tuple[str, ...] = (ROLE, REALLOCATIONS, APPROVING, AUDIT, REALLOCATION_VIEW, GRANTS)
+# Of several rates from one day the newest counts. A month that is closed keeps its rates: only a
+# currency that had none there may get its first.
+CURRENCIES = """
+CREATE TABLE tollgate.currency_rates (
+    rate_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    currency     text NOT NULL CONSTRAINT currencies_have_a_code CHECK (currency ~ '^[A-Z]{3}$' AND currency <> 'USD'),
+    first_day    date NOT NULL,
+    usd_per_unit numeric NOT NULL
+        CONSTRAINT rates_are_positive CHECK (usd_per_unit > 0 AND usd_per_unit < 'Infinity'),
+    source       text NOT NULL CONSTRAINT rates_have_a_source CHECK (source <> ''),
+    author       text NOT NULL DEFAULT session_user,
+    created_at   timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX currency_rates_day ON tollgate.currency_rates (currency, first_day);
+CREATE FUNCTION tollgate.check_currency_rate() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    closed date;
+BEGIN
+    -- Whoever closes a month waits for this rate, and this rate for whoever closes one.
+    PERFORM FROM tollgate.periods ORDER BY month FOR SHARE;
+    closed := (SELECT max(month) FROM tollgate.periods WHERE state = 'closed');
+    IF NEW.first_day < closed + interval '1 month' AND EXISTS (
+        SELECT FROM tollgate.currency_rates
+        WHERE currency = NEW.currency AND first_day < closed + interval '1 month')
+    THEN
+        RAISE EXCEPTION 'month % is closed, and its % rates with it', to_char(closed, 'YYYY-MM'), NEW.currency
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'closed_months_keep_their_rates';
+    END IF;
+    RETURN NEW;
+END
+$$;
+REVOKE ALL ON FUNCTION tollgate.check_currency_rate() FROM PUBLIC;
+CREATE TRIGGER currency_rates_are_checked BEFORE INSERT ON tollgate.currency_rates
+    FOR EACH ROW EXECUTE FUNCTION tollgate.check_currency_rate();
+SELECT tollgate.make_immutable('tollgate.currency_rates');
+CREATE TRIGGER currency_rates_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.currency_rates
+    FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('currency', 'add', 'currency');
+CREATE TRIGGER currency_rates_emptying_noted_for_audit AFTER TRUNCATE ON tollgate.currency_rates
+    FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_truncate('currency');
+
+CREATE VIEW finance.currency_rates AS
+SELECT currency, first_day, lead(first_day) OVER (PARTITION BY currency ORDER BY first_day) AS next_day, usd_per_unit,
+       source, author, created_at
+FROM (
+    SELECT DISTINCT ON (currency, first_day) * FROM tollgate.currency_rates
+    ORDER BY currency, first_day, rate_id DESC
+) AS newest;
+GRANT SELECT ON finance.currency_rates TO tollgate_reader;
+GRANT INSERT (currency, first_day, usd_per_unit, source) ON tollgate.currency_rates TO tollgate_admin;
+GRANT SELECT ON tollgate.currency_rates TO tollgate_admin;
+"""
+
+# Written by each apply: Postgres reads no policy document. Versions of earlier releases have no
+# rows; their teams have one cost centre for all days, which is in the events.
+SHARES = """
+CREATE TABLE tollgate.policy_cost_centres (
+    policy_version integer NOT NULL
+        CONSTRAINT policy_cost_centres_policy_version_fkey REFERENCES tollgate.policies,
+    team           text NOT NULL,
+    first_day      date NOT NULL,
+    cost_centre    text NOT NULL,
+    share          numeric NOT NULL CONSTRAINT shares_are_parts CHECK (share > 0 AND share <= 1),
+    PRIMARY KEY (policy_version, team, first_day, cost_centre)
+);
+CREATE TABLE tollgate.policy_idle_rules (
+    policy_version integer NOT NULL
+        CONSTRAINT policy_idle_rules_policy_version_fkey REFERENCES tollgate.policies,
+    deployment     text NOT NULL,
+    rule           text NOT NULL CONSTRAINT idle_rules_are_known CHECK (rule IN ('proportional', 'reserved', 'even')),
+    weights        jsonb NOT NULL CONSTRAINT weights_have_their_shape CHECK (jsonb_typeof(weights) = 'object'),
+    PRIMARY KEY (policy_version, deployment)
+);
+SELECT tollgate.make_immutable('tollgate.policy_cost_centres');
+SELECT tollgate.make_immutable('tollgate.policy_idle_rules');
+GRANT SELECT, INSERT ON tollgate.policy_cost_centres, tollgate.policy_idle_rules TO tollgate_admin;
+"""
+
+# A day goes by the last version applied until its end. So a later apply changes no earlier day.
+SHARE_VIEWS = """
+CREATE VIEW finance.policy_days AS
+SELECT version, first_day, lead(first_day) OVER (ORDER BY first_day) AS next_day
+FROM (
+    SELECT DISTINCT ON (first_day) version, first_day
+    FROM (SELECT version, (applied_at AT TIME ZONE 'UTC')::date AS first_day FROM tollgate.policies) AS applied
+    ORDER BY first_day, version DESC
+) AS last_of_day;
+
+CREATE VIEW finance.cost_centre_shares AS
+WITH starts AS (
+    SELECT policy_version, team, first_day,
+           first_day = min(first_day) OVER (PARTITION BY policy_version, team) AS is_first,
+           lead(first_day) OVER (PARTITION BY policy_version, team ORDER BY first_day) AS next_day
+    FROM (SELECT DISTINCT policy_version, team, first_day FROM tollgate.policy_cost_centres) AS dated
+), dated AS (
+    SELECT policy_version, team, cost_centre, share,
+           -- Days before the first date go by its shares.
+           CASE WHEN is_first THEN days.first_day ELSE greatest(days.first_day, starts.first_day) END AS first_day,
+           least(days.next_day, starts.next_day) AS next_day,
+           first_value(cost_centre) OVER (PARTITION BY policy_version, team, starts.first_day
+                                          ORDER BY share DESC, cost_centre COLLATE "C") AS event_cost_centre
+    FROM finance.policy_days AS days JOIN starts ON starts.policy_version = days.version
+    JOIN tollgate.policy_cost_centres USING (policy_version, team)
+    WHERE policy_cost_centres.first_day = starts.first_day
+)
+SELECT team, first_day, next_day, event_cost_centre, cost_centre, share, policy_version FROM dated
+WHERE next_day IS NULL OR first_day < next_day;
+
+CREATE VIEW finance.idle_rules AS
+SELECT rule.deployment, days.first_day, days.next_day, rule.rule, rule.weights, rule.policy_version
+FROM tollgate.policy_idle_rules AS rule JOIN finance.policy_days AS days ON days.version = rule.policy_version;
+GRANT SELECT ON finance.policy_days, finance.cost_centre_shares, finance.idle_rules TO tollgate_reader;
+"""
+
+# A function and not a view: its bounds reach the index of every table, although the weights of a
+# day are read once for all its hours. Weights are a day's, so a night without requests is borne by
+# those who used the day. Largest remainder, in whole nano-dollars; div() and mod() are exact.
+IDLE = """
+CREATE FUNCTION finance.idle_costs(from_time timestamptz, until_time timestamptz)
+    RETURNS TABLE (hour timestamptz, deployment text, team text, cost_centre text, idle_usd numeric)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    AS $$
+    WITH idle AS MATERIALIZED (
+        SELECT cost.hour, cost.deployment, moment.day, round(cost.idle_usd * 1000000000) AS nusd, rules.rule,
+               rules.weights
+        FROM finance.gpu_cost AS cost
+        CROSS JOIN LATERAL (SELECT (cost.hour AT TIME ZONE 'UTC')::date AS day) AS moment
+        LEFT JOIN finance.idle_rules AS rules ON rules.deployment = cost.deployment AND rules.first_day <= moment.day
+            AND (rules.next_day IS NULL OR moment.day < rules.next_day)
+        WHERE cost.hour >= from_time AND cost.hour < until_time AND cost.idle_usd <> 0
+    ), spread AS (
+        SELECT DISTINCT day, deployment, rule, weights FROM idle WHERE rule IS NOT NULL
+    ), stated AS (
+        SELECT spread.day, spread.deployment, spread.rule, part.key AS team, part.value::numeric AS weight
+        FROM spread CROSS JOIN LATERAL jsonb_each_text(spread.weights) AS part
+        WHERE spread.rule <> 'proportional'
+    ), weighed AS (
+        SELECT spread.day, spread.deployment, used.team, used.cost_centre, used.weight
+        FROM spread CROSS JOIN LATERAL (
+            SELECT applied.team, applied.cost_centre, sum(applied.applied_usd) AS weight
+            FROM finance.gpu_applied AS applied
+            WHERE applied.deployment = spread.deployment
+              AND applied.hour >= spread.day::timestamp AT TIME ZONE 'UTC'
+              AND applied.hour < (spread.day + 1)::timestamp AT TIME ZONE 'UTC'
+            GROUP BY applied.team, applied.cost_centre HAVING sum(applied.applied_usd) > 0
+        ) AS used
+        WHERE spread.rule = 'proportional'
+        UNION ALL
+        SELECT stated.day, stated.deployment, stated.team, centre.event_cost_centre, stated.weight
+        FROM stated LEFT JOIN (
+            SELECT DISTINCT shares.team, shares.first_day, shares.next_day, shares.event_cost_centre
+            FROM finance.cost_centre_shares AS shares
+        ) AS centre ON centre.team = stated.team AND centre.first_day <= stated.day
+            AND (centre.next_day IS NULL OR stated.day < centre.next_day)
+        UNION ALL
+        SELECT stated.day, stated.deployment, NULL, NULL, 1 - sum(stated.weight)
+        FROM stated WHERE stated.rule = 'reserved'
+        GROUP BY stated.day, stated.deployment HAVING sum(stated.weight) < 1
+    ), parts AS (
+        SELECT idle.hour, idle.deployment, idle.nusd, weighed.team, weighed.cost_centre,
+               div(idle.nusd * weighed.weight, sum(weighed.weight) OVER of_hour) AS whole,
+               mod(idle.nusd * weighed.weight, sum(weighed.weight) OVER of_hour) AS remainder
+        FROM idle JOIN weighed ON weighed.day = idle.day AND weighed.deployment = idle.deployment
+        WINDOW of_hour AS (PARTITION BY idle.hour, idle.deployment)
+    ), ranked AS (
+        SELECT parts.*, nusd - sum(whole) OVER (PARTITION BY parts.hour, parts.deployment) AS rest,
+               row_number() OVER (PARTITION BY parts.hour, parts.deployment
+                                  ORDER BY remainder DESC, parts.team, parts.cost_centre) AS place
+        FROM parts
+    )
+    SELECT ranked.hour, ranked.deployment, ranked.team, ranked.cost_centre,
+           (whole + CASE WHEN place <= rest THEN 1 ELSE 0 END) * 0.000000001
+    FROM ranked
+    UNION ALL
+    SELECT idle.hour, idle.deployment, NULL, NULL, idle.nusd * 0.000000001
+    FROM idle
+    WHERE NOT EXISTS (
+        SELECT FROM weighed WHERE weighed.day = idle.day AND weighed.deployment = idle.deployment)
+    $$;
+REVOKE ALL ON FUNCTION finance.idle_costs(timestamptz, timestamptz) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION finance.idle_costs(timestamptz, timestamptz) TO tollgate_reader;
+"""
+
+STEPS: tuple[str, ...] = (
+    ROLE,
+    REALLOCATIONS,
+    APPROVING,
+    AUDIT,
+    REALLOCATION_VIEW,
+    GRANTS,
+    CURRENCIES,
+    SHARES,
+    SHARE_VIEWS,
+    IDLE,
+)
 
 
 def upgrade() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.operation import Operation
+from gateway.domain.policy.allocation import PolicyAllocation
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import Calibration
@@ -77,6 +78,7 @@ class Shelf:
         is_demo: bool,
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
+        allocation: PolicyAllocation,
     ) -> int:
         self.budgets.append(budgets)
         current = self.current()

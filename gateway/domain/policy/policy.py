@@ -21,6 +21,7 @@ from gateway.domain.operation import CONVERSATIONS, OF_OPENAI, ONLY_STATED, Oper
 from gateway.domain.places.regions import ANY, RegionTree
 from gateway.domain.policy import cost_centres
 from gateway.domain.policy.cost_centres import CostCentreShare
+from gateway.domain.policy.idle_cost import IdleCost
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
@@ -186,6 +187,7 @@ class Deployment:
     gpu: GpuRate | None = None
     price: Price | None = None
     stand_in_price: Price | None = None
+    idle_cost: IdleCost = field(default_factory=IdleCost)
     operations: frozenset[Operation] = DEFAULT_OPERATIONS
     native: frozenset[Operation] = OF_OPENAI
     untranslatable: FieldLoss = FieldLoss.REFUSE

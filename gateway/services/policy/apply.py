@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
+from gateway.domain.policy.allocation import allocation_of
 from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
@@ -66,6 +67,7 @@ def apply_policy(
         is_demo=is_demo,
         expected_version=expected_version,
         budgets=policy.budgets,
+        allocation=allocation_of(policy),
     )
     deployments = policy.deployments.values()
     prices.import_list_prices(

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Row, select, text
 
 from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.policy.allocation import NO_ALLOCATION, PolicyAllocation
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
+from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.schema.policy import policies
@@ -39,14 +41,15 @@ class PolicyStore:
         is_demo: bool,
         expected_version: int | None,
         budgets: Sequence[BudgetRule] = (),
+        allocation: PolicyAllocation = NO_ALLOCATION,
     ) -> int:
         """Make a document the current one, and store the budget rules that it declares; return its
         version, or the present version if it is already current.
 
-        `budgets` are all rules that it declares; they bind the next worker that takes a slice. They
-        are written even if the document is already current. `expected_version` is the version that
-        the author saw (0: none). Raises `BadUsage`, and changes nothing, if another version became
-        current since.
+        `budgets` are all rules that it declares; they bind the next worker that takes a slice.
+        `allocation` is for reports. Both are written even if the document is already current.
+        `expected_version` is the version that the author saw (0: none). Raises `BadUsage`, and
+        changes nothing, if another version became current since.
         """
         with self._database.begin(reason=message) as connection:
             # A second apply waits here and then sees the first. A lock on the table would need
@@ -66,6 +69,7 @@ class PolicyStore:
                 }
                 version = int(connection.execute(text(_INSERT), row).scalar_one())
             budget_rules.write_rules(connection, budgets, policy_version=version)
+            write_allocation(connection, allocation, policy_version=version)
             return version
 
     def author(self, operator: str) -> str:

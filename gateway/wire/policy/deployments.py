@@ -21,6 +21,7 @@ from gateway.domain.policy.request_fields import FEATURES
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed, shown
+from gateway.wire.policy.idle_cost import IdleCostBlock
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
 from gateway.wire.policy.residency import FactsBlock
@@ -195,6 +196,12 @@ class DeploymentBlock(Block):
         "`is_stand_in_price`. The fields are those of `price`.",
         "{input_usd_per_mtok: 5, output_usd_per_mtok: 20}",
         shown="none: without any price, requests are refused",
+    )
+    idle_cost: IdleCostBlock | None = optional(
+        "Which teams bear the cost of its idle GPU time, in `idle_usd` of `report spend`; only for "
+        "self-hosted deployments.",
+        "{rule: proportional}",
+        shown="`{rule: show}`: no team",
     )
     operations: Operations | None = optional(
         f"Endpoints it serves, of {listed(Operation)}.",

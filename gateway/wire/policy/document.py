@@ -16,6 +16,7 @@ from gateway.wire.policy.deployments import (
     LatencyBlock,
     TimeoutsBlock,
 )
+from gateway.wire.policy.idle_cost import IdleCostBlock
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
 from gateway.wire.policy.residency import ClassBlock, FactsBlock, ResidencyRuleBlock
@@ -131,6 +132,7 @@ BLOCKS: dict[str, type[Block]] = {
     "deployments: credentials": CredentialsBlock,
     "deployments: gpu": GpuBlock,
     "deployments: price": PriceBlock,
+    "deployments: idle_cost": IdleCostBlock,
     "deployments: latency": LatencyBlock,
     "deployments: timeouts": TimeoutsBlock,
     "routes": RouteBlock,

@@ -5,9 +5,9 @@ an author sees all errors at once.
 from __future__ import annotations
 
 from gateway.wire.policy.document import PolicyDocument
-from gateway.wire.policy_rules.deployments import check_deployment, check_groups
+from gateway.wire.policy_rules.deployments import check_deployment, check_groups, check_idle_cost
 from gateway.wire.policy_rules.ineffective import note_ineffective_blocks
-from gateway.wire.policy_rules.references import check_unique
+from gateway.wire.policy_rules.references import check_unique, known_names
 from gateway.wire.policy_rules.regions import check_deployment_places, check_regions, check_rules
 from gateway.wire.policy_rules.routes import check_aliases, check_routes
 from gateway.wire.policy_rules.teams import check_budgets, check_teams
@@ -21,8 +21,10 @@ def check(document: PolicyDocument) -> None:
     regions = check_regions(document) if document.is_readable("regions") else None
     if regions is not None:
         check_rules(document, regions)
+    teams = known_names(document, "teams")
     for deployment in document.blocks_of("deployments"):
         check_deployment(deployment)
+        check_idle_cost(deployment, teams)
         if regions is not None:
             check_deployment_places(deployment, regions)
     check_groups(document)

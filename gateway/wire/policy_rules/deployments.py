@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 from gateway.domain.operation import WITHOUT_OUTPUT
+from gateway.domain.policy.idle_cost import IdleRule
 from gateway.domain.policy.policy import AMBIENT, possible_operations
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, ProviderFacts
-from gateway.domain.words import listed, shown
+from gateway.domain.words import listed, shown, suggestion
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.yaml_blocks.blocks import Block
@@ -50,6 +52,11 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[DeploymentBlock], bool], str], ...
         "GPU hours price only self-hosted deployments; add 'self_hosted: true' or write 'price' "
         "instead",
     ),
+    (
+        "idle_cost",
+        lambda d: d.has("idle_cost") and d.of("provider") is not None and not d.is_own(),
+        "is about GPUs of your own; add 'self_hosted: true' or remove it",
+    ),
     *(
         (
             field,
@@ -89,6 +96,28 @@ def check_deployment(deployment: DeploymentBlock) -> None:
     for field, is_broken, message in _DEPLOYMENT_RULES:
         if is_broken(deployment):
             deployment.error(field, message)
+
+
+def check_idle_cost(deployment: DeploymentBlock, teams: frozenset[str] | None) -> None:
+    """Report shares of idle cost that do not go with their rule, that add up to more than 1, or
+    that name an unknown team.
+    """
+    block = deployment.of("idle_cost")
+    if block is None:
+        return
+    rule, shares = block.of("rule"), block.of("shares")
+    if rule is IdleRule.RESERVED and not block.has("shares"):
+        block.error("rule", "'reserved' asks for 'shares'; write for example 'shares: {search: 1}'")
+    if rule not in (IdleRule.RESERVED, None) and block.has("shares"):
+        block.error("shares", "count only with 'rule: reserved'; write that or remove 'shares'")
+    if not isinstance(shares, dict):
+        return
+    total = sum((one for one in shares.values() if isinstance(one, Decimal)), Decimal())
+    if total > 1:
+        block.error("shares", f"add up to {total:f}; they add up to at most 1")
+    for team, (spot, _) in block.entries_of("shares").items():
+        if teams is not None and team not in teams:
+            spot.error(f"there is no team '{team}'{suggestion(team, teams)}")
 
 
 def _check_credentials(deployment: DeploymentBlock, provider: ProviderFacts) -> None:

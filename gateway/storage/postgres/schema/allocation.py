@@ -1,5 +1,5 @@
-"""Declares the tables of re-allocations and their approvals, only for a comparison with the
-migrations.
+"""Declares the tables of re-allocations, currency rates, and the shares and idle rules of policies,
+only for a comparison with the migrations.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from sqlalchemy import (
     Column,
     Date,
     ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    Numeric,
     Table,
     Text,
     Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ, metadata
 
@@ -54,5 +59,53 @@ reallocation_approvals = Table(
         ["reallocation_id"],
         ["tollgate.reallocations.reallocation_id"],
         name="reallocation_approvals_reallocation_id_fkey",
+    ),
+)
+
+currency_rates = Table(
+    "currency_rates",
+    metadata,
+    Column("rate_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("currency", Text, nullable=False),
+    Column("first_day", Date, nullable=False),
+    Column("usd_per_unit", Numeric, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("author", Text, nullable=False, server_default=text("SESSION_USER")),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    CheckConstraint("currency ~ '^[A-Z]{3}$' AND currency <> 'USD'", name="currencies_have_a_code"),
+    CheckConstraint("usd_per_unit > 0 AND usd_per_unit < 'Infinity'", name="rates_are_positive"),
+    CheckConstraint("source <> ''", name="rates_have_a_source"),
+    Index("currency_rates_day", "currency", "first_day"),
+)
+
+policy_cost_centres = Table(
+    "policy_cost_centres",
+    metadata,
+    Column("policy_version", Integer, primary_key=True),
+    Column("team", Text, primary_key=True),
+    Column("first_day", Date, primary_key=True),
+    Column("cost_centre", Text, primary_key=True),
+    Column("share", Numeric, nullable=False),
+    CheckConstraint("share > 0 AND share <= 1", name="shares_are_parts"),
+    ForeignKeyConstraint(
+        ["policy_version"],
+        ["tollgate.policies.version"],
+        name="policy_cost_centres_policy_version_fkey",
+    ),
+)
+
+policy_idle_rules = Table(
+    "policy_idle_rules",
+    metadata,
+    Column("policy_version", Integer, primary_key=True),
+    Column("deployment", Text, primary_key=True),
+    Column("rule", Text, nullable=False),
+    Column("weights", JSONB, nullable=False),
+    CheckConstraint("rule IN ('proportional', 'reserved', 'even')", name="idle_rules_are_known"),
+    CheckConstraint("jsonb_typeof(weights) = 'object'", name="weights_have_their_shape"),
+    ForeignKeyConstraint(
+        ["policy_version"],
+        ["tollgate.policies.version"],
+        name="policy_idle_rules_policy_version_fkey",
     ),
 )

@@ -135,6 +135,30 @@ budgets = Table(
     Column("is_current", Boolean),
 )
 
+cost_centre_shares = Table(
+    "cost_centre_shares",
+    finance,
+    Column("team", Text),
+    Column("first_day", Date),
+    Column("next_day", Date),
+    Column("event_cost_centre", Text),
+    Column("cost_centre", Text),
+    Column("share", Numeric),
+    Column("policy_version", Integer),
+)
+
+currency_rates = Table(
+    "currency_rates",
+    finance,
+    Column("currency", Text),
+    Column("first_day", Date),
+    Column("next_day", Date),
+    Column("usd_per_unit", Numeric),
+    Column("source", Text),
+    Column("author", Text),
+    Column("created_at", TIMESTAMPTZ),
+)
+
 dead_letters = Table(
     "dead_letters",
     finance,
@@ -241,6 +265,17 @@ gpu_cost = Table(
     Column("busy_hours", Numeric),
 )
 
+idle_rules = Table(
+    "idle_rules",
+    finance,
+    Column("deployment", Text),
+    Column("first_day", Date),
+    Column("next_day", Date),
+    Column("rule", Text),
+    Column("weights", JSONB),
+    Column("policy_version", Integer),
+)
+
 journals = Table(
     "journals",
     finance,
@@ -275,6 +310,14 @@ periods = Table(
     Column("month", Date),
     Column("state", Text),
     Column("opened_at", TIMESTAMPTZ),
+)
+
+policy_days = Table(
+    "policy_days",
+    finance,
+    Column("version", Integer),
+    Column("first_day", Date),
+    Column("next_day", Date),
 )
 
 policy_versions = Table(

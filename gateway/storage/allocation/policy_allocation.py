@@ -1,0 +1,54 @@
+"""Stores, with each applied policy, the parts by which reports allocate cost: Postgres reads no
+policy document.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import Connection, text
+
+from gateway.domain.policy.allocation import PolicyAllocation
+
+# The first shares of a team count from the beginning of time, unless they have a date.
+_ADD_SHARE = """
+INSERT INTO tollgate.policy_cost_centres (policy_version, team, first_day, cost_centre, share)
+VALUES (:version, :team, coalesce(CAST(:first_day AS date), '-infinity'), :cost_centre, :share)
+ON CONFLICT DO NOTHING
+"""
+_ADD_RULE = """
+INSERT INTO tollgate.policy_idle_rules (policy_version, deployment, rule, weights)
+VALUES (:version, :deployment, :rule, CAST(:weights AS jsonb)) ON CONFLICT DO NOTHING
+"""
+
+
+def write_allocation(
+    connection: Connection, allocation: PolicyAllocation, *, policy_version: int
+) -> None:
+    """Store the shares and idle rules of a policy version, inside its transaction; those that are
+    there already stay.
+    """
+    shares = [
+        {
+            "version": policy_version,
+            "team": team,
+            "first_day": one.start,
+            "cost_centre": one.name,
+            "share": one.share,
+        }
+        for team, centres in allocation.cost_centres.items()
+        for one in centres
+    ]
+    rules = [
+        {
+            "version": policy_version,
+            "deployment": deployment,
+            "rule": str(rule),
+            "weights": json.dumps({team: f"{weight:f}" for team, weight in weights.items()}),
+        }
+        for deployment, (rule, weights) in allocation.idle.items()
+    ]
+    if shares:
+        connection.execute(text(_ADD_SHARE), shares)
+    if rules:
+        connection.execute(text(_ADD_RULE), rules)
