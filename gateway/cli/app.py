@@ -113,6 +113,9 @@ COMMANDS = {
     "report": Command("gateway.cli.report", "Answer one finance question: tollgate report NAME."),
     "month": Command("gateway.cli.month", "Look at a month's books."),
     "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
+    "currency": Command(
+        "gateway.cli.allocation.currency", "Rates to show money in other currencies."
+    ),
     "reallocation": Command(
         "gateway.cli.allocation.reallocation", "Move cost between cost centres, by two logins."
     ),

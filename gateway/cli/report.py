@@ -27,7 +27,7 @@ from gateway.cli.terminal.output import (
     write,
 )
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
-from gateway.domain.money import format_usd, usd_from_nusd
+from gateway.domain.money import format_usd, in_place_of_dollars, usd_from_nusd
 from gateway.errors import NothingFound
 from gateway.reports import (
     REPORTS,
@@ -133,6 +133,10 @@ def run_report(
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")
     ] = None,
+    currency: Annotated[
+        str | None,
+        typer.Option("--currency", metavar="CODE", help="Show money in it: tollgate currency add."),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -146,7 +150,9 @@ def run_report(
     out: OutOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Answer one question of `tollgate report list`. Money is in USD; days and months are UTC."""
+    """Answer one question of `tollgate report list`. Days and months are UTC; money is in USD, or
+    in the currency of --currency.
+    """
     toolbox: Toolbox = ctx.obj
     if name not in REPORTS:
         near = get_close_matches(name, REPORTS, n=1)
@@ -172,6 +178,7 @@ def run_report(
         demo=demo,
         limit=limit,
         offset=offset,
+        currency=currency,
     )
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
         if export.report.total.get("attempts") == 0:
@@ -300,11 +307,12 @@ def _cell_text(cell: Cell, column: Column) -> str:
     kind = column.kind.value
     if cell is None:
         # A known cost has no hold; any other missing amount is unknown.
-        return "unknown" if kind == "money" and column.name != "held_usd" else "—"
+        return "unknown" if kind == "money" and not column.name.startswith("held_") else "—"
     match kind:
         case "money":
             amount = Decimal(str(cell))
-            return rate_text(amount) if "per_mtok" in column.name else format_usd(amount)
+            text = rate_text(amount) if "per_mtok" in column.name else format_usd(amount)
+            return in_place_of_dollars(text, column.unit.partition(" ")[0].rstrip(",") or "USD")
         case "share":
             return _share_text(Decimal(str(cell)))
         case "seconds":

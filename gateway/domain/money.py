@@ -4,7 +4,8 @@ it; never through a float.
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
 
 NUSD_PER_USD = 10**9
@@ -45,3 +46,32 @@ def format_usd(amount_usd: Decimal | None) -> str:
         return f"{sign}${size:,.2f}"
     rounded = Context(prec=4, rounding=ROUND_HALF_EVEN).plus(size)
     return f"{sign}${rounded:f}"
+
+
+def format_amount(amount: Decimal | None, currency: str) -> str:
+    """Return an amount for people with its currency: `$1,234.56`, or `1,234.56 EUR`."""
+    return in_place_of_dollars(format_usd(amount), currency)
+
+
+def in_place_of_dollars(text: str, currency: str) -> str:
+    """Return a text of dollars with another currency: `$0.075` becomes `0.075 EUR`."""
+    return (
+        text if currency == "USD" or "$" not in text else f"{text.replace('$', '', 1)} {currency}"
+    )
+
+
+def round_parts(parts: Sequence[Decimal], whole: Decimal) -> list[Decimal]:
+    """Return exact parts rounded to nine decimals so that they add up to `whole`, which has nine.
+
+    The units that are left after rounding down go to the largest remainders, the first of equal
+    ones. Parts that do not add up to the whole are rounded half-even, each by itself.
+    """
+    scaled = [EXACT.scaleb(part, 9) for part in parts]
+    floors = [int(part.to_integral_value(rounding=ROUND_FLOOR)) for part in scaled]
+    left = nusd_from_usd(whole) - sum(floors)
+    if not 0 <= left <= len(parts):
+        return [usd_from_nusd(nusd_from_usd(part)) for part in parts]
+    remainders = [EXACT.subtract(part, floor) for part, floor in zip(scaled, floors, strict=True)]
+    for place in sorted(range(len(parts)), key=lambda one: -remainders[one])[:left]:
+        floors[place] += 1
+    return [usd_from_nusd(nano) for nano in floors]

@@ -20,6 +20,7 @@ from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
+from gateway.reports.allocation.currency_rates import CurrencyRate, currency_rates
 from gateway.reports.allocation.reallocations import Reallocation, reallocations
 from gateway.reports.budgets.budget_detail import (
     BudgetDetail,
@@ -66,6 +67,7 @@ from gateway.reports.report_kind import ReportKind
 from gateway.reports.selfhost.demand import MeasuredDemand, measured_demand
 from gateway.reports.selfhost.versus_api import PRESENT, WhatIf, selfhost_vs_api
 from gateway.reports.sources.connection import Reader, ReadSnapshot
+from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "Cell",
     "Column",
     "ColumnKind",
+    "CurrencyRate",
     "DatabaseTooSlow",
     "DatabaseUnavailable",
     "Dataset",
@@ -144,7 +147,7 @@ class Reports:
         """
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
-            return _marked(snapshot, kind.run(snapshot, question))
+            return _marked(snapshot, _answer(kind, snapshot, question))
 
     @contextmanager
     def export(self, name: str, question: Question) -> Iterator[Export]:
@@ -156,7 +159,7 @@ class Reports:
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
             snapshot.take_time()
-            report = _marked(snapshot, kind.run(snapshot, question))
+            report = _marked(snapshot, _answer(kind, snapshot, question))
             if kind.each_row is None:
                 report = report.page(limit=question.limit, offset=question.offset)
             if kind.each_row is None or report.rows:
@@ -260,6 +263,11 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
 
+    def currency_rates(self) -> Sequence[CurrencyRate]:
+        """Return the rates of display currencies that count. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return currency_rates(snapshot)
+
     def reallocations(self, month: date | None = None) -> Sequence[Reallocation]:
         """Return all re-allocations, or those of the month that begins on a day, oldest first.
         Raises `DatabaseUnavailable`.
@@ -341,6 +349,12 @@ def _marked(snapshot: ReadSnapshot, answer: Answer) -> Answer:
     return replace(answer, dataset=DEMO_LEDGER, notes=(DEMO_LEDGER_NOTE, *answer.notes))
 
 
+def _answer(kind: ReportKind, snapshot: ReadSnapshot, question: Question) -> Report:
+    """Return a report's answer, in the question's currency."""
+    report = kind.run(snapshot, question)
+    return report if question.currency is None else in_currency(snapshot, report, question.currency)
+
+
 def _kind_of(name: str, question: Question) -> ReportKind:
     """Return the definition of the report with a name. Raises `NothingFound` if there is none,
     `BadUsage` if the question splits one that cannot be split.
@@ -356,6 +370,9 @@ def _kind_of(name: str, question: Question) -> ReportKind:
         raise BadUsage(
             f"Report {name} cannot be compared with an earlier time. Try `report spend`."
         )
+    if question.currency is not None and not kind.converts:
+        able = ", ".join(one.name for one in REPORTS.values() if one.converts)
+        raise BadUsage(f"Report {name} is in USD alone. In another currency: {able}.")
     if kind.by is None and question.by:
         raise BadUsage(
             f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`."

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, or_
 
+from gateway.domain.allocation.currency import currency_code
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import (
     UNALLOCATED,
@@ -55,7 +56,7 @@ class Question:
 
     `where` pairs a dimension with its required value; None asks for events without one. `limit` and
     `offset` page through the rows of an export and of reports that list events. Without a `limit`
-    an export has every row.
+    an export has every row. `currency` is the code in which money is shown; None is USD.
     """
 
     dataset: Dataset = Dataset.REAL
@@ -67,6 +68,7 @@ class Question:
     where: tuple[tuple[Split, str | None], ...] = ()
     limit: int | None = 100
     offset: int = 0
+    currency: str | None = None
 
     def conditions(self, row: Columns) -> list[ColumnElement[bool]]:
         """Return the SQL conditions of the question's month and filters on a row, with bound
@@ -139,6 +141,7 @@ def ask(
     demo: bool = False,
     limit: int | None = 100,
     offset: int = 0,
+    currency: str | None = None,
 ) -> Question:
     """Return a valid question from user input. `month` is `YYYY-MM` or `all`; `first` and `last`
     are days.
@@ -166,6 +169,7 @@ def ask(
         where=filters,
         limit=limit,
         offset=offset,
+        currency=None if currency in (None, "USD") else currency_code(str(currency)),
     )
 
 

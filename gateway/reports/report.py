@@ -70,6 +70,12 @@ class Report:
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
+    def with_unknown(self, name: str) -> Report:
+        """Return the report with one column unknown, in its rows and its total."""
+        place = next(at for at, one in enumerate(self.columns) if one.name == name)
+        rows = tuple((*row[:place], None, *row[place + 1 :]) for row in self.rows)
+        return replace(self, rows=rows, total=dict(self.total) | {name: None})
+
     def page(self, *, limit: int | None, offset: int) -> Report:
         """Return the report with one page of its rows, and a note that names them.
 

@@ -21,6 +21,7 @@ class ReportKind:
 
     `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
     `compares`: it can be compared with an earlier time. `explains`: and can say why it changed.
+    `converts`: its money can be shown in another currency.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ReportKind:
     each_row: Callable[[ReadSnapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
     compares: bool = False
     explains: bool = False
+    converts: bool = False
 
 
 def summary(
@@ -68,5 +70,11 @@ def summary(
         return replace(found, notes=(*found.notes, *notes)) if found.total["attempts"] else found
 
     return ReportKind(
-        name=name, title=title, question=question, by=by, run=run, compares=TOTAL in measures
+        name=name,
+        title=title,
+        question=question,
+        by=by,
+        run=run,
+        compares=TOTAL in measures,
+        converts=True,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "20261126_1300"
-down_revision = "20261126_1230"
+down_revision = "20261126_1250"
 branch_labels = None
 depends_on = None
 

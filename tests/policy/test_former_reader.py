@@ -39,5 +39,6 @@ def _as_before(document: dict[str, Any]) -> dict[str, Any]:
     """Return an effective document without the fields and the operation that came later."""
     for deployment in document["deployments"]:
         del deployment["native"], deployment["untranslatable"]
+        deployment.pop("idle_cost", None)  # of own deployments
         deployment["operations"] = [one for one in deployment["operations"] if one != "messages"]
     return document

@@ -180,9 +180,11 @@ def test_reports_of_spend_name_the_omitted_idle_cost(
         "team": finance.run("spend", ask(month="2026-11", where={"team": "payments"})).notes,
         "other month": finance.run("spend", ask(month="2026-10")).notes,
     }
-    whole = "Idle GPU cost not included: $11.40 of a GPU bill of $12.40"
-    assert f"{whole}; tollgate report gpu shows it." in notes["month"]
-    assert f"{whole} of all teams together; tollgate report gpu shows it." in notes["team"]
+    whole, column = "Idle GPU cost: $11.40 of a GPU bill of $12.40", "idle_usd has it by"
+    assert f"{whole}; tollgate report gpu shows it. {column}" in " ".join(notes["month"])
+    assert f"{whole} of all teams together; tollgate report gpu" in " ".join(notes["team"])
+    others = finance.run("tokens", ask(month="2026-11")).notes
+    assert "Idle GPU cost not included: $11.40" in " ".join(others)
     assert "Idle" not in " ".join(notes["other month"])
 
 

@@ -19,6 +19,7 @@ from gateway.reports.sources.aggregate import (
     total_row,
 )
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.currencies import require_rates, rounded
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import notes_on, read_freshness
 from gateway.storage.postgres.schema import other_views
@@ -37,7 +38,9 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     They are posted periods; `month` is the first day.
     """
     source = source_of(question, MEASURES)
-    chosen = facts(source, question.conditions)
+    chosen = facts(source, question.conditions, currency=question.currency)
+    if question.currency is not None:
+        require_rates(snapshot, chosen, question.currency)
     month, period = chosen.c.posted_period, other_views.periods
     rows = snapshot.rows(
         select(
@@ -51,7 +54,7 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     )
     total = total_row(snapshot, MEASURES, chosen, source=source)
     fresh = read_freshness(snapshot, question)
-    return Report(
+    report = Report(
         name=REPORT.name,
         title=REPORT.title,
         dataset=question.dataset,
@@ -61,6 +64,7 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
         complete_until=fresh.complete_until,
         notes=notes_on(question, total, fresh),
     )
+    return report if question.currency is None else rounded(report)
 
 
 REPORT = ReportKind(
@@ -69,4 +73,5 @@ REPORT = ReportKind(
     question="Which months are there, and can they still change?",
     by=None,
     run=months,
+    converts=True,
 )

@@ -11,7 +11,7 @@ from gateway.reports.question import Question
 from gateway.reports.questions.why import why
 from gateway.reports.report import ColumnKind, Report
 from gateway.reports.report_kind import summary
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, count_sum, token_sum
+from gateway.reports.sources.aggregate import ATTEMPTS, IDLE, SPENT, Measure, count_sum, token_sum
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import fact
 
@@ -40,6 +40,7 @@ MEASURES = (
     count_sum("derived_attempts"),
     _share("unknown_share", "unknown_attempts"),
     _share("derived_share", "derived_attempts"),
+    IDLE,
 )
 _SUMS = summary(
     name="spend",

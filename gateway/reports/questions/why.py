@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from gateway.domain.money import format_usd
+from gateway.domain.money import format_amount
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
@@ -77,7 +77,7 @@ def why(snapshot: ReadSnapshot, question: Question, *, name: str) -> Report:
         rows=tuple((*pair, *(parts[column] for column in AMOUNTS)) for pair, parts in pairs),
         total=total,
         complete_until=now.complete_until,
-        notes=(*_driver(pairs), *NOTES, *now.notes),
+        notes=(*_driver(pairs, question.currency or "USD"), *NOTES, *now.notes),
     )
 
 
@@ -120,7 +120,7 @@ def explained(before: Spending, now: Spending) -> Parts:
     }
 
 
-def _driver(pairs: Sequence[Explained]) -> tuple[str, ...]:
+def _driver(pairs: Sequence[Explained], currency: str) -> tuple[str, ...]:
     """Return the sentence on the largest change; empty if nothing changed."""
     if not pairs or not pairs[0][1]["change_usd"]:
         return ()
@@ -131,8 +131,8 @@ def _driver(pairs: Sequence[Explained]) -> tuple[str, ...]:
     )
     direction = "more" if change > 0 else "less"
     return (
-        f"The largest change: team {team}, model {model}, {format_usd(abs(change))} {direction}, "
-        f"mostly by {cause.removesuffix('_usd')}.",
+        f"The largest change: team {team}, model {model}, {format_amount(abs(change), currency)} "
+        f"{direction}, mostly by {cause.removesuffix('_usd')}.",
     )
 
 

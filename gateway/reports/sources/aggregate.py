@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -29,7 +30,16 @@ from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension, Split, TagK
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.facts import FigureGroup, Source, events, fact, facts, source_for
+from gateway.reports.sources.currencies import require_rates, rounded
+from gateway.reports.sources.facts import (
+    FigureGroup,
+    Source,
+    events,
+    fact,
+    facts,
+    shared,
+    source_for,
+)
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
 
 OF_EVENTS = (
@@ -63,6 +73,10 @@ class Measure:
     def report_column(self) -> Column:
         """Return the report column of this measure, without its SQL expression."""
         return Column(name=self.name, unit=self.unit, kind=self.kind)
+
+
+# An event's part at a second cost centre counts no attempt, but its cost may be unknown too.
+_IS_OF_EVENTS = fact("adjustments") == 0
 
 
 def total_or_zero(name: str) -> ColumnElement[Any]:
@@ -112,7 +126,7 @@ def money(
     none has a known amount: unknown is never 0.
     """
     counted = () if condition is None else (condition,)
-    has_events = func.coalesce(any_of(fact("attempts") != 0).filter(*counted), false())
+    has_events = func.coalesce(any_of(_IS_OF_EVENTS).filter(*counted), false())
     known = func.sum(fact(of)).filter(*counted)
     value = case((has_events, known), else_=0)
     return Measure(
@@ -143,7 +157,7 @@ def _total_usd() -> ColumnElement[Any]:
     adjustment.
     """
     cost, adjusted = func.sum(fact("cost_usd")), any_of(fact("adjustments") != 0)
-    is_unknown = and_(any_of(fact("attempts") != 0), cost.is_(None), not_(adjusted))
+    is_unknown = and_(any_of(_IS_OF_EVENTS), cost.is_(None), not_(adjusted))
     return case(
         (is_unknown, null()),
         else_=total_or_zero("cost_usd") + total_or_zero("adjustments_usd"),
@@ -171,6 +185,12 @@ HELD = Measure(
     kind=ColumnKind.MONEY,
     value=total_or_zero("held_usd"),
 )
+IDLE = Measure(
+    name="idle_usd",
+    unit="USD, idle GPU time, in no other column",
+    kind=ColumnKind.MONEY,
+    value=total_or_zero("idle_usd"),
+)
 # Together in every report of money, so that the events alone cannot be mistaken for the total.
 SPENT = (COST, ADJUSTMENTS, TOTAL, HELD)
 
@@ -195,13 +215,18 @@ def aggregate(
     source = source_of(question, measures, by=by)
     is_same_from_sums = all(measure.of_events is None for measure in measures)
     source_of_total = source_of(question, measures) if is_same_from_sums else source
-    has_adjustments = ADJUSTMENTS in measures
-    chosen = facts(
-        source_of_total,
-        question.conditions,
-        has_adjustments=has_adjustments,
+    has_idle = IDLE in measures
+    facts_of = partial(
+        facts,
+        conditions=question.conditions,
+        has_adjustments=ADJUSTMENTS in measures,
         as_posted=question.is_as_posted,
+        currency=question.currency,
+        idle_of=question if has_idle else None,
     )
+    chosen = facts_of(source_of_total)
+    if question.currency is not None:
+        require_rates(snapshot, chosen, question.currency)
     total = total_row(
         snapshot,
         _as_difference(measures, question, source_of_total),
@@ -211,14 +236,7 @@ def aggregate(
     rows: Sequence[Row] = []
     if by:
         tag_rows_add_up = all(measure.adds_up for measure in measures)
-        split = facts(
-            source,
-            question.conditions,
-            by=by,
-            has_adjustments=has_adjustments,
-            tag_rows_add_up=tag_rows_add_up,
-            as_posted=question.is_as_posted,
-        )
+        split = facts_of(source, by=by, tag_rows_add_up=tag_rows_add_up)
         groups = [split.c[dimension.label] for dimension in by]
         times = [split.c[dimension.label] for dimension in by if dimension in TIME]
         rows = snapshot.rows(
@@ -229,8 +247,8 @@ def aggregate(
             .limit(MAX_ROWS + 1)
         )
     names = [dimension.label for dimension in by]
-    fresh = read_freshness(snapshot, question)
-    return Report(
+    fresh = read_freshness(snapshot, question, has_idle=has_idle)
+    report = Report(
         name=name,
         title=title,
         dataset=question.dataset,
@@ -250,6 +268,9 @@ def aggregate(
             *_left_out(rows),
         ),
     )
+    if has_idle and fresh.is_idle_unknown and total["sure_self_hosted"]:
+        report = report.with_unknown(IDLE.name)
+    return report if question.currency is None else rounded(report)
 
 
 def _as_difference(
@@ -282,22 +303,25 @@ def source_of(
     """Return the source of a report's figures: a roll-up if it has the needed columns, else the
     events.
     """
+    filters = [dimension for dimension, _ in question.where]
     asks_without_tag = any(isinstance(split, TagKey) for split in by) or any(
         isinstance(split, TagKey) and value in (None, UNALLOCATED)
         for split, value in question.where
     )
     if asks_without_tag and not all(measure.adds_up for measure in measures):
-        return events(
+        source = events(
             question.dataset,
             has_savings=any(measure.needs is FigureGroup.SAVINGS for measure in measures),
         )
-    return source_for(
-        question.dataset,
-        by=by,
-        filters=[dimension for dimension, _ in question.where],
-        needs={measure.needs for measure in measures if measure.needs is not None},
-        moments=question.moments,
-    )
+    else:
+        source = source_for(
+            question.dataset,
+            by=by,
+            filters=filters,
+            needs={measure.needs for measure in measures if measure.needs is not None},
+            moments=question.moments,
+        )
+    return shared(source) if Dimension.COST_CENTRE in {*by, *filters} else source
 
 
 def total_row(

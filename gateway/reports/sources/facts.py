@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -56,7 +56,15 @@ from gateway.reports.dimensions import (
     TagKey,
     tag_rows,
 )
+from gateway.reports.question import Question
 from gateway.reports.report import Dataset
+from gateway.reports.sources.allocated_rows import (
+    allocated,
+    idle_rows,
+    unrated_day,
+    with_rates,
+    with_shares,
+)
 from gateway.reports.sources.cache_savings import with_cache_savings
 from gateway.storage.postgres.schema import other_views, usage_views
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ
@@ -83,7 +91,7 @@ class Source:
 
     `rows` are its rows with their `occurred_at`; `splits` are its dimensions, and `has` are those
     of its figures that not every source has. `step` is the time that a row sums, from
-    `occurred_at` on; it is 0 for an event.
+    `occurred_at` on; it is 0 for an event. `is_shared`: its rows go by shares of cost centres.
     """
 
     dataset: Dataset
@@ -92,6 +100,7 @@ class Source:
     splits: frozenset[Dimension]
     has: frozenset[FigureGroup] = frozenset()
     step: timedelta = timedelta(0)
+    is_shared: bool = False
 
     @property
     def view(self) -> str:
@@ -257,6 +266,12 @@ def source_for(
     )
 
 
+@cache
+def shared(source: Source) -> Source:
+    """Return a source whose money is shared by the cost centres of each team, by day."""
+    return replace(source, rows=with_shares(source.rows), is_shared=True)
+
+
 _Expression = Callable[[Columns], ColumnElement[Any]]
 _ONE, _ZERO = literal_column("1", Integer), literal_column("0", Integer)
 
@@ -353,6 +368,8 @@ _OF_ADJUSTMENTS = {
     "expected_attempts": _Figure(_COUNT, lambda _: _ZERO, _count_if(lambda row: row.is_expected)),
     "adjustments_usd": _Figure(_AMOUNT, _unknown, _column_of("amount_usd")),
 }
+# Idle cost belongs to no event.
+_OF_IDLE = {"idle_usd": _Figure(_AMOUNT, _unknown)}
 _OF_CACHES = {
     "cache_saving_usd": _Figure(_AMOUNT, _saving),
     "unknown_saving_attempts": _Figure(_COUNT, _count_if(lambda row: _saving(row).is_(None))),
@@ -404,7 +421,7 @@ _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
     **{time: _Figure(_SECONDS, _column_of(time)) for time in TIMES.values()},
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES
+_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_IDLE | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES
 _ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
@@ -428,17 +445,23 @@ def facts(
     has_adjustments: bool = True,
     tag_rows_add_up: bool = True,
     as_posted: bool = True,
+    currency: str | None = None,
+    idle_of: Question | None = None,
 ) -> Subquery:
     """Return the SQL relation whose figures the reports sum, not grouped yet: a row per event or
     roll-up row, and per adjustment, with the dimensions in `by`.
 
     Its other columns are posted_period, team and is_self_hosted. Only real events have adjustments.
     Split by tag, the rows add up to the whole, unless `tag_rows_add_up` is False. Months are those
-    that a fact is posted to, or of its moment unless `as_posted`.
+    that a fact is posted to, or of its moment unless `as_posted`. Money is in a `currency`; then
+    `unrated_day` is the day of a fact without a rate. `idle_of` adds the idle cost of a question.
     """
-    sources = [(source.rows, _figures_of(source))]
-    if has_adjustments and source.dataset is Dataset.REAL:
-        sources.append((_ADJUSTMENTS, _of_adjustments()))
+    is_real, is_shared = source.dataset is Dataset.REAL, source.is_shared
+    parts = [_of_source(source, currency)]
+    if has_adjustments and is_real:
+        parts.append(_of_adjustments(is_shared, currency))
+    if idle_of is not None and is_real:
+        parts.append(_of_idle(idle_of, is_shared, currency))
     return union_all(
         *(
             _facts_of_rows(
@@ -449,7 +472,7 @@ def facts(
                 as_posted=as_posted,
                 conditions=conditions,
             )
-            for rows, figures in sources
+            for rows, figures in parts
         )
     ).subquery("fact")
 
@@ -471,7 +494,9 @@ def _facts_of_rows(
         for dimension in by
         if dimension is not Dimension.TAG
     ]
-    plain = [rows.c[name] for name in _PLAIN]
+    plain: list[ColumnElement[Any]] = [rows.c[name] for name in _PLAIN]
+    if "per_usd" in rows.c:
+        plain.append(unrated_day(rows.c))
     found: FromClause = rows
     chosen = [*conditions(rows.c)]
     if Dimension.TAG in by and "is_repeat" in rows.c:  # sums by tag: they have these rows already
@@ -497,27 +522,46 @@ def _value(dimension: Split, row: Columns, *, as_posted: bool) -> ColumnElement[
     return value if dimension is Dimension.DAY else func.coalesce(value, UNALLOCATED)
 
 
+_Part = tuple[FromClause, Mapping[str, ColumnElement[Any]]]
+
+
 # Kept: they are the same for every question, and to compose them takes longer than to run many.
-@cache
-def _figures_of(source: Source) -> Mapping[str, ColumnElement[Any]]:
-    """Return the SQL expression of every figure for a source; NULL for those it lacks."""
-    row = source.rows.c
-    if source.is_events:
-        return {name: cast(figure.of_event(row), figure.kind) for name, figure in _ALL.items()}
+@lru_cache(maxsize=256)
+def _of_source(source: Source, currency: str | None) -> _Part:
+    """Return a source's rows with the SQL expression of every figure; NULL for those it lacks."""
+    rows = source.rows if currency is None else with_rates(source.rows, currency)
+    row, has_all = rows.c, source.is_events
     found = {
-        name: row[name] if name in row else figure.of_event(row)
+        name: row[name] if not has_all and name in row else figure.of_event(row)
         for name, figure in _ALL.items()
-        if name in row or name in _OF_ADJUSTMENTS
+        if has_all or name in row or name in _OF_ADJUSTMENTS
     }
     # In the order of all parts of the union, whose columns meet by their place.
-    return {name: cast(found.get(name, null()), figure.kind) for name, figure in _ALL.items()}
+    return rows, _typed(row, {name: found.get(name, null()) for name in _ALL})
 
 
-@cache
-def _of_adjustments() -> Mapping[str, ColumnElement[Any]]:
-    """Return the SQL expression of every figure for an adjustment; NULL for those it lacks.
+@lru_cache(maxsize=256)
+def _of_adjustments(is_shared: bool, currency: str | None) -> _Part:
+    """Return the adjustments with the SQL expression of every figure; NULL for those they lack."""
+    rows: FromClause = with_shares(_ADJUSTMENTS) if is_shared else _ADJUSTMENTS
+    rows = rows if currency is None else with_rates(rows, currency)
+    return rows, _typed(rows.c, {name: one.of_adjustment(rows.c) for name, one in _ALL.items()})
+
+
+def _of_idle(question: Question, is_shared: bool, currency: str | None) -> _Part:
+    """Return the idle cost of a question's time with the SQL expression of every figure."""
+    rows: FromClause = idle_rows(question, _ADJUSTMENTS.c)
+    rows = with_shares(rows) if is_shared else rows
+    rows = rows if currency is None else with_rates(rows, currency)
+    figures = {name: rows.c[name] if name in _OF_IDLE else null() for name in _ALL}
+    return rows, _typed(rows.c, figures)
+
+
+def _typed(
+    row: Columns, figures: Mapping[str, ColumnElement[Any]]
+) -> Mapping[str, ColumnElement[Any]]:
+    """Return the figures of a part of the union with their factors and types.
 
     Every part casts them: Postgres sees through a union only if its parts have equal types.
     """
-    row = _ADJUSTMENTS.c
-    return {name: cast(figure.of_adjustment(row), figure.kind) for name, figure in _ALL.items()}
+    return {name: cast(figure, _ALL[name].kind) for name, figure in allocated(row, figures).items()}

@@ -83,8 +83,10 @@ def foreign_filters(question: Question) -> list[Split]:
     return [dimension for dimension, _ in question.where if dimension not in _OWN]
 
 
-def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
-    """Return the note on the part of the GPU bill that a report of charges leaves out."""
+def idle_note(snapshot: ReadSnapshot, question: Question, *, has_column: bool = False) -> str:
+    """Return the note on the part of the GPU bill that a report of charges leaves out, or has in a
+    column of its own.
+    """
     days = gpu_days(question).c
     missing_hours = func.coalesce(func.sum(days.hours_without_bill), 0)
     found = snapshot.row(
@@ -98,8 +100,10 @@ def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
         return IDLE_UNKNOWN
     scope = " of all teams together" if foreign_filters(question) else ""
     missing = found["hours_without_bill"]
+    kept = " not included" if not has_column else ""
+    column = " idle_usd has it by the policy's rules, and no other column." if has_column else ""
     return (
-        f"Idle GPU cost not included: {format_usd(found['idle_usd'])} of a GPU bill of "
-        f"{format_usd(found['bill_usd'])}{scope}; tollgate report gpu shows it."
+        f"Idle GPU cost{kept}: {format_usd(found['idle_usd'])} of a GPU bill of "
+        f"{format_usd(found['bill_usd'])}{scope}; tollgate report gpu shows it.{column}"
         + (f" For {missing:,} hour(s) with requests the bill is not known." if missing else "")
     )

@@ -7,17 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Boolean, Label, Select, false, func, select
 
-from gateway.domain.money import format_usd
+from gateway.domain.money import format_amount
 from gateway.reports.dimensions import Dimension, Split
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import EVENTS, fact
-from gateway.reports.sources.gpu_days import idle_note
+from gateway.reports.sources.gpu_days import IDLE_UNKNOWN, idle_note
 
 NOTHING_YET = "No events yet: send a first request through the gateway."
 
@@ -50,10 +51,17 @@ class Freshness:
     month_state: str | None
     idle_note: str
 
+    @property
+    def is_idle_unknown(self) -> bool:
+        """Return True if no hour's bill is known."""
+        return self.idle_note == IDLE_UNKNOWN
 
-def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
+
+def read_freshness(
+    snapshot: ReadSnapshot, question: Question, *, has_idle: bool = False
+) -> Freshness:
     """Read the newest event of the dataset, the state of the question's month and its idle GPU
-    cost.
+    cost; `has_idle`: the report has a column of it.
     """
     newest = snapshot.row(_newest(question.dataset))["newest"]
     states = snapshot.rows(
@@ -62,7 +70,9 @@ def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
     is_real_month = question.dataset is Dataset.REAL and question.month is not None
     state = (states[0]["state"] if states else "open") if is_real_month else None
     return Freshness(
-        complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question)
+        complete_until=newest,
+        month_state=state,
+        idle_note=idle_note(snapshot, question, has_column=has_idle),
     )
 
 
@@ -86,12 +96,14 @@ def notes_on(
 
     `total` holds the columns of `SURENESS`.
     """
+    currency = question.currency or "USD"
     return (
         *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
         _completeness(fresh),
         *_month_state(question, fresh),
-        *_usage_certainty(total),
-        *_adjusted(total),
+        *_usage_certainty(total, currency),
+        *_adjusted(total, currency),
+        *(_SHARES if _names_cost_centres(question, by) else ()),
         *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
         *(_TAGS if Dimension.TAG in by else ()),
         _time(question),
@@ -100,15 +112,27 @@ def notes_on(
 
 def _time(question: Question) -> str:
     """Return the note on the units, and on the time that a fact belongs to."""
+    currency = question.currency or "USD"
     if question.days is None:
-        return "Money in USD, days and months in UTC; a month holds the events posted to it."
+        return (
+            f"Money in {currency}, days and months in UTC; a month holds the events posted to it."
+        )
     first, last = question.days
     return (
-        f"Money in USD. From {first} to {last}, both inclusive, in UTC, by the moment at which "
-        "each request arrived, whatever month it is posted to."
+        f"Money in {currency}. From {first} to {last}, both inclusive, in UTC, by the moment at "
+        "which each request arrived, whatever month it is posted to."
     )
 
 
+def _names_cost_centres(question: Question, by: tuple[Split, ...]) -> bool:
+    """Return True if a question splits by cost centre or asks for one."""
+    return Dimension.COST_CENTRE in {*by, *(dimension for dimension, _ in question.where)}
+
+
+_SHARES = (
+    "A team with several cost centres: each has its share of the money of the day, and the largest "
+    "has all counts and tokens.",
+)
 _TAGS = (
     "An event with several tags is in the row of each, in full. The row unallocated is the total "
     "minus the rows above: events without a tag, minus the repeated counts of the others. So "
@@ -140,7 +164,7 @@ def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
     return (f"Month {question.month:%Y-%m} {meaning}.",)
 
 
-def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
+def _usage_certainty(total: Mapping[str, object], currency: str) -> tuple[str, ...]:
     """Return the notes on the attempts with unknown or estimated usage, and on the money held for
     them.
     """
@@ -154,7 +178,7 @@ def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
         return (f"Usage is the provider's own final figure, or provably none, for {of_all}.",)
     found = []
     if unknown:
-        held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+        held = format_amount(Decimal(str(total["sure_held_usd"])), currency)
         found.append(
             f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an "
             f"unknown cost: they are not in cost_usd; {held} is held for them, which is the most "
@@ -169,14 +193,14 @@ def _usage_certainty(total: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
+def _adjusted(total: Mapping[str, object], currency: str) -> tuple[str, ...]:
     """Return the notes on the adjustments in a total; empty if there are none."""
     adjustments, expected = (
         int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected")
     )
     if not adjustments:
         return ()
-    amount = format_usd(total["sure_adjustments_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+    amount = format_amount(Decimal(str(total["sure_adjustments_usd"])), currency)
     found = [
         f"{adjustments:,} adjustment(s) of {amount} are in adjustments_usd and total_usd, not "
         "in cost_usd."

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.policy.allocation import PolicyAllocation
 
-# The first shares of a team count from the beginning of time, unless they have a date.
+# Shares without a date are the earliest. Drivers cannot read the date -infinity.
 _ADD_SHARE = """
 INSERT INTO tollgate.policy_cost_centres (policy_version, team, first_day, cost_centre, share)
-VALUES (:version, :team, coalesce(CAST(:first_day AS date), '-infinity'), :cost_centre, :share)
+VALUES (:version, :team, coalesce(CAST(:first_day AS date), '0001-01-01'), :cost_centre, :share)
 ON CONFLICT DO NOTHING
 """
 _ADD_RULE = """

@@ -4,10 +4,11 @@ the two adjustments.
 
 from __future__ import annotations
 
+from datetime import date
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.allocation.reallocation import ApprovedReallocation, NewReallocation
@@ -55,26 +56,34 @@ class ReallocationStore:
         Raises `NothingFound`, or `OperatorError` if this login or person entered it.
         """
         of = {"id": reallocation_id, "reason": reason}
-        try:
-            with self._database.begin(reason=reason) as connection:
-                entry = connection.execute(text(_FIND), of).one_or_none()
-                if entry is None:
-                    raise NothingFound(
-                        f"There is no re-allocation {reallocation_id}. See: tollgate reallocation "
-                        "list"
-                    )
-                posted = connection.execute(text(_POSTED), of).scalar_one_or_none()
-                if posted is None:
-                    posted = connection.execute(text(_APPROVE), of).scalar_one_or_none()
-                if posted is None:  # another approval was committed in between
-                    posted = connection.execute(text(_POSTED), of).scalar_one()
-        except IntegrityError as refused:
-            raise _explained(refused, author=entry.author, login=entry.author_login) from refused
+        with self._database.begin(reason=reason) as connection:
+            entry = connection.execute(text(_FIND), of).one_or_none()
+            if entry is None:
+                raise NothingFound(
+                    f"There is no re-allocation {reallocation_id}. See: tollgate reallocation list"
+                )
+            try:
+                posted = _posted_period(connection, of)
+            except IntegrityError as refused:
+                raise _explained(
+                    refused, author=entry.author, login=entry.author_login
+                ) from refused
         return ApprovedReallocation(
             reallocation_id=reallocation_id,
             amount_usd=usd_from_nusd(entry.amount_nusd),
             posted_period=posted,
         )
+
+
+def _posted_period(connection: Connection, of: dict[str, object]) -> date:
+    """Approve a re-allocation unless it is approved already; return the month it is posted to."""
+    found = connection.execute(text(_POSTED), of).scalar_one_or_none()
+    if found is None:
+        found = connection.execute(text(_APPROVE), of).scalar_one_or_none()
+    if found is None:  # another approval was committed in between
+        found = connection.execute(text(_POSTED), of).scalar_one()
+    posted: date = found
+    return posted
 
 
 def _explained(refused: IntegrityError, *, author: str | None, login: str) -> Exception:

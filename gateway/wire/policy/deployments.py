@@ -305,4 +305,6 @@ class DeploymentBlock(Block):
     @classmethod
     def of_value(cls, value: Any, **others: Any) -> Self:
         """Return the block of a deployment, with every default written out."""
-        return super().of_value(value, limits=LimitsBlock.of_limits(value.limits), **others)
+        idle = IdleCostBlock.of_value(value.idle_cost) if value.is_self_hosted else None
+        limits = LimitsBlock.of_limits(value.limits)
+        return super().of_value(value, limits=limits, idle_cost=idle, **others)

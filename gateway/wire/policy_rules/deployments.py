@@ -106,9 +106,10 @@ def check_idle_cost(deployment: DeploymentBlock, teams: frozenset[str] | None) -
     if block is None:
         return
     rule, shares = block.of("rule"), block.of("shares")
-    if rule is IdleRule.RESERVED and not block.has("shares"):
+    has_shares = block.has("shares") and shares != {}
+    if rule is IdleRule.RESERVED and not has_shares:
         block.error("rule", "'reserved' asks for 'shares'; write for example 'shares: {search: 1}'")
-    if rule not in (IdleRule.RESERVED, None) and block.has("shares"):
+    if rule not in (IdleRule.RESERVED, None) and has_shares:
         block.error("shares", "count only with 'rule: reserved'; write that or remove 'shares'")
     if not isinstance(shares, dict):
         return

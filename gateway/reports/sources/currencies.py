@@ -1,0 +1,108 @@
+"""Shows a report's money in another currency: finds its rates, rounds its converted amounts so that
+they add up, and names its columns after the currency.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from sqlalchemy import Date, FromClause, column, func, select
+
+from gateway.domain.money import nusd_from_usd, round_parts, usd_from_nusd
+from gateway.errors import OperatorError
+from gateway.reports.report import Cell, Column, ColumnKind, Report
+from gateway.reports.sources.connection import ReadSnapshot, Row
+
+_RATES = """
+SELECT first_day, usd_per_unit, source FROM finance.currency_rates WHERE currency = :currency
+ORDER BY first_day
+"""
+_MOST_SOURCES = 20  # in a note
+_USD = re.compile(r"(?<![a-z])usd(?![a-z])")  # a part of a column's name
+_PARTS, _SUM = ("cost_usd", "adjustments_usd"), "total_usd"
+
+
+def require_rates(snapshot: ReadSnapshot, chosen: FromClause, currency: str) -> None:
+    """Raise `OperatorError` unless every chosen fact has a rate on its day, and there is one."""
+    unrated = select(func.min(column("unrated_day", Date)).label("day")).select_from(chosen)
+    day = snapshot.row(unrated)["day"]
+    if day is not None or not _rates(snapshot, currency):
+        place, first = ("", "DAY") if day is None else (f" on {day}", day)
+        raise OperatorError(
+            f"There is no rate of {currency}{place}. Add it: tollgate currency add {currency} "
+            f"--usd-per-unit X --from {first} --source S"
+        )
+
+
+def _rates(snapshot: ReadSnapshot, currency: str) -> Sequence[Row]:
+    """Return the rates of a currency, oldest first."""
+    return snapshot.rows(_RATES, currency=currency)
+
+
+def rounded(report: Report) -> Report:
+    """Return a converted report with its amounts rounded to nine decimals, so that the rows of a
+    column add up to its total, and total_usd is the sum of its two parts.
+    """
+    total, rows = dict(report.total), [list(row) for row in report.rows]
+    places = {one.name: at for at, one in enumerate(report.columns)}
+    for one in report.columns:
+        if one.kind is ColumnKind.MONEY:
+            _round_column(one.name, places[one.name], total, rows)
+    if {*_PARTS, _SUM} <= places.keys():
+        total[_SUM] = _sum_of_parts(total)
+        for row in rows:
+            row[places[_SUM]] = _sum_of_parts({name: row[places[name]] for name in (*_PARTS, _SUM)})
+    return replace(report, total=total, rows=tuple(tuple(row) for row in rows))
+
+
+def _round_column(name: str, place: int, total: dict[str, Cell], rows: list[list[Cell]]) -> None:
+    """Round the amounts of one column in place; those that are unknown stay so."""
+    whole = Decimal(0)
+    if total.get(name) is not None:
+        total[name] = whole = usd_from_nusd(nusd_from_usd(Decimal(str(total[name]))))
+    known = [row for row in rows if row[place] is not None]
+    parts = round_parts([Decimal(str(row[place])) for row in known], whole)
+    for row, part in zip(known, parts, strict=True):
+        row[place] = part
+
+
+def _sum_of_parts(amounts: Mapping[str, Cell]) -> Cell:
+    """Return the sum of cost and adjustments; None if it is unknown."""
+    if amounts[_SUM] is None:
+        return None
+    return sum((Decimal(str(amounts[name] or 0)) for name in _PARTS), Decimal(0))
+
+
+def in_currency(snapshot: ReadSnapshot, report: Report, currency: str) -> Report:
+    """Return a report whose money is in a currency, with its columns named after it, and the rates
+    with their sources in a note.
+    """
+
+    def named(text: str) -> str:
+        return _USD.sub(currency.lower(), text)
+
+    def renamed(one: Column) -> Column:
+        return replace(one, name=named(one.name), unit=named(one.unit.replace("USD", currency)))
+
+    return replace(
+        report,
+        columns=tuple(map(renamed, report.columns)),
+        total={named(name): cell for name, cell in report.total.items()},
+        notes=(*map(named, report.notes), _sources(_rates(snapshot, currency), currency)),
+    )
+
+
+def _sources(rates: Sequence[Row], currency: str) -> str:
+    """Return the note with the rates and their sources, the newest of many."""
+    shown = [
+        f"from {one['first_day']}: 1 {currency} = {one['usd_per_unit']:f} USD ({one['source']})"
+        for one in rates[-_MOST_SOURCES:]
+    ]
+    more = f"; {len(rates) - len(shown)} earlier ones" if len(rates) > len(shown) else ""
+    return (
+        f"rate_source: {'; '.join(shown)}{more}. Each line is converted at the rate of its day; "
+        "the ledger is in USD."
+    )
