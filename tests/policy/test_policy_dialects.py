@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.operation import OF_OPENAI, ONLY_STATED, Operation
-from gateway.domain.policy.policy import AMBIENT, Credentials, FieldLoss
+from gateway.domain.policy.policy import AMBIENT, Billing, Credentials, FieldLoss
 from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
@@ -88,6 +88,18 @@ def test_the_identity_of_the_platform_is_read_and_written() -> None:
     assert parsed.deployments["one"].secret_references == ()
     assert effective(parsed)["deployments"][0]["credentials"] == "ambient"
     assert parse(to_yaml(parsed)).policy == parsed
+
+
+def test_the_lines_of_a_bill_are_read_and_written() -> None:
+    """A member that is not stated stays unstated: it is not compared with the bill."""
+    fields = "billing: {account: org-acme, key: 'arn:aws:iam::410000000017:role/tollgate'}"
+    parsed = parse(document(fields)).policy
+    assert parsed.deployments["one"].billing == Billing(
+        account="org-acme", key="arn:aws:iam::410000000017:role/tollgate"
+    )
+    assert parse(to_yaml(parsed)).policy == parsed
+    (finding,) = findings(document("billing: {acount: org-acme}")) or ()
+    assert "account" in finding.message
 
 
 @pytest.mark.parametrize("version", ["2024-10-21", "2025-04-01-preview", "preview", "v1"])

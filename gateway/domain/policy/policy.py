@@ -158,6 +158,17 @@ AMBIENT = Credentials(is_ambient=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Billing:
+    """The provider's account, project and key that a deployment's requests are billed to; None is
+    not stated.
+    """
+
+    account: str | None = None
+    project: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One model at one provider in one region.
 
@@ -171,7 +182,8 @@ class Deployment:
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
-    query of each address. `provider_facts` is the provider's entry in the table of providers, for
+    query of each address. `billing` says which lines of the provider's bills are its own.
+    `provider_facts` is the provider's entry in the table of providers, for
     its host if that says more; `address` is what its endpoints' addresses begin with.
     """
 
@@ -192,6 +204,7 @@ class Deployment:
     native: frozenset[Operation] = OF_OPENAI
     untranslatable: FieldLoss = FieldLoss.REFUSE
     credentials: Credentials | None = None
+    billing: Billing | None = None
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
     context_window: int | None = None

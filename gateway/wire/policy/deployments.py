@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import (
     AMBIENT,
+    Billing,
     Credentials,
     Deployment,
     FieldLoss,
@@ -28,6 +29,7 @@ from gateway.wire.policy.residency import FactsBlock
 from gateway.wire.policy.scalars import (
     ApiVersion,
     BaseAddress,
+    BilledName,
     Milliseconds,
     Name,
     Seconds,
@@ -134,6 +136,26 @@ class CredentialsBlock(Block):
     )
 
 
+class BillingBlock(Block):
+    """The lines of a provider's bill that belong to a deployment."""
+
+    title = "billing block"
+    makes = Billing
+    account: BilledName | None = optional(
+        "The provider's account that is billed: an organisation, a billing account.",
+        "org-acme",
+        shown="any account",
+    )
+    project: BilledName | None = optional(
+        "The provider's project, workspace or subaccount.", "proj_eu", shown="any project"
+    )
+    key: BilledName | None = optional(
+        "The id of the key at the provider, as its exports name it; never the key.",
+        "key_tollgate_eu",
+        shown="any key",
+    )
+
+
 class DeploymentBlock(Block):
     """One model at one provider or engine."""
 
@@ -166,6 +188,11 @@ class DeploymentBlock(Block):
         f"Instead of `api_key`: `ambient`, the identity that the platform gives to the gateway "
         f"(for {listed(_AMBIENT)}), or the parts of a signing key, each a reference (see below).",
         "ambient",
+    )
+    billing: BillingBlock | None = optional(
+        "Which lines of the provider's bills are its own, for `tollgate reconcile` (see below).",
+        "{account: org-acme, project: proj_eu}",
+        shown="every line of the provider that names its model",
     )
     model: UpstreamModel = required("The model's name at the upstream.", "gpt-5.5")
     region: Name = required(

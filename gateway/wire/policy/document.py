@@ -11,6 +11,7 @@ from gateway.domain.policy.policy import DataClass, Policy
 from gateway.domain.words import listed
 from gateway.wire.policy.cost_shares import CostShareBlock
 from gateway.wire.policy.deployments import (
+    BillingBlock,
     CredentialsBlock,
     DeploymentBlock,
     LatencyBlock,
@@ -130,6 +131,7 @@ BLOCKS: dict[str, type[Block]] = {
     "deployments": DeploymentBlock,
     "deployments: residency": FactsBlock,
     "deployments: credentials": CredentialsBlock,
+    "deployments: billing": BillingBlock,
     "deployments: gpu": GpuBlock,
     "deployments: price": PriceBlock,
     "deployments: idle_cost": IdleCostBlock,

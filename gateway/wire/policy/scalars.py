@@ -155,6 +155,7 @@ ApiVersion = Annotated[str, Scalar(_read_api_version, _API_VERSION_SCHEMA)]
 Alias = Annotated[str, text(_ALIAS, f"{_MODEL_RULE}; '*' stands for anything")]
 WORDS = text(r"\S(.{0,98}\S)?", _LINE_RULE.format(100))
 Words = Annotated[str, WORDS]
+BilledName = Annotated[str, text(r"\S(.{0,198}\S)?", _LINE_RULE.format(200))]
 Source = Annotated[str, text(r"\S(.{0,298}\S)?", _LINE_RULE.format(300))]
 ProjectName = Annotated[str, text(_PROJECT, _PROJECT_RULE)]
 KeyId = Annotated[str, text(rf"[0-9A-Za-z]{{{KID_LENGTH}}}|\*", _KEY_RULE)]
