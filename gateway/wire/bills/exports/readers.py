@@ -1,0 +1,52 @@
+"""Lists the readers of exports by the kind of file, and reads a file with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gateway.domain.reconciliation.bills import ExportKind
+from gateway.errors import BillRejected
+from gateway.wire.bills.exports import anthropic, aws_cur, focus, gcp_billing, generic, openai
+from gateway.wire.bills.exports.collected import ParsedExport, ReadLine, collected
+from gateway.wire.bills.exports.mapping import NO_MAPPING, ExportMapping, read_mapping
+from gateway.wire.bills.exports.text import WrongExport, decoded
+
+Reader = Callable[[Iterable[str], ExportMapping], Iterator[ReadLine]]
+READERS: Mapping[ExportKind, Reader] = {
+    ExportKind.OPENAI_USAGE: openai.read_usage,
+    ExportKind.OPENAI_COSTS: openai.read_costs,
+    ExportKind.ANTHROPIC_USAGE: anthropic.read_usage,
+    ExportKind.ANTHROPIC_COST: anthropic.read_cost,
+    ExportKind.AWS_CUR: aws_cur.read,
+    ExportKind.GCP_BILLING: gcp_billing.read,
+    ExportKind.FOCUS: focus.read,
+    ExportKind.CSV: generic.read,
+}
+
+
+def parse_export(
+    chunks: Iterable[bytes],
+    *,
+    kind: ExportKind,
+    name: str,
+    account: str | None = None,
+    mapping: ExportMapping = NO_MAPPING,
+) -> ParsedExport:
+    """Return the lines of an export, read in pieces; memory grows with its sums by day alone.
+
+    `account` stands for one that the file does not name. Raises `BillRejected` with the line of the
+    first mistake; `name` is the file's, for its message.
+    """
+    try:
+        lines = READERS[kind](decoded(chunks), mapping)
+        return collected(lines, kind, account=account, models=mapping.models)
+    except WrongExport as wrong:
+        raise BillRejected(name, [f"line {wrong.line}: {wrong.finding}."]) from None
+
+
+def parse_mapping(data: bytes, *, name: str) -> ExportMapping:
+    """Return the mapping in a file. Raises `BillRejected` with the line of a mistake."""
+    try:
+        return read_mapping("".join(decoded([data])))
+    except WrongExport as wrong:
+        raise BillRejected(name, [f"line {wrong.line}: {wrong.finding}."]) from None
