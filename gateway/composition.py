@@ -52,6 +52,7 @@ from gateway.storage.postgres import logins
 from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
 from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
 from gateway.storage.postgres.logins import renewed
+from gateway.storage.reconciliation.bills import ProviderBillStore
 
 if TYPE_CHECKING:
     from gateway.providers.credential_checks import CredentialChecks
@@ -258,6 +259,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),
             gpu_bills=GpuBillStore(database),
+            provider_bills=ProviderBillStore(database),
             audit=AuditLog(database),
         )
 

@@ -1,5 +1,5 @@
-"""Declares the `tollgate reconcile` commands: enter the cost of an attempt of unknown usage, and
-list, retry or dismiss dead letters; it reads no invoice.
+"""Declares the `tollgate reconcile` commands: providers' bills (`cli.invoices`), the cost of an
+attempt of unknown usage, and dead letters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from gateway.cli.ids import letter_id_of, request_id_of
+from gateway.cli.invoices.commands import register
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.money import format_usd
@@ -33,7 +34,12 @@ app = typer.Typer(
 
 @app.callback()
 def reconcile() -> None:
-    """Compare attempts of unknown cost and dead letters with the providers' invoices."""
+    """Compare the ledger with the providers' bills, and settle attempts of unknown cost and dead
+    letters.
+    """
+
+
+register(app)
 
 
 @app.command(

@@ -35,7 +35,12 @@ from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import Calibration
+from gateway.domain.reconciliation.bills import Bill
+from gateway.domain.reconciliation.imports import BookedTrueUps, ImportedExport
+from gateway.domain.reconciliation.metered import MeteredUsage
+from gateway.domain.reconciliation.true_ups import TrueUp, TrueUpKey
 from gateway.domain.residency.ejection import Ejection
+from gateway.wire.bills.exports.collected import ParsedExport
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -408,6 +413,34 @@ class GpuBills(Protocol):
         """
 
 
+class ProviderBills(Protocol):
+    """The imported bills of providers, the metered usage beside them, and the true-ups."""
+
+    def preview(self, provider: str, export: ParsedExport) -> ImportedExport:
+        """Return the effect of an import, without writing anything."""
+
+    def add(self, provider: str, export: ParsedExport, file: BillFile) -> ImportedExport:
+        """Import an export in one transaction; change nothing if every day counts already."""
+
+    def bill(self, provider: str, *, first: date, last: date) -> Bill:
+        """Return the bill of a provider in some days, both inclusive."""
+
+    def metered(
+        self, provider: str, *, first: date, last: date, on_day: Callable[[date], None]
+    ) -> MeteredUsage:
+        """Return the metered usage at a provider in some days; `on_day` is called before each."""
+
+    def approve(
+        self,
+        provider: str,
+        month: date,
+        *,
+        make: Callable[[Mapping[TrueUpKey, int]], Sequence[TrueUp]],
+        reason: str,
+    ) -> BookedTrueUps:
+        """Book the true-ups that `make` returns for those booked so far, in one transaction."""
+
+
 class AuditTrail(Protocol):
     """The audit log, to be read."""
 
@@ -480,4 +513,5 @@ class Stores:
     ejections: EjectionRegister
     probes: ProbeNotes
     gpu_bills: GpuBills
+    provider_bills: ProviderBills
     audit: AuditTrail

@@ -157,15 +157,16 @@ def _all_series(
 ) -> list[_Series]:
     """Return the cells of all groups and kinds of tokens, filled with both sides."""
     billing: dict[MeteredAt, Billing] = {
-        one.at: usage.billing_of(one.at) for one in (*usage.sums, *usage.odd)
+        at: usage.billing_of(at)
+        for at in (*(one.at for one in usage.sums), *(one.at for one in usage.odd))
     }
     lines: dict[str, tuple[list[BilledLine], list[BilledLine]]] = {}
     for side, found in enumerate((bill.quantities, bill.money)):
         for line in found:
             if not line.is_fee and is_known_kind(line.token_kind):
                 lines.setdefault(line.token_kind, ([], []))[side].append(line)
-    for one in usage.sums:
-        lines.setdefault(folded.get(one.token_kind, one.token_kind), ([], []))
+    for metered in usage.sums:
+        lines.setdefault(folded.get(metered.token_kind, metered.token_kind), ([], []))
     result = []
     for kind in sorted(lines):
         quantities, money = lines[kind]
@@ -289,8 +290,8 @@ def _explain_over_midnight(
             and all(b.gap >= tokens for _, b, tokens, _ in moves)
             and any(a.gap <= -tokens for a, _, tokens, _ in moves)
         )
-        for first, second, tokens, nusd in moves if is_moved else ():
-            _move(first, second, tokens, nusd, f"Request {attempt.request_id} ran over midnight.")
+        for first, second, moved, nusd in moves if is_moved else ():
+            _move(first, second, moved, nusd, f"Request {attempt.request_id} ran over midnight.")
 
 
 def _explain_shortages(one: _Series) -> None:

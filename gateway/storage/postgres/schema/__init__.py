@@ -15,6 +15,7 @@ from gateway.storage.postgres.schema import (
     limits,
     other_views,
     policy,
+    provider_bills,
     rollups,
     usage_views,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "metadata",
     "other_views",
     "policy",
+    "provider_bills",
     "rollups",
     "usage_views",
 ]

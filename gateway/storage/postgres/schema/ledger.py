@@ -118,7 +118,7 @@ adjustments = Table(
     Column("request_id", Uuid),
     Column("attempt", SmallInteger),
     Column("team", Text),
-    Column("cost_centre", Text, nullable=False),
+    Column("cost_centre", Text),
     Column("posted_period", Date, nullable=False),
     Column("occurred_at", TIMESTAMPTZ, nullable=False),
     Column("amount_nusd", BigInteger, nullable=False),

@@ -359,6 +359,27 @@ prices = Table(
     Column("created_at", TIMESTAMPTZ),
 )
 
+provider_bills = Table(
+    "provider_bills",
+    finance,
+    Column("import_id", Uuid),
+    Column("line", Integer),
+    Column("provider", Text),
+    Column("account", Text),
+    Column("kind", Text),
+    Column("day", Date),
+    Column("project", Text),
+    Column("key", Text),
+    Column("model", Text),
+    Column("token_kind", Text),
+    Column("quantity", Numeric),
+    Column("amount_usd", Numeric),
+    Column("text", Text),
+    Column("file_name", Text),
+    Column("author", Text),
+    Column("imported_at", TIMESTAMPTZ),
+)
+
 reallocations = Table(
     "reallocations",
     finance,
@@ -388,6 +409,19 @@ refusals = Table(
     Column("code", Text),
     Column("rules", ARRAY(Text)),
     Column("requests", BigInteger),
+)
+
+true_ups = Table(
+    "true_ups",
+    finance,
+    Column("adjustment_id", Uuid),
+    Column("provider", Text),
+    Column("account", Text),
+    Column("day", Date),
+    Column("model", Text),
+    Column("token_kind", Text),
+    Column("cause", Text),
+    Column("evidence", Text),
 )
 
 unpartitioned_hours = Table(

@@ -146,7 +146,7 @@ def _add(
     if line.amount is not None:
         found.nusd = (found.nusd or 0) + line.amount.nusd
         found.slack_nusd += line.amount.slack_nusd
-    if abs(found.nusd or 0) > MOST_NUSD or abs(found.quantity or 0) > MOST_TOTAL:
+    if abs(found.nusd or 0) > MOST_NUSD or abs(found.quantity or Decimal(0)) > MOST_TOTAL:
         raise WrongExport(line.number, "the sum of its day is too large to be true")
 
 

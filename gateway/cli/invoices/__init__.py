@@ -1,0 +1,1 @@
+"""Commands of `tollgate reconcile` on providers' bills: import, show and approve."""
