@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test engine-environment check coverage chaos residency fuzz clients engines fuzz-api oracles fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test engine-environment check coverage chaos residency fuzz clients engines fuzz-api oracles reconcile-seeds fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ oracles: .venv/dev.stamp ## Let litellm and the providers' own SDKs judge the go
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py
+
+reconcile-seeds: .venv/dev.stamp ## Find seven planted differences in providers' bills, over SEEDS=50 (about a minute)
+	@RECONCILE_SEEDS=$(or $(SEEDS),50) $(BIN)/python -m pytest -q tests/invoices/test_planted_gaps.py
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

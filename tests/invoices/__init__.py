@@ -1,0 +1,1 @@
+"""Providers' bills with planted differences, made without any code of `reconcile`."""
