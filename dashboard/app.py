@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
-from dashboard.views import budgets, engines, events, latency, receipt, selfhost, spend
+from dashboard.views import budgets, engines, events, forecast, latency, receipt, selfhost, spend
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (
@@ -31,6 +31,7 @@ def main() -> None:
             spend.page(),
             selfhost.page(),
             budgets.page(),
+            forecast.page(),
             latency.page(),
             engines.page(),
             events.page(),

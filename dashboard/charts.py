@@ -164,6 +164,54 @@ def bars(
     _show(chart, alt_text)
 
 
+def ranges(
+    points: Sequence[Point],
+    *,
+    place: str,
+    size: str,
+    ends: tuple[str, str],
+    size_title: str,
+    read: Any,
+    size_format: str,
+    alt_text: str,
+) -> None:
+    """Show a chart with one bar per point, in their order, and a line from its low to its high
+    end.
+    """
+    low, high = ends
+    frame = pd.DataFrame(
+        {
+            "place": [str(p[place]) for p in points],
+            "size": [float(p[size]) for p in points],
+            "low": [float(p[low]) for p in points],
+            "high": [float(p[high]) for p in points],
+            "words": [read(p[size]) for p in points],
+            "between": [f"{read(p[low])} to {read(p[high])}" for p in points],
+        }
+    )
+    x = alt.X("place:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    tooltip = [
+        alt.Tooltip("place:N", title="Month"),
+        alt.Tooltip("words:N", title=size_title),
+        alt.Tooltip("between:N", title="Range"),
+    ]
+    bar = (
+        alt.Chart(frame)
+        .mark_bar(cornerRadius=1, color=COLOURS[0])
+        .encode(
+            x=x,
+            y=alt.Y("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
+            tooltip=tooltip,
+        )
+    )
+    line = (
+        alt.Chart(frame)
+        .mark_rule(strokeWidth=2, color=COLOURS[1])
+        .encode(x=x, y=alt.Y("low:Q", title=size_title), y2="high:Q", tooltip=tooltip)
+    )
+    _show(bar + line, alt_text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
     """One bar: shares of its limit (1 is full); `words` are for its tooltip."""

@@ -161,8 +161,11 @@ _HEADINGS = {
 
 
 def heading(column: Column) -> str:
-    """Return a column's heading: a fixed text for some names, else the words of its name."""
+    """Return a column's heading: a fixed text for some names, else the words of its name, and its
+    currency.
+    """
     if column.name in _HEADINGS:
         return _HEADINGS[column.name]
-    words = column.name.replace("_", " ")
-    return words[:1].upper() + words[1:]
+    is_money = column.name.endswith("_usd")
+    words = column.name.removesuffix("_usd").replace("_", " ")
+    return f"{words[:1].upper()}{words[1:]}{', USD' if is_money else ''}"

@@ -144,9 +144,7 @@ def import_export(
     name = "standard input" if file == "-" else Path(file).name
     with _open(file) as opened, _step(f"Reading {name}") as step:
         read = _FileRead(opened, size=_size_of(file), step=step)
-        export = parse_export(
-            read.chunks(), kind=kind, name=name, account=account, **own_mapping
-        )
+        export = parse_export(read.chunks(), kind=kind, name=name, account=account, **own_mapping)
     with toolbox.open_stores() as stores:
         if dry_run:
             found = stores.provider_bills.preview(provider, export)

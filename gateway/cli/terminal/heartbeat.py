@@ -1,5 +1,5 @@
-"""Prints a line on standard error after every two silent seconds of a command, so that a person
-sees it working; not for serve, dashboard, up and engine.
+"""Prints a line on standard error after two silent seconds of a command, and then more rarely, so
+that a person sees it working; not for serve, dashboard, up and engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-SILENT_S = 2.0
+SILENT_S, MOST_SILENT_S = 2.0, 30.0
 RUNS_ON = frozenset(
     {"serve", "dashboard", "up", "engine"}
 )  # these are silent because nothing happens
@@ -19,8 +19,8 @@ RUNS_ON = frozenset(
 
 @contextmanager
 def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[None]:
-    """Print a line on standard error every `silent_s` seconds in which the command prints
-    nothing.
+    """Print a line on standard error after `silent_s` seconds in which the command prints nothing,
+    each next one after twice the time.
     """
     if not RUNS_ON.isdisjoint(arguments):
         yield
@@ -70,7 +70,7 @@ def _print_when_silent(
         silent_since_s = max(stream.written_s for stream in watched)
         waits_s = silent_s - (monotonic() - silent_since_s)
         if waits_s <= 0:
-            waits_s = silent_s
+            waits_s = silent_s = min(2 * silent_s, MOST_SILENT_S)
             working_s = monotonic() - began_s
             sys.stderr.write(f"Still working after {working_s:.0f} s. Ctrl-C stops it.\n")
             sys.stderr.flush()

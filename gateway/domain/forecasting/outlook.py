@@ -1,8 +1,9 @@
 """Carries a daily series on for many months: the present level times its weekly growth.
 
-The growth is the median of the slopes between all pairs of weeks on a logarithmic scale (Theil and
-Sen), which one odd week does not turn. Its 10 and 90 % quantiles give the range: an extrapolation,
-not a promise.
+The growth is the median of the slopes between pairs of weeks on a logarithmic scale (Theil and
+Sen), which one odd week does not turn; a week counts by its median day, which one odd day does not
+turn. Pairs are at least half of the history apart: neighbours
+differ by noise. Their 10 and 90 % quantiles give the range: an extrapolation, not a promise.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class MonthAhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Growth of a week, as a share: the median, and the 10 and 90 % quantiles of all slopes."""
+    """Growth of a week, as a share: the median, and the 10 and 90 % quantiles of the slopes."""
 
     low: float
     middle: float
@@ -44,14 +45,14 @@ class Growth:
 
 def growth_of(history: History) -> Growth | None:
     """Return the weekly growth; None below eight weeks with an amount."""
-    weeks = [total for total in _weeks(history.started()) if total > 0]
+    weeks = [day for week in _weeks(history.started()) if (day := float(median(week))) > 0]
     if len(weeks) < LEAST_WEEKS:
         return None
-    logs = [log(total) for total in weeks]
+    logs = [log(day) for day in weeks]
     slopes = sorted(
         (logs[later] - logs[earlier]) / (later - earlier)
         for earlier, later in combinations(range(len(logs)), 2)
-        if later - earlier >= LEVEL_WEEKS
+        if later - earlier >= len(logs) // 2
     )
     tenths = quantiles(slopes, n=10)
     return Growth(
@@ -64,7 +65,7 @@ def outlook(history: History, months: int) -> list[MonthAhead]:
     growth = growth_of(history)
     if growth is None:
         return []
-    level = median([float(total) for total in _weeks(history)[-LEVEL_WEEKS:]]) / WEEK
+    level = median([float(sum(week, Decimal(0))) for week in _weeks(history)[-LEVEL_WEEKS:]]) / WEEK
     middle_of_level = history.next_day - timedelta(days=LEVEL_WEEKS * WEEK // 2)
     found = []
     month = _next_month(history.next_day)
@@ -81,13 +82,10 @@ def outlook(history: History, months: int) -> list[MonthAhead]:
     return found
 
 
-def _weeks(history: History) -> Sequence[float]:
-    """Return the sums of whole weeks that end with the history's last day, the oldest first."""
+def _weeks(history: History) -> Sequence[Sequence[Decimal]]:
+    """Return the days of whole weeks that end with the history's last day, the oldest first."""
     amounts = history.amounts[len(history.amounts) % WEEK :]
-    return [
-        float(sum(amounts[begin : begin + WEEK], Decimal(0)))
-        for begin in range(0, len(amounts), WEEK)
-    ]
+    return [amounts[begin : begin + WEEK] for begin in range(0, len(amounts), WEEK)]
 
 
 def _bounded(pace: float) -> float:

@@ -116,13 +116,14 @@ def bill_of(
     with_money = _by_kind(line for line in found if line.amount_nusd is not None)
     # A day without a line is known to be without usage, if the export is of usage or costs alone.
     of_quantity = _kind_by_day(
-        {kind: days.get(kind, ()) if kind in _USAGE else with_quantity.get(kind, ())
-         for kind in QUANTITIES},
+        {
+            kind: days.get(kind, ()) if kind in _USAGE else with_quantity.get(kind, ())
+            for kind in QUANTITIES
+        },
         QUANTITIES,
     )
     of_money = _kind_by_day(
-        {kind: with_money.get(kind, ()) if kind in _BOTH else days.get(kind, ())
-         for kind in MONEY},
+        {kind: with_money.get(kind, ()) if kind in _BOTH else days.get(kind, ()) for kind in MONEY},
         MONEY,
     )
     return Bill(

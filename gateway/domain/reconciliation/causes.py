@@ -106,9 +106,7 @@ class _Series:
         return self.cells[day]
 
 
-def reconciled(
-    bill: Bill, usage: MeteredUsage, *, first: date, last: date
-) -> list[ReconciledRow]:
+def reconciled(bill: Bill, usage: MeteredUsage, *, first: date, last: date) -> list[ReconciledRow]:
     """Return the rows of the days from `first` to `last`.
 
     The days beside them must be in `bill` and `usage` too, for requests over midnight.
@@ -152,9 +150,7 @@ def _unknown_kinds(bill: Bill) -> Iterator[ReconciledRow]:
             )
 
 
-def _all_series(
-    bill: Bill, usage: MeteredUsage, folded: Mapping[str, str]
-) -> list[_Series]:
+def _all_series(bill: Bill, usage: MeteredUsage, folded: Mapping[str, str]) -> list[_Series]:
     """Return the cells of all groups and kinds of tokens, filled with both sides."""
     billing: dict[MeteredAt, Billing] = {
         at: usage.billing_of(at)
@@ -269,9 +265,7 @@ def _explain_over_midnight(
     """Move the usage of attempts that ended after midnight to the next day, if the bill has them
     there: the next day is over in each kind, and the first one short in at least one.
     """
-    places = {
-        (at, one.token_kind): one for one in series for at in one.group.deployments
-    }
+    places = {(at, one.token_kind): one for one in series for at in one.group.deployments}
     for attempt in attempts:
         usage: dict[str, tuple[int, int]] = {}
         for kind, (tokens, nusd) in attempt.lines.items():
@@ -306,8 +300,10 @@ def _explain_shortages(one: _Series) -> None:
             if options:
                 nusd = min(
                     options,
-                    key=lambda cost: abs(first.own_nusd - first.metered_nusd + cost)
-                    + abs(second.own_nusd - second.metered_nusd - cost),
+                    key=lambda cost: (
+                        abs(first.own_nusd - first.metered_nusd + cost)
+                        + abs(second.own_nusd - second.metered_nusd - cost)
+                    ),
                 )
                 _move(first, second, tokens, nusd, "The next day has as much more.")
 

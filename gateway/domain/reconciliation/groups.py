@@ -77,9 +77,8 @@ def groups_of(
 
 def belongs(place: BilledTo, at: MeteredAt, billing: Billing) -> bool:
     """Return True if a place of a bill is a deployment's own."""
-    return (
-        _is_billed_to(place, billing)
-        and (not place.model or is_same_model(place.model, at.model))
+    return _is_billed_to(place, billing) and (
+        not place.model or is_same_model(place.model, at.model)
     )
 
 

@@ -125,9 +125,7 @@ def merged(rows: Iterable[ReconciledRow]) -> list[ReconciledRow]:
         # Two unexplained differences stay two: their sum could be 0.
         sign = (row.difference_nusd > 0) - (row.difference_nusd < 0) if row.is_unexplained else 0
         found.setdefault((row.key, _ORDER[row.cause], sign), []).append(row)
-    return [
-        _one_of(parts) if len(parts) > 1 else parts[0] for _, parts in sorted(found.items())
-    ]
+    return [_one_of(parts) if len(parts) > 1 else parts[0] for _, parts in sorted(found.items())]
 
 
 _ORDER = {cause: place for place, cause in enumerate(Cause)}

@@ -77,7 +77,7 @@ def _note(history: History) -> str:
         return f"No outlook: it needs {LEAST_WEEKS} weeks with spending."
     return (
         f"The level of the last four weeks, with spending growing by {growth.middle:+.1%} a week "
-        f"({growth.low:+.1%} to {growth.high:+.1%}: the middle four fifths of all pairs of weeks). "
+        f"({growth.low:+.1%} to {growth.high:+.1%}: four fifths of the pairs of distant weeks). "
         "It carries the past on, and knows of no plan: for a budget, add the changes that you plan."
     )
 

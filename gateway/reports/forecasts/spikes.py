@@ -26,11 +26,11 @@ MOST = 20
 COMPARED_DAYS = 2 * USED_DAYS
 COLUMNS = (
     Column(name="spent_usd", unit="USD", kind=ColumnKind.MONEY),
-    Column(name="usual_usd", unit="USD, median of the weekday", kind=ColumnKind.MONEY),
+    Column(name="usual_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="change_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="model", unit="", kind=ColumnKind.TEXT),
     Column(name="key", unit="", kind=ColumnKind.TEXT),
-    Column(name="driver_usd", unit="USD, change of this model and key", kind=ColumnKind.MONEY),
+    Column(name="driver_usd", unit="USD", kind=ColumnKind.MONEY),
 )
 
 

@@ -104,18 +104,16 @@ def _usage_counts(members: Mapping[str, Any]) -> dict[TokenKind, Decimal]:
     for path, kind in _TOKEN_TYPES.items():
         holder, name = (writes, path.partition(".")[2]) if "." in path else (members, path)
         found[kind] = read_count(holder.get(name), path)
-    found[TokenKind.WEB_SEARCH] = read_count(tools.get("web_search_requests"), "web_search_requests")
+    found[TokenKind.WEB_SEARCH] = read_count(
+        tools.get("web_search_requests"), "web_search_requests"
+    )
     return found
 
 
-def _cost(
-    line: int, day: date, members: Mapping[str, Any], mapping: ExportMapping
-) -> ReadLine:
+def _cost(line: int, day: date, members: Mapping[str, Any], mapping: ExportMapping) -> ReadLine:
     """Return the line of a result of costs."""
     check_usd(members.get("currency"), "currency")
-    amount = read_amount(
-        members.get(mapping.columns.get("amount", "amount")), "amount", cents=True
-    )
+    amount = read_amount(members.get(mapping.columns.get("amount", "amount")), "amount", cents=True)
     cost_type = read_name(members.get("cost_type"), "cost_type")
     text = read_name(members.get("description"), "description")
     if cost_type is None and text is None:

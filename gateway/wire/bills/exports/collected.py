@@ -127,9 +127,7 @@ def collected(
     return ParsedExport(kind=kind, lines=tuple(_lines_of(sums, kind)), days=days)
 
 
-def _add(
-    sums: dict[_Place, _Sum], line: ReadLine, account: str, models: Mapping[str, str]
-) -> None:
+def _add(sums: dict[_Place, _Sum], line: ReadLine, account: str, models: Mapping[str, str]) -> None:
     """Add a line to the sum of its place. Raises `WrongExport` if the sum is too large."""
     place = _Place(
         line.day,

@@ -69,9 +69,7 @@ def column_word(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def _header(
-    cells: list[str], number: int, mapping: ExportMapping, *, is_loose: bool
-) -> list[str]:
+def _header(cells: list[str], number: int, mapping: ExportMapping, *, is_loose: bool) -> list[str]:
     """Return the names of the columns. Raises `WrongExport` if one stands there twice."""
     if len(cells) > MOST_COLUMNS:
         raise WrongExport(number, f"it has more than {MOST_COLUMNS:,} columns")
@@ -80,9 +78,7 @@ def _header(
     missing = [theirs for theirs in ours if theirs not in names]
     if missing:
         raise WrongExport(number, f"there is no column {missing[0][:60]}, which the mapping names")
-    found = [
-        ours.get(name) or (column_word(name) if is_loose else name.lower()) for name in names
-    ]
+    found = [ours.get(name) or (column_word(name) if is_loose else name.lower()) for name in names]
     twice = sorted({name for name in found if name and found.count(name) > 1})
     if twice:
         raise WrongExport(number, f"column {twice[0][:60]} stands there twice")

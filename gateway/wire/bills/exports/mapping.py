@@ -66,7 +66,9 @@ def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
     """Return the members of a mapping. Raises `WrongExport` if it is none, or names one twice."""
     if not isinstance(node, yaml.MappingNode):
         line = 1 if node is None else node.start_mark.line + 1
-        raise WrongExport(line, "write a mapping such as `amount: Cost`, or `models: {theirs: ours}`")
+        raise WrongExport(
+            line, "write a mapping such as `amount: Cost`, or `models: {theirs: ours}`"
+        )
     found: dict[str, yaml.Node] = {}
     for key, value in node.value:
         name = _text(key)

@@ -125,7 +125,9 @@ def _usage_counts(members: Mapping[str, Any]) -> dict[TokenKind, Decimal]:
         for kind, name in (_INPUT_PARTS | _OUTPUT_PARTS).items()
     }
     cached = read_count(members.get("input_cached_tokens"), "input_cached_tokens")
-    cached_images = read_count(members.get("input_cached_image_tokens"), "input_cached_image_tokens")
+    cached_images = read_count(
+        members.get("input_cached_image_tokens"), "input_cached_image_tokens"
+    )
     counts[TokenKind.AUDIO_INPUT] -= counts[TokenKind.CACHED_AUDIO_INPUT]
     counts[TokenKind.IMAGE_INPUT] -= cached_images
     counts[TokenKind.CACHED_INPUT] = cached - counts[TokenKind.CACHED_AUDIO_INPUT]
@@ -140,9 +142,7 @@ def _usage_counts(members: Mapping[str, Any]) -> dict[TokenKind, Decimal]:
     return counts
 
 
-def _cost(
-    line: int, day: date, members: Mapping[str, Any], mapping: ExportMapping
-) -> ReadLine:
+def _cost(line: int, day: date, members: Mapping[str, Any], mapping: ExportMapping) -> ReadLine:
     """Return the line of a result of costs."""
     amount = members.get("amount")
     if not isinstance(amount, dict):

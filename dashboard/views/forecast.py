@@ -1,0 +1,122 @@
+"""Draws the forecast page: the running month's spending at its end with its interval, the months
+ahead, and days that stand out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from dashboard import charts, empty_states
+from dashboard.display import money
+from dashboard.filters import dataset, question
+from dashboard.notes import show_notes
+from dashboard.source import answer
+from dashboard.tables import show_report
+from gateway.reports import Cell, Dimension, to_csv
+
+SPLITS = {
+    "Team": Dimension.TEAM,
+    "Cost centre": Dimension.COST_CENTRE,
+    "Model": Dimension.MODEL,
+    "Project": Dimension.PROJECT,
+    "Key": Dimension.KEY,
+}
+FIGURES = ("spent_usd", "forecast_usd", "low_usd", "high_usd", "previous_usd")
+SPIKE = ("spent_usd", "usual_usd", "change_usd", "model", "key", "driver_usd")
+
+
+def page() -> st.Page:
+    """Return the forecast page for the menu."""
+    return st.Page(show, title="Forecast", icon=":material/trending_up:", url_path="forecast")
+
+
+def show() -> None:
+    """Show the forecast page: headlines, a table, the months ahead, and spikes."""
+    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
+    title.title("Forecast")
+    if answer("months", question(month="all")).complete_until is None:
+        empty_states.show_no_data(dataset())
+        return
+    split = st.segmented_control(
+        "Split by", list(SPLITS), default="Team", required=True, key="forecast_split"
+    )
+    by = SPLITS[split]
+    report = answer("forecast", question(month="all", by=(by,)))
+    save.download_button(
+        "CSV",
+        to_csv(report),
+        file_name=f"tollgate-forecast-by-{by.value}-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+    )
+    _show_headlines(report.total)
+    st.subheader(f"{report.title}, by {split.lower()}")
+    show_report(report, (by.value, *FIGURES))
+    show_notes(report)
+    _show_months_ahead()
+    _show_spikes(by, split)
+
+
+def _show_headlines(total: Mapping[str, Cell]) -> None:
+    """Show the month's spending so far, its forecast, and the interval that it lies in."""
+    cards = st.columns(3)
+    cards[0].metric("Spent so far, USD", _amount(total["spent_usd"]), border=True)
+    cards[1].metric(
+        "At the month's end, USD",
+        _amount(total["forecast_usd"]),
+        border=True,
+        delta=f"{_amount(total['previous_usd'])} in the month before",
+        delta_color="off",
+        delta_arrow="off",
+    )
+    is_known = total["low_usd"] is not None
+    between = f"{_amount(total['low_usd'])} to {_amount(total['high_usd'])}"
+    cards[2].metric(
+        "In four of five cases, USD",
+        between if is_known else "not tested yet",
+        border=True,
+        help="Made of the misses of earlier forecasts; the notes say how many it held.",
+    )
+
+
+def _show_months_ahead() -> None:
+    """Show the coming months with their ranges."""
+    report = answer("outlook", question(month="all"))
+    st.subheader("The months ahead")
+    if not report.rows:
+        st.caption(report.notes[0])
+        return
+    charts.ranges(
+        report.records(),
+        place="month",
+        size="forecast_usd",
+        ends=("low_usd", "high_usd"),
+        size_title="Spend in the month, USD",
+        read=money,
+        size_format=charts.MONEY_AXIS,
+        alt_text="Expected spending of each coming month, with its range",
+    )
+    st.caption(report.notes[0])
+
+
+def _show_spikes(by: Dimension, split: str) -> None:
+    """Show the days of the last four weeks that stand out."""
+    st.subheader("Days that stand out")
+    report = answer("spikes", question(month="all", by=(by,)))
+    if not report.rows:
+        st.caption("None in the last four weeks.")
+        return
+    show_report(report, ("day", by.value, *SPIKE))
+    st.caption(
+        f"Days of a {split.lower()} that differ from the usual weekday. A key that runs away: "
+        "tollgate key pause KEY"
+    )
+
+
+def _amount(amount: Cell) -> str:
+    """Return an amount for a metric, with its dollar sign escaped for Markdown."""
+    return money(amount).replace("$", "\\$")
