@@ -114,10 +114,10 @@ COMMANDS = {
     "month": Command("gateway.cli.month", "Look at a month's books."),
     "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
     "currency": Command(
-        "gateway.cli.allocation.currency", "Rates to show money in other currencies."
+        "gateway.cli.allocation.currency", "Rates at which reports show money in another currency."
     ),
     "reallocation": Command(
-        "gateway.cli.allocation.reallocation", "Move cost between cost centres, by two logins."
+        "gateway.cli.allocation.reallocation", "Move cost between cost centres."
     ),
     "journal": Command("gateway.cli.journal", "The gateways' journals."),
     "audit": Command("gateway.cli.audit.commands", "The audit log: read it, and check it."),

@@ -288,6 +288,41 @@ CREATE TABLE tollgate.policy_idle_rules (
 SELECT tollgate.make_immutable('tollgate.policy_cost_centres');
 SELECT tollgate.make_immutable('tollgate.policy_idle_rules');
 GRANT SELECT, INSERT ON tollgate.policy_cost_centres, tollgate.policy_idle_rules TO tollgate_admin;
+
+-- Rows that come with their policy are part of its apply; any others are an act of their own.
+CREATE FUNCTION tollgate.audit_allocation() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    PERFORM tollgate.note_audit('policy.allocate', added.policy_version::text, '{}', entries => count(*))
+    FROM added JOIN tollgate.policies AS policy ON policy.version = added.policy_version
+    WHERE policy.xmin <> pg_current_xact_id()::xid
+    GROUP BY added.policy_version ORDER BY added.policy_version;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER policy_cost_centres_noted_for_audit AFTER INSERT ON tollgate.policy_cost_centres
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_allocation();
+CREATE TRIGGER policy_idle_rules_noted_for_audit AFTER INSERT ON tollgate.policy_idle_rules
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_allocation();
+
+-- At the commit, because the shares of a date come one by one.
+CREATE FUNCTION tollgate.check_shares() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    IF (SELECT sum(share) FROM tollgate.policy_cost_centres
+        WHERE policy_version = NEW.policy_version AND team = NEW.team AND first_day = NEW.first_day) <> 1
+    THEN
+        RAISE EXCEPTION 'the shares of team % from % do not add up to 1', NEW.team, NEW.first_day
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'shares_add_up';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER shares_add_up AFTER INSERT ON tollgate.policy_cost_centres
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tollgate.check_shares();
+REVOKE ALL ON FUNCTION tollgate.audit_allocation(), tollgate.check_shares() FROM PUBLIC;
 """
 
 # A day goes by the last version applied until its end. So a later apply changes no earlier day.

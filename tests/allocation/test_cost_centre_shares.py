@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -205,3 +206,23 @@ def test_an_apply_stores_the_shares(tmp_path: Path, database: Database, database
         ("search", "CC-0042", "CC-0042", Decimal(1)),
     ]
     assert [tuple(row) for row in rules] == [("qwen-eu", "even", {"payments": "1", "search": "1"})]
+
+
+def test_shares_that_come_later_are_seen_and_add_up(database: Database, database_url: str) -> None:
+    """The administration may insert shares, but not change a split unseen or beyond the whole."""
+    insert = (
+        "INSERT INTO tollgate.policy_cost_centres (policy_version, team, first_day, cost_centre, "
+        "share) VALUES (1, %s, '0001-01-01', 'CC-9', %s)"
+    )
+    acts = "SELECT action, details FROM tollgate.audit_log WHERE action LIKE 'policy%'"
+    apply(database, {"payments": SHARED})
+    with psycopg.connect(database_url) as connection:
+        assert [row[0] for row in connection.execute(acts)] == ["policy.apply"]
+        connection.execute("SET ROLE tollgate_admin")
+        connection.execute(insert, ("payments", "0.1"))
+        with pytest.raises(psycopg.errors.CheckViolation, match="do not add up to 1"):
+            connection.commit()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(insert, ("search", "1"))
+        connection.commit()
+        assert connection.execute(acts).fetchall()[1:] == [("policy.allocate", {"entries": 1})]
