@@ -56,6 +56,7 @@ def test_the_services_use_known_attributes_of_the_right_shape() -> None:
         "x-gateway-login",
         "x-reports-login",
         "x-admin-login",
+        "x-finance-login",
         "x-hardened",
         "services",
         "networks",
@@ -126,7 +127,8 @@ def test_no_secret_stands_in_a_file() -> None:
     settings = [
         line for line in (FOLDER / ".env.example").read_text().splitlines() if "PASSWORD=" in line
     ]
-    assert settings == [f"{name}_PASSWORD=" for name in ("POSTGRES", "GATEWAY", "REPORTS", "ADMIN")]
+    logins = ("POSTGRES", "GATEWAY", "REPORTS", "ADMIN", "FINANCE")
+    assert settings == [f"{name}_PASSWORD=" for name in logins]
     for file in FOLDER.iterdir():
         if file.is_file() and file.name != ".env":
             assert (
@@ -199,7 +201,7 @@ def test_every_path_that_the_dockerfile_copies_is_in_its_context() -> None:
 def test_nothing_runs_as_root_or_with_a_writable_root() -> None:
     """Whoever gets into a container finds nothing to change and nothing to become."""
     assert "USER tollgate" in stages()["base"]
-    for name in ("migrate", "gateway", "dashboard", "admin"):
+    for name in ("migrate", "gateway", "dashboard", "admin", "finance"):
         assert stages()[SERVICES[name]["build"]["target"]][0].startswith("FROM base ")
         assert SERVICES[name]["read_only"] is True
         assert SERVICES[name]["cap_drop"] == ["ALL"]
@@ -213,16 +215,17 @@ def test_only_the_migration_is_the_owner() -> None:
         name: {key for key in service.get("environment", {}) if key.endswith("DATABASE_URL")}
         for name, service in SERVICES.items()
     }
-    gateway, reports, admin = (
-        f"TOLLGATE_{name}_DATABASE_URL" for name in ("GATEWAY", "REPORTS", "ADMIN")
+    gateway, reports, admin, finance = (
+        f"TOLLGATE_{name}_DATABASE_URL" for name in ("GATEWAY", "REPORTS", "ADMIN", "FINANCE")
     )
     assert addresses == {
         "postgres": set(),
         "engine": set(),
-        "migrate": {"TOLLGATE_DATABASE_URL", gateway, reports, admin},
+        "migrate": {"TOLLGATE_DATABASE_URL", gateway, reports, admin, finance},
         "gateway": {gateway, reports},
         "dashboard": {reports},
         "admin": {admin, reports},
+        "finance": {finance, reports},
     }
 
 
@@ -260,7 +263,7 @@ def test_every_command_of_the_readme_exists(arguments: tuple[str, str], tmp_path
     _resolve(shlex.split(arguments[0] or arguments[1]), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["migrate", "dashboard"])
+@pytest.mark.parametrize("name", ["migrate", "dashboard", "finance"])
 def test_every_command_of_the_compose_file_exists(name: str, tmp_path: Path) -> None:
     """As above."""
     _resolve(SERVICES[name]["command"], tmp_path)
