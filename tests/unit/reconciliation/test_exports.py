@@ -1,0 +1,178 @@
+"""The readers of providers' exports, by their published shapes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from gateway.domain.reconciliation.bills import BilledTo, ExportKind
+from gateway.errors import BillRejected
+from gateway.wire.bills.exports.cells import kind_word, unit_size
+from gateway.wire.bills.exports.collected import ParsedExport
+from gateway.wire.bills.exports.gcp_billing import model_in
+from gateway.wire.bills.exports.mapping import ExportMapping
+from gateway.wire.bills.exports.readers import parse_export, parse_mapping
+
+Found = tuple[BilledTo, str, Decimal | None, int | None]
+
+
+def parsed(
+    kind: ExportKind, text: str, *, mapping: ExportMapping | None = None, size: int = 7
+) -> ParsedExport:
+    """Return an export that comes in small pieces."""
+    data = text.encode()
+    return parse_export(
+        [data[at : at + size] for at in range(0, len(data), size)],
+        kind=kind,
+        name="bill",
+        account="A",
+        mapping=mapping or ExportMapping(),
+    )
+
+
+def lines(export: ParsedExport) -> list[Found]:
+    """Return the lines of an export."""
+    return [
+        (line.billed_to, line.token_kind, line.quantity, line.amount_nusd)
+        for line in export.lines
+    ]
+
+
+def test_a_report_of_aws() -> None:
+    """Bedrock's lines by usage type and unit; taxes are fees, other services are left out."""
+    export = parsed(
+        ExportKind.AWS_CUR,
+        "lineItem/UsageStartDate,lineItem/UsageAccountId,lineItem/UsageType,lineItem/UsageAmount,"
+        "lineItem/UnblendedCost,lineItem/CurrencyCode,lineItem/ProductCode,pricing/unit,"
+        "lineItem/LineItemType\n"
+        "2026-10-01T03:00:00Z,41,USE1-Claude4Sonnet-input-tokens-cross-region-global,12.5,0.0375,"
+        "USD,AmazonBedrock,1K tokens,Usage\n"
+        "2026-10-01T04:00:00Z,41,USE1-Claude4Sonnet-cache-read-input-token-count,2,0.0006,USD,"
+        "AmazonBedrock,1K tokens,Usage\n"
+        "2026-10-01T04:00:00Z,41,BoxUsage,1,1,USD,AmazonEC2,Hrs,Usage\n"
+        "2026-10-01T00:00:00Z,41,,0,3.1,USD,AmazonBedrock,,Tax\n",
+        mapping=ExportMapping({}, {"Claude4Sonnet": "claude"}),
+    )
+    claude = BilledTo("41", None, None, "claude")
+    assert lines(export) == [
+        (claude, "input", Decimal("12500.0"), 37_500_000),
+        (claude, "cached_input", Decimal(2000), 600_000),
+        (BilledTo("41", None, None, ""), "", None, 3_100_000_000),
+    ]
+
+
+def test_a_report_of_aws_without_units() -> None:
+    """A thousandfold error would be worse than a refusal."""
+    with pytest.raises(BillRejected, match="line 2: pricing_unit"):
+        parsed(
+            ExportKind.AWS_CUR,
+            "line_item_usage_start_date,line_item_usage_type,line_item_usage_amount,"
+            "line_item_unblended_cost\n2026-10-01,X-input-tokens,12.5,0.0375\n",
+        )
+
+
+def test_an_export_of_google() -> None:
+    """Model and direction stand in the text of the SKU; credits are fees."""
+    export = parsed(
+        ExportKind.GCP_BILLING,
+        "billing_account_id,service.description,sku.description,usage_start_time,project.id,cost,"
+        "currency,usage.amount,usage.unit,cost_type,credits.amount\n"
+        "B,Vertex AI,Gemini 2.5 Pro Input - Predictions,2026-10-01 07:00:00 UTC,p,1.25,USD,"
+        "1000000,count,regular,-0.25\n"
+        "B,Compute Engine,N1,2026-10-01 07:00:00 UTC,p,1,USD,1,hours,regular,\n"
+        "B,Vertex AI,Tax,2026-10-01 07:00:00 UTC,p,0.10,USD,,,tax,\n",
+    )
+    assert lines(export) == [
+        (BilledTo("B", "p", None, "gemini-2.5-pro"), "input", Decimal(1_000_000), 1_250_000_000),
+        (BilledTo("B", "p", None, ""), "", None, -250_000_000),
+        (BilledTo("B", "p", None, ""), "", None, 100_000_000),
+    ]
+    assert model_in("Claude Sonnet 4.5 Output Tokens") == "claude-sonnet-4.5"
+    assert model_in("A thing") == "A thing"
+
+
+def test_the_parts_of_openais_tokens_are_told_apart() -> None:
+    """Cached audio is part of both its whole counts."""
+    export = parsed(
+        ExportKind.OPENAI_USAGE,
+        '{"data":[{"start_time":1790812800,"results":[{"input_tokens":100,'
+        '"input_cached_tokens":40,"input_cached_audio_tokens":10,"input_audio_tokens":30,'
+        '"output_tokens":20,"output_audio_tokens":5,"model":"m"}]}],"has_more":false}',
+    )
+    assert {kind: int(quantity or 0) for _, kind, quantity, _ in lines(export)} == {
+        "cached_audio_input": 10,
+        "audio_input": 20,
+        "cached_input": 30,
+        "input": 40,
+        "audio_output": 5,
+        "output": 15,
+    }
+
+
+def test_calls_and_charges_of_costs() -> None:
+    """A call names no model; any other text is a charge for no usage."""
+    result = '{"amount":{"value":%s,"currency":"usd"},"line_item":"%s"}'
+    page = ",".join(
+        result % pair
+        for pair in (
+            (1, "web search tool calls"),
+            (2, "Priority support"),
+            (3, "m, batch input"),
+            (0, "nothing"),
+        )
+    )
+    export = parsed(
+        ExportKind.OPENAI_COSTS, f'{{"data":[{{"results":[{page}],"start_time":1790812800}}]}}'
+    )
+    assert [(line.billed_to.model, line.token_kind, line.text) for line in export.lines] == [
+        ("", "web_search", ""),
+        ("", "", "Priority support"),
+        ("m", "batch input", ""),
+        ("", "", "nothing"),
+    ]
+
+
+def test_anthropics_costs_are_cents() -> None:
+    export = parsed(
+        ExportKind.ANTHROPIC_COST,
+        '{"data":[{"starting_at":"2026-10-01T00:00:00Z","ending_at":"2026-10-02T00:00:00Z",'
+        '"results":[{"amount":"123.45","currency":"USD","cost_type":"tokens","model":"c",'
+        '"token_type":"cache_creation.ephemeral_1h_input_tokens","description":"x"},'
+        '{"amount":"7","currency":"USD","cost_type":"web_search","description":"y"}]}]}',
+    )
+    assert [(line.token_kind, line.amount_nusd, line.slack_nusd) for line in export.lines] == [
+        ("cache_write_1h", 1_234_500_000, 50_000),
+        ("web_search", 70_000_000, 5_000_000),
+    ]
+
+
+def test_a_day_without_results_is_a_day_of_the_export() -> None:
+    """It is billed at nothing; a day that is not there is missing."""
+    export = parsed(
+        ExportKind.ANTHROPIC_USAGE,
+        '{"data":[{"starting_at":"2026-10-01T00:00:00Z","results":[]}]}',
+    )
+    assert list(export.days.values()) == [0]
+    assert export.first_day == export.last_day
+
+
+def test_words_and_units() -> None:
+    assert kind_word("Cache Read Input Tokens") == "cached_input"
+    assert kind_word("InputTokenCount") == "InputTokenCount"
+    assert kind_word("output-token-count") == "output"
+    assert unit_size("1K tokens") == 1000
+    assert unit_size("1M Tokens") == 10**6
+    assert unit_size("Million tokens") == 10**6
+    assert unit_size("1000 tokens") == 1000
+    assert unit_size("Tokens") == 1
+    assert unit_size("Hrs") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- a", "models: [a]", "amount: ''", "amount: {a: b}", "amount: a\namount: b", "a: &b [*b"],
+)
+def test_a_mapping_with_a_mistake(text: str) -> None:
+    with pytest.raises(BillRejected, match="line [0-9]+: "):
+        parse_mapping(text.encode(), name="map.yaml")
