@@ -35,7 +35,6 @@ from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.reconciliation.bills import ExportKind
 from gateway.domain.reconciliation.statement import (
     APPROVED,
-    NEVER_APPROVED,
     Cause,
     ReconciledRow,
     Totals,
@@ -225,8 +224,10 @@ def approve(
     if not reason.strip():
         raise BadUsage("--reason must say why, such as the invoice's number. Nothing was booked.")
     if cause is not None and cause not in APPROVED:
-        never = ", ".join(one.value for one in NEVER_APPROVED)
-        raise BadUsage(f"{cause.value} cannot be approved (nor can {never}). Nothing was booked.")
+        causes = ", ".join(one.value for one in APPROVED)
+        raise BadUsage(
+            f"{cause.value} cannot be approved. These can: {causes}. Nothing was booked."
+        )
     causes = APPROVED if cause is None else (cause,)
     with toolbox.open_stores() as stores:
         found = _reconciled(stores, provider, first)

@@ -33,7 +33,7 @@ class Cause(StrEnum):
     UNMAPPED = "unmapped"
 
 
-# Approved if no cause is named; the others are `NEVER_APPROVED`: later bills or the policy end them.
+# The causes that can be approved. Later bills or the policy end the others.
 APPROVED = (
     Cause.ABORTED,
     Cause.QUANTITY,
@@ -42,7 +42,6 @@ APPROVED = (
     Cause.UNMETERED,
     Cause.FEE,
 )
-NEVER_APPROVED = (Cause.TIMING, Cause.MISSING_BILL, Cause.UNMAPPED)
 
 
 class RowKey(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.domain.money import plain_usd
+from gateway.services.demo.catalogue import DESTINATIONS
 from gateway.services.demo.exports import DemoFile, files_of, gpu_bill
 from gateway.services.demo.invoices import PlantedGap, invoices_of, plant_gaps
 from gateway.services.demo.metered import Key, Metered
@@ -63,6 +64,15 @@ def _readme(
             yield (
                 f"  tollgate reconcile import {file.name} --provider {file.provider} "
                 f"--kind {file.kind} --account {file.account}"
+            )
+    yield ""
+    yield "Whose lines they are, for the deployments of your policy:"
+    for name, place in DESTINATIONS.items():
+        if place.billed_to is not None:
+            to = place.billed_to
+            yield (
+                f"  {name:<10} {place.provider}, {place.model}: billing: {{account: {to.account}, "
+                f"project: {to.project}, key: {to.key}}}"
             )
     yield ""
     yield "Planted gaps, billed less metered, in USD. Each provider bills the rest as metered:"

@@ -153,10 +153,12 @@ class _Cursor:
             except json.JSONDecodeError as broken:
                 if self._is_whole or len(self._text) - self._at > MOST_VALUE_CHARS:
                     self._line += self._text.count("\n", self._at, broken.pos)
-                    at_end = self._is_whole and broken.pos >= len(self._text.rstrip())
-                    self._fail(
-                        "the file ends too early" if at_end else f"it is no JSON: {broken.msg}"
+                    is_cut = self._is_whole and (
+                        broken.pos >= len(self._text.rstrip())
+                        or broken.msg.startswith("Unterminated string")
                     )
+                    wrong = f"it is no JSON: {broken.msg}"
+                    self._fail("the file ends too early" if is_cut else wrong)
             except RecursionError:
                 self._fail("it is nested too deep")
             else:
