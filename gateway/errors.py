@@ -295,7 +295,7 @@ class CasesRejected(PolicyRejected):
 
 
 class BillRejected(OperatorError):
-    """A bill of GPUs or of a provider with at least one finding, each with its line. Nothing was imported."""
+    """A bill with at least one finding, each with its line. Nothing was imported."""
 
     def __init__(self, name: str, findings: Sequence[str]) -> None:
         """Make the message from the file's name and the first of the findings."""

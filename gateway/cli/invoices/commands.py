@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -224,9 +224,9 @@ def approve(
     if not reason.strip():
         raise BadUsage("--reason must say why, such as the invoice's number. Nothing was booked.")
     if cause is not None and cause not in APPROVED:
-        causes = ", ".join(one.value for one in APPROVED)
+        others = ", ".join(one.value for one in APPROVED)
         raise BadUsage(
-            f"{cause.value} cannot be approved. These can: {causes}. Nothing was booked."
+            f"{cause.value} cannot be approved. These can: {others}. Nothing was booked."
         )
     causes = APPROVED if cause is None else (cause,)
     with toolbox.open_stores() as stores:
@@ -285,11 +285,11 @@ def _open(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdin.buffer
         return
-    try:
-        opened = Path(file).open("rb")
-    except OSError as broken:
-        raise BadUsage(f"{file} cannot be read: {broken.strerror}.") from None
-    with opened:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(Path(file).open("rb"))
+        except OSError as broken:
+            raise BadUsage(f"{file} cannot be read: {broken.strerror}.") from None
         yield opened
 
 

@@ -1,5 +1,5 @@
-"""Reads the metered usage at a provider, day by day, with the attempts that may explain a difference
-to its bill; writes nothing.
+"""Reads the metered usage at a provider, day by day, with the attempts that may explain
+differences to its bill; writes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Books true-ups: adjustments that bring the ledger to a provider's bill, posted to the oldest month
-that is not closed; computes no amount.
+"""Books true-ups: adjustments that bring the ledger to a provider's bill, posted to the oldest
+month that is not closed; computes no amount.
 """
 
 from __future__ import annotations

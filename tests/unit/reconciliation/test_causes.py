@@ -68,9 +68,7 @@ def billed(day: date, quantity: int | None = 1000, **changes: Any) -> BilledLine
     return BilledLine(**fields | changes)
 
 
-def rows_of(
-    lines: list[BilledLine], usage: list[MeteredSum], **facts: Any
-) -> list[ReconciledRow]:
+def rows_of(lines: list[BilledLine], usage: list[MeteredSum], **facts: Any) -> list[ReconciledRow]:
     """Return the rows of four days."""
     days: dict[ExportKind, set[AccountDay]] = {}
     for line in lines:
@@ -208,7 +206,10 @@ def test_costs_of_unknown_usage_are_on_the_bill_as_tokens() -> None:
 
 def test_several_rates_of_one_day() -> None:
     """The rate that explains the amounts is taken."""
-    usage = [metered(FIRST), metered(FIRST, 500, cost_nusd=500 * 5000, rates=frozenset({Decimal(5)}))]
+    usage = [
+        metered(FIRST),
+        metered(FIRST, 500, cost_nusd=500 * 5000, rates=frozenset({Decimal(5)})),
+    ]
     line = billed(FIRST, 1600, amount_nusd=1000 * RATE + 600 * 5000)
     assert named(rows_of([line], usage)) == [("quantity", 100 * 5000)]
 
@@ -228,9 +229,7 @@ LINES = st.lists(
         st.one_of(st.none(), QUANTITY),
         amount_nusd=st.one_of(st.none(), st.integers(-(10**7), 10**8)),
         slack_nusd=st.sampled_from([0, 1, 5000, 5_000_000]),
-        kind=st.sampled_from(
-            [ExportKind.CSV, ExportKind.OPENAI_USAGE, ExportKind.OPENAI_COSTS]
-        ),
+        kind=st.sampled_from([ExportKind.CSV, ExportKind.OPENAI_USAGE, ExportKind.OPENAI_COSTS]),
         token_kind=st.sampled_from(["output", "input", "pages", "web_search", ""]),
         billed_to=st.builds(
             BilledTo,

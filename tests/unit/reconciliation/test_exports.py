@@ -34,8 +34,7 @@ def parsed(
 def lines(export: ParsedExport) -> list[Found]:
     """Return the lines of an export."""
     return [
-        (line.billed_to, line.token_kind, line.quantity, line.amount_nusd)
-        for line in export.lines
+        (line.billed_to, line.token_kind, line.quantity, line.amount_nusd) for line in export.lines
     ]
 
 
@@ -174,5 +173,5 @@ def test_words_and_units() -> None:
     ["", "- a", "models: [a]", "amount: ''", "amount: {a: b}", "amount: a\namount: b", "a: &b [*b"],
 )
 def test_a_mapping_with_a_mistake(text: str) -> None:
-    with pytest.raises(BillRejected, match="line [0-9]+: "):
+    with pytest.raises(BillRejected, match=r"line [0-9]+: "):
         parse_mapping(text.encode(), name="map.yaml")

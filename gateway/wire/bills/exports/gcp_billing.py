@@ -110,7 +110,7 @@ def _usage(row: Row, sku: str, mapping: ExportMapping) -> tuple[str, str, Decima
 
 
 def model_in(sku: str) -> str:
-    """Return the model's name in a SKU's text, as the model's id is written; the text without one."""
+    """Return the model's name in a SKU's text, written as an id; without one the whole text."""
     found = _MODEL.search(sku)
     if found is None:
         return sku

@@ -1,5 +1,5 @@
-"""Reads a plain CSV: `day, account, project, key, model, token_kind, quantity, amount, currency`, in
-any order; a mapping names other columns. Other columns are left alone.
+"""Reads a plain CSV: `day, account, project, key, model, token_kind, quantity, amount, currency`,
+in any order; a mapping names other columns. Other columns are left alone.
 """
 
 from __future__ import annotations
