@@ -34,6 +34,7 @@ from bench.stand.page import replace_between
 from gateway.reports import REPORTS, TIME, Dimension, Question, ask
 from gateway.reports.sources.connection import ROLE, ReadSnapshot
 from gateway.storage.ledger import rollups
+from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
@@ -161,7 +162,9 @@ def _make(home: Path, url: str, events: int, teams: int) -> str:
         argv = [sys.executable, "-m", "gateway.main", *words]
         subprocess.run(argv, cwd=REPOSITORY, env=variables, stdout=sys.stderr, check=True)
 
-    command("db", "upgrade")
+    database = Database(url)
+    if migrations.pending(database):
+        command("db", "upgrade")
     began_s = time.monotonic()
     size = ("--months", "1", "--events", str(events), "--teams", str(teams))
     with psycopg.connect(url) as connection:
@@ -170,7 +173,6 @@ def _make(home: Path, url: str, events: int, teams: int) -> str:
     if has_any is None:
         command("demo-data", *size, "--as-ledger", "--out", str(home / "files"))
         written = f"written in {time.monotonic() - began_s:.0f} s"
-    database = Database(url)
     began_s = time.monotonic()
     # Every day is over: demo data end with yesterday.
     summed = rollups.refresh(database)

@@ -8,7 +8,7 @@ The migration defines the sums once, for the roll-up, for the live part of repor
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import text
 
@@ -21,9 +21,9 @@ MOST_HOURS, MOST_DAYS = 8, 1
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
 WITH clean AS (
-    SELECT hour FROM tollgate.spend_rollup WHERE hour >= :since
+    SELECT hour FROM tollgate.spend_rollup WHERE hour >= :since AND hour < :until
     UNION SELECT date_trunc('hour', occurred_at, 'UTC') FROM tollgate.usage_events WHERE
-      occurred_at >= :since
+      occurred_at >= :since AND occurred_at < :until
     EXCEPT SELECT hour FROM tollgate.dirty_hours
 ), rolled AS (
     SELECT * FROM tollgate.spend_rollup WHERE hour IN (SELECT hour FROM clean)
@@ -44,6 +44,12 @@ SELECT hour FROM (
 ) AS differing
 ORDER BY hour
 """
+_MARK_WRONG = f"INSERT INTO tollgate.dirty_hours (hour) {_CHECK}"
+_NEWEST = """
+SELECT greatest((SELECT max(occurred_at) FROM tollgate.usage_events),
+                (SELECT max(hour) FROM tollgate.spend_rollup))
+"""
+_DAY = timedelta(days=1)
 
 
 def refresh(database: Database) -> int:
@@ -63,20 +69,27 @@ def check(database: Database, *, since: datetime | None = None) -> tuple[datetim
 
     Reads every event since `since` (None: all). Raises `DatabaseUnavailable`.
     """
+    asked = {"since": since or "-infinity", "until": "infinity"}
     with database.begin() as connection:
-        return tuple(connection.execute(text(_CHECK), {"since": since or "-infinity"}).scalars())
+        return tuple(connection.execute(text(_CHECK), asked).scalars())
 
 
 def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
     """Mark the hours since then whose roll-up differs from their events; return their number.
 
     From then on reports read the events of these hours, and the next refresh sums them again.
-    Raises `DatabaseUnavailable`.
+    Raises `DatabaseUnavailable`; days marked before stay marked.
     """
-    with database.begin(is_long=True) as connection:
-        return connection.execute(
-            text(f"INSERT INTO tollgate.dirty_hours (hour) {_CHECK}"), {"since": since}
-        ).rowcount
+    with database.begin() as connection:
+        newest: datetime | None = connection.execute(text(_NEWEST)).scalar_one()
+    marked = 0
+    # A day a transaction: a month of ten million events takes longer than a statement may.
+    while newest is not None and since <= newest:
+        day = {"since": since, "until": since + _DAY}
+        with database.begin(is_long=True) as connection:
+            marked += connection.execute(text(_MARK_WRONG), day).rowcount
+        since += _DAY
+    return marked
 
 
 def _run_until_done(database: Database, statement: str, most: int) -> int:
