@@ -378,3 +378,22 @@ def test_the_gateways_role_may_do_it(database: Database, database_url: str) -> N
         "expired_hold",
         "redelivery",
     }
+
+
+def test_wrong_hours_of_every_day_are_summed_again(database: Database) -> None:
+    """An upgrade compares a month day by day: in one statement ten million events took too long."""
+    days = [NOON - n * 24 * HOUR for n in range(3)]
+    Ledger(database).write([event(n, at=at) for n, at in enumerate(days)])
+    rollups.refresh(database)
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE tollgate.spend_rollup SET attempts = 7 WHERE hour <> :hour"),
+            {"hour": days[1]},
+        )
+    since = days[2].replace(hour=0)
+    assert rollups.sum_wrong_hours_again(database, since=since + 24 * HOUR) == 1
+    assert dirty(database) == {days[0]}
+    assert rollups.sum_wrong_hours_again(database, since=since) == 1
+    assert dirty(database) == {days[0], days[2]}
+    rollups.refresh(database)
+    assert rollups.check(database) == ()
