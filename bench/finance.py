@@ -44,7 +44,7 @@ MARKS = (
     "<!-- finance:begin, written by `python -m bench.finance --write` -->",
     "<!-- finance:end -->",
 )
-TRIES, OF_FILTERS, OF_COMBINATIONS = 20, 10, 3
+TRIES, OF_FILTERS, OF_COMBINATIONS = 10, 5, 2
 MEDIAN_S, P95_S = 1.0, 2.0
 COMBINATION_S = 15.0
 # The questions of each page when it opens, as report and splits.
@@ -133,6 +133,7 @@ def main() -> int:
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "command": f"python -m bench.finance --events {chosen.events} "
         f"--teams {chosen.teams} --write",
+        "load average at the end": f"{os.getloadavg()[0]:.1f}",
     }
     lines = [
         *(f"- {name}: {value}" for name, value in facts.items()),
