@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, Ran
+from tests.invoices.generator import Call
+from tests.invoices.ledger import event_of
+
+NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
+TOKENS = {"input": 0, "cached": 0, "output": 250}
 
 HEADER = "day,account,model,token_kind,quantity,amount\n"
 FIRST = HEADER + "2026-10-01,a-1,m,output,10,0.50\n2026-10-03,a-1,m,output,20,1.00\n"
@@ -177,6 +184,28 @@ def test_a_file_with_a_mistake_changes_nothing(
         assert "nothing was imported" in ran.err, name
         assert "Traceback" not in ran.err, name
     assert stored(database) == before
+
+
+def test_costs_alone_leave_a_difference_unexplained(
+    cli: Cli, database: Database, tmp_path: Path
+) -> None:
+    """Without quantities it could be any cause: the command says so and exits 1."""
+    Ledger(database).write([event_of(1, Call("steady-1", NOON, 1.0, dict(TOKENS)), "openai")])
+    path = tmp_path / "costs.csv"
+    path.write_text("day,account,model,token_kind,amount\n2026-10-05,a-1,steady-1,output,7.00\n")
+    record(imported(cli, path))
+    show = ("reconcile", "show", "--provider", "openai", "--month", "2026-10")
+    ran = cli(*show, "--format", "json")
+    assert ran.code == 1
+    found = json.loads(ran.out, parse_float=Decimal)
+    assert found["total"]["unexplained_usd"] == Decimal("6.9975")
+    (row,) = (one for one in found["rows"] if one["token_kind"] == "output")
+    assert (row["cause"], row["billed_quantity"]) == ("none", None)
+    assert "Unexplained: 1 row(s)" in ran.err
+    assert cli(*show).code == 1
+    assert "none" in cli(*show, "--format", "csv").out
+    empty = cli("reconcile", "show", "--provider", "groq", "--month", "2026-10")
+    assert (empty.code, "No bill of groq" in empty.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def import_export(
     kind: Annotated[ExportKind, typer.Option("--kind", help="The kind of file.")],
     account: Annotated[
         str | None,
-        typer.Option("--account", help="The account, where the file does not name one."),
+        typer.Option("--account", help="The account, if the file does not name one."),
     ] = None,
     mapping: Annotated[
         Path | None,
@@ -294,7 +294,7 @@ def _open(file: str) -> Iterator[BinaryIO]:
 
 
 def _size_of(file: str) -> int | None:
-    """Return a file's size in bytes; None for standard input and for what is no plain file."""
+    """Return a file's size in bytes; None for standard input and for other kinds of files."""
     path = Path(file)
     return path.stat().st_size if file != "-" and path.is_file() else None
 

@@ -78,7 +78,7 @@ class OverMidnight:
 class MeteredUsage:
     """All metered usage at one provider in some days, without self-hosted and demo usage.
 
-    `billing` is what the policy says about each deployment; one that it does not name is not
+    `billing` is the statement of the policy about each deployment; one that it does not name is not
     stated.
     """
 

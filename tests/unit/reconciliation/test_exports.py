@@ -156,6 +156,19 @@ def test_a_day_without_results_is_a_day_of_the_export() -> None:
     assert export.first_day == export.last_day
 
 
+def test_a_mapping_of_a_page_names_members() -> None:
+    """A column that a page cannot have is refused, not left out."""
+    page = (
+        '{"data":[{"start_time":1790812800,"results":[{"input_tokens":5,"output_tokens":0,'
+        '"deployment":"m","team":"p"}]}]}'
+    )
+    mapping = ExportMapping({"model": "deployment", "project": "team"}, {"m": "ours"})
+    export = parsed(ExportKind.OPENAI_USAGE, page, mapping=mapping)
+    assert lines(export) == [(BilledTo("A", "p", None, "ours"), "input", Decimal(5), None)]
+    with pytest.raises(BillRejected, match="cannot name `amount`"):
+        parsed(ExportKind.OPENAI_USAGE, page, mapping=ExportMapping({"amount": "x"}))
+
+
 def test_words_and_units() -> None:
     assert kind_word("Cache Read Input Tokens") == "cached_input"
     assert kind_word("InputTokenCount") == "InputTokenCount"

@@ -23,6 +23,15 @@ READERS: Mapping[ExportKind, Reader] = {
     ExportKind.CSV: generic.read,
 }
 
+# A page of JSON has a member for each kind of token; only these members go by other names.
+_OF_PAGES = frozenset({"account", "project", "key", "model"})
+MAPPED: Mapping[ExportKind, frozenset[str]] = {
+    ExportKind.OPENAI_USAGE: _OF_PAGES,
+    ExportKind.OPENAI_COSTS: _OF_PAGES,
+    ExportKind.ANTHROPIC_USAGE: _OF_PAGES,
+    ExportKind.ANTHROPIC_COST: _OF_PAGES | {"amount"},
+}
+
 
 def parse_export(
     chunks: Iterable[bytes],
@@ -37,6 +46,10 @@ def parse_export(
     `account` stands for one that the file does not name. Raises `BillRejected` with the line of the
     first mistake; `name` is the file's, for its message.
     """
+    unknown = sorted(mapping.columns.keys() - MAPPED.get(kind, mapping.columns.keys()))
+    if unknown:
+        finding = f"line 1: a mapping cannot name `{unknown[0]}` in a file of kind {kind.value}."
+        raise BillRejected(name, [finding])
     try:
         lines = READERS[kind](decoded(chunks), mapping)
         return collected(lines, kind, account=account, models=mapping.models)
