@@ -48,7 +48,7 @@ class WrongCell(ValueError):
     """A value that cannot be read; its text is the finding."""
 
 
-class Amount(NamedTuple):
+class PrintedAmount(NamedTuple):
     """An amount in nano-dollars, and half of its last printed digit."""
 
     nusd: int
@@ -73,7 +73,7 @@ def read_number(text: object, name: str, *, most: Decimal) -> Decimal:
     return value
 
 
-def read_amount(text: object, name: str, *, cents: bool = False) -> Amount:
+def read_amount(text: object, name: str, *, cents: bool = False) -> PrintedAmount:
     """Return an amount of USD, or of US cents. Raises `WrongCell`."""
     value = read_number(text, name, most=MOST_USD)
     exponent = value.as_tuple().exponent
@@ -81,7 +81,7 @@ def read_amount(text: object, name: str, *, cents: bool = False) -> Amount:
     if cents:
         value, decimals = EXACT.scaleb(value, -2), decimals + 2
     decimals = max(decimals, LEAST_DECIMALS)
-    return Amount(nusd_from_usd(value), ceil(Decimal(10) ** (9 - decimals) / 2))
+    return PrintedAmount(nusd_from_usd(value), ceil(Decimal(10) ** (9 - decimals) / 2))
 
 
 def read_quantity(text: object, name: str) -> Decimal:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.domain.reconciliation.bills import AccountDay, BilledLine, BilledTo, ExportKind
-from gateway.wire.bills.exports.cells import Amount
+from gateway.wire.bills.exports.cells import PrintedAmount
 from gateway.wire.bills.exports.text import WrongExport
 
 MOST_SUMS = 500_000
@@ -33,7 +33,7 @@ class ReadLine(NamedTuple):
     model: str
     token_kind: str | None
     quantity: Decimal | None
-    amount: Amount | None
+    amount: PrintedAmount | None
     text: str = ""
 
 
