@@ -68,11 +68,14 @@ NOT_ACTS = {
     "limit_windows",
     "limit_workers",
     "prices",
+    "provider_bill_days",  # the import that they belong to is noted
+    "provider_bill_lines",
     "spend_rollup",
     "spend_rollup_by_day",
     "spend_rollup_by_end_user",
     "spend_rollup_by_key",
     "spend_rollup_by_tag",
+    "true_ups",  # the places of adjustments, which are noted
     "usage_events",
 }
 

@@ -20,7 +20,7 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 LATE = datetime(2024, 2, 3, tzinfo=UTC)
-STATEMENTS = ("UPDATE {} SET {} = now()", "DELETE FROM {}", "TRUNCATE {}")
+STATEMENTS = ("UPDATE {} SET {} = now()", "DELETE FROM {}", "TRUNCATE {} CASCADE")
 TABLES = (
     "tollgate.usage_events",
     "tollgate.usage_events_2026_11",
