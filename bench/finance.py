@@ -226,23 +226,22 @@ def _all_asked(
         for name in FILTERS:
             if page == "Latency" and name in UNTIMED:
                 continue
-            where = {name: _largest(database, month, name)}
+            where: dict[str, str | None] = {str(name): _largest(database, month, name)}
             yield (
                 f"page {page}, filter by {name}",
                 [(report, ask(month=month, by=by, where=where)) for report, by in questions],
                 OF_FILTERS,
             )
-    where = {Dimension.TEAM: _largest(database, month, Dimension.TEAM)}
+    team: dict[str, str | None] = {"team": _largest(database, month, Dimension.TEAM)}
     first, last = f"{month}-09", f"{month}-15"
     for report, by, filtered in COMBINATIONS:
-        more = (
-            {} if filtered is None else {filtered: _largest(database, month, Dimension(filtered))}
-        )
-        question = ask(first=first, last=last, by=by, where=where | more)
-        name = (
-            f"{COMBINED}{report} by {', '.join(by)}{'' if filtered is None else f', a {filtered}'}"
-        )
-        yield name, [(report, question)], OF_COMBINATIONS
+        where = dict(team)
+        if filtered is not None:
+            where[filtered] = _largest(database, month, Dimension(filtered))
+        question = ask(first=first, last=last, by=by, where=where)
+        ending = "" if filtered is None else f", a {filtered}"
+        combination = f"{COMBINED}{report} by {', '.join(by)}{ending}"
+        yield combination, [(report, question)], OF_COMBINATIONS
 
 
 def _largest(database: Database, month: str, name: Dimension) -> str:
