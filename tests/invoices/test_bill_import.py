@@ -93,7 +93,7 @@ def test_a_mapping_names_their_columns_and_models(
 
 PAGE = '{"object":"page","data":[\n{"start_time":1790812800,"results":[%s]}],"has_more":%s}'
 RESULT = '{"input_tokens":5,"output_tokens":1,"model":"m"}'
-HOSTILE = {
+HOSTILE: dict[str, tuple[str, str | bytes, int, str]] = {
     "a page that is not the last": ("openai-usage", PAGE % (RESULT, "true"), 2, "has_more"),
     "a page cut short": ("openai-usage", (PAGE % (RESULT, "false"))[:70], 2, "too early"),
     "an empty file": ("openai-usage", "", 1, "too early"),
