@@ -16,7 +16,7 @@ from gateway.storage.postgres.database import Database
 
 # One transaction's share. An outage or a first start leaves thousands of hours; summed at once they
 # would time out. At ten million events a month, 48 hours and two days did so on a busy machine.
-MOST_HOURS, MOST_DAYS = 24, 1
+MOST_HOURS, MOST_DAYS = 12, 1
 
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
