@@ -297,6 +297,14 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
     def owner() -> str | None:
         return ROLE if settings.database_url is None else user_of(settings.database_url)
 
+    account = settings.mail_account
+
+    def mail_problem() -> str | None:
+        assert account is not None, "the command has this only with an account"
+        from gateway.providers.alerts import mail  # smtplib, which no other command needs
+
+        return mail.mail_problem(account)
+
     return Machine(
         price_list=lambda: price_list,
         peppers=lambda: pepper.load(settings.pepper_path),
@@ -308,6 +316,7 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
         identity_problem=lambda deployment: credential_checks().identity_problem(deployment),
         load_page=load_page,
         inspect_engines=inspect_engines,
+        mail_problem=None if account is None else mail_problem,
         user_of=user_of,
         owner=owner,
     )

@@ -25,6 +25,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from gateway.domain.alerts.mail import MailAccount, is_mail_address, mail_server
 from gateway.errors import BadUsage
 
 PREFIX = "TOLLGATE_"
@@ -174,6 +175,13 @@ class Settings(BaseSettings):
         description="How long a request waits for Postgres if its budget has too little leased "
         "here.",
     )
+    smtp_url: str | None = Field(
+        None, description="Mail server of alerts, smtp[s]://USER@HOST:PORT; needs SMTP_FROM."
+    )
+    smtp_password_file: Path | None = Field(
+        None, description="The password of the mail server's user, read at each mail."
+    )
+    smtp_from: str | None = Field(None, description="Address that alerts are mailed from.")
     drain_s: float = Field(
         25.0, ge=0, description="Time that live requests get to finish at shutdown."
     )
@@ -203,6 +211,22 @@ class Settings(BaseSettings):
                 f"a database URL looks like postgresql://user:password@host:5432/tollgate; {given}"
             )
         return url
+
+    @field_validator("smtp_url")
+    @classmethod
+    def _checked_smtp_url(cls, url: str | None) -> str | None:
+        """Return the mail server's URL unchanged. Raises `ValueError` without quoting it."""
+        if url is not None:
+            mail_server(url)
+        return url
+
+    @field_validator("smtp_from")
+    @classmethod
+    def _checked_smtp_from(cls, address: str | None) -> str | None:
+        """Return the sender's address unchanged. Raises `ValueError` unless it is a plain one."""
+        if address is not None and not is_mail_address(address):
+            raise ValueError("write a plain address such as tollgate@example.com")
+        return address
 
     @field_validator(
         "metrics_hosts", "dashboard_hosts", "allowed_hosts", "tokenizers", mode="before"
@@ -243,6 +267,18 @@ class Settings(BaseSettings):
         return (self.journal_dir or self.home_path / "journal").expanduser().absolute()
 
     @property
+    def mail_account(self) -> MailAccount | None:
+        """Return the account that mails alerts, None without one."""
+        if self.smtp_url is None or self.smtp_from is None:
+            return None
+        path = self.smtp_password_file
+        return MailAccount(
+            server=mail_server(self.smtp_url),
+            sender=self.smtp_from,
+            password=None if path is None else f"file:{path.expanduser().absolute()}",
+        )
+
+    @property
     def engine_home_path(self) -> Path:
         """Return the folder of the engine's environment and models."""
         return (self.engine_home or self.home_path / "engine").expanduser().absolute()
@@ -272,7 +308,7 @@ def read() -> Settings:
     if config and not Path(config).expanduser().is_file():
         raise BadUsage(f"TOLLGATE_CONFIG names {config}, which is not a file.")
     try:
-        return Settings()
+        settings = Settings()
     except (OSError, TOMLDecodeError, UnicodeDecodeError) as broken:
         raise BadUsage(
             f"The file that TOLLGATE_CONFIG names, {config}, cannot be read as TOML: {broken}."
@@ -280,6 +316,25 @@ def read() -> Settings:
     except ValidationError as broken:
         problems = "; ".join(_sentence(error) for error in broken.errors())
         raise BadUsage(f"A setting is wrong. {problems}.") from None
+    _check_mail(settings)
+    return settings
+
+
+def _check_mail(settings: Settings) -> None:
+    """Raise `BadUsage` if only a part of the mail server's settings is set."""
+    if settings.smtp_url is None:
+        return
+    account = settings.mail_account
+    if account is None:
+        raise BadUsage(
+            "TOLLGATE_SMTP_URL is set without TOLLGATE_SMTP_FROM, the address that alerts are "
+            "mailed from. Set both."
+        )
+    if account.server.user is not None and account.password is None:
+        raise BadUsage(
+            "TOLLGATE_SMTP_URL names a user, and TOLLGATE_SMTP_PASSWORD_FILE is not set. Set it to "
+            "the path of a file with the password."
+        )
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

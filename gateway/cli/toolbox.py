@@ -77,6 +77,7 @@ class Machine:
     identity_problem: CredentialProblem  # fetches one token or key of the platform's identity
     load_page: LoadPage  # reads an engine's page; None without an answer
     inspect_engines: InspectEngines  # asks each engine; rates over so many seconds, or all (0)
+    mail_problem: Callable[[], str | None] | None  # signs in to the mail server; None without one
     user_of: Callable[[str], str | None]  # of a database's address
     owner: Callable[[], str | None]  # the user who owns the tables
 

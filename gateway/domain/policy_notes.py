@@ -308,6 +308,8 @@ def _on_budgets(policy: Policy) -> Iterator[Note]:
     if alerting and policy.alerts is None:
         message = "the policy has no 'alerts' block, so budget alerts are only in log and metrics"
         yield (*alerting[0], "alert_at"), message
+    if policy.alerts is not None and not policy.alerts.has_receiver:
+        yield ("alerts",), "it names no webhook and no email, so alerts are only in log and metrics"
     smallest = _smallest_of_teams(policy)
     for rule, path in paths:
         whole = smallest.get((rule.team, rule.period))

@@ -1,5 +1,5 @@
 """Builds the periodic jobs that one worker does for all (partitions, roll-ups, engine samples,
-budget alerts); `process.py` runs them.
+alerts); `process.py` runs them.
 
 Every worker has them, and Postgres lets one worker at a time run each.
 """
@@ -10,17 +10,22 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
+from gateway.domain.alerts.delivery import Channel
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.policy.policy import Deployment
+from gateway.providers.alerts.mail import Mail
+from gateway.providers.alerts.webhook import Webhook
 from gateway.providers.engine_sampler import EngineSampler
-from gateway.providers.webhook import Webhook
 from gateway.services.deployments.engine_load import EngineLoads
 from gateway.services.deployments.engine_resolution import EngineResolution
 from gateway.services.deployments.engine_watch import EngineWatch
-from gateway.services.ledger.alerts import BudgetAlerts
+from gateway.services.ledger.alert_channel import AlertChannel, Send
+from gateway.services.ledger.alerts import AlertJob
 from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.services.ledger.rollups import RollupKeeper
 from gateway.serving.context import ProcessContext
+from gateway.storage.alerts.deliveries import AlertDeliveries
+from gateway.storage.alerts.spikes import SpikeAlertStore
 from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.deployments.engine_residuals import EngineResiduals
 from gateway.storage.deployments.engine_samples import EngineSamples
@@ -32,14 +37,14 @@ from gateway.storage.postgres.partitions import ensure_months
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedJobs:
-    """The jobs that one worker does for all: partitions, roll-ups and holds, engine samples, budget
+    """The jobs that one worker does for all: partitions, roll-ups and holds, engine samples and
     alerts.
     """
 
     months: PartitionKeeper
     rollups: RollupKeeper
     engines: EngineWatch
-    alerts: BudgetAlerts
+    alerts: AlertJob
 
 
 def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs:
@@ -73,15 +78,34 @@ def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs
             clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=context.policy).settle,
         ),
-        alerts=BudgetAlerts(
-            store=BudgetAlertStore(database),
-            deliver=Webhook(clock.now).send,
+        alerts=AlertJob(
+            budgets=BudgetAlertStore(database),
+            spikes=SpikeAlertStore(database),
+            channels=_alert_channels(context),
             policy=context.policy,
             is_leader=Leadership(database, "budget_alerts").is_mine,
             clock=clock,
-            draw=random.random,
-            on_raised=metrics.count_budget_alert,
-            on_given_up=metrics.given_up_budget_alerts.inc,
-            on_waiting=metrics.undelivered_budget_alerts.set,
+            on_raised=metrics.count_alert,
         ),
+    )
+
+
+def _alert_channels(context: ProcessContext) -> tuple[AlertChannel, ...]:
+    """Build the channels that deliver alerts."""
+    metrics, clock = context.metrics, context.clock
+    senders: dict[Channel, Send] = {
+        Channel.WEBHOOK: Webhook(clock.now).send,
+        Channel.EMAIL: Mail(context.settings.mail_account).send,
+    }
+    return tuple(
+        AlertChannel(
+            channel,
+            store=AlertDeliveries(context.stores.database),
+            send=send,
+            clock=clock,
+            draw=random.random,
+            on_given_up=metrics.given_up_alerts.labels(channel).inc,
+            on_waiting=metrics.undelivered_alerts.labels(channel).set,
+        )
+        for channel, send in senders.items()
     )

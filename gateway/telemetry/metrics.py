@@ -21,6 +21,8 @@ from prometheus_client import (
 )
 
 from gateway.domain.allowed_hosts import answers_to
+from gateway.domain.alerts.delivery import Channel
+from gateway.domain.alerts.spikes import SpikeAlert
 from gateway.domain.budgets.alerts import BudgetAlert, plain_share
 from gateway.domain.deployments.engine_signals import EngineSignals
 from gateway.domain.ledger.health import LedgerHealth, LedgerState
@@ -222,16 +224,27 @@ class Metrics:
             ("threshold",),
             registry=self.registry,
         )
-        self.undelivered_budget_alerts = Gauge(
+        self.spike_alerts = Counter(
+            "tollgate_spike_alerts_total",
+            "Days of teams that stood out, once each.",
+            registry=self.registry,
+        )
+        # The names are those of the first alerts; operators' rules read them.
+        self.undelivered_alerts = Gauge(
             "tollgate_budget_alerts_undelivered",
-            "Budget alerts that the webhook has not taken yet.",
+            "Alerts of budgets and spikes that the channel's receiver has not taken yet.",
+            ("channel",),
             registry=self.registry,
         )
-        self.given_up_budget_alerts = Counter(
+        self.given_up_alerts = Counter(
             "tollgate_budget_alerts_given_up_total",
-            "Budget alerts that the webhook did not take within a day.",
+            "Alerts of budgets and spikes that the channel's receiver did not take within a day.",
+            ("channel",),
             registry=self.registry,
         )
+        for channel in Channel:
+            self.undelivered_alerts.labels(channel)
+            self.given_up_alerts.labels(channel)
 
     def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
         """Call `read` for the ledger's health at each read of the metrics; it must not block."""
@@ -274,9 +287,13 @@ class Metrics:
         self.last_hour_attempts.set(state.attempts_last_hour)
         self.last_hour_unknown_attempts.set(state.unknown_last_hour)
 
-    def count_budget_alert(self, alert: BudgetAlert) -> None:
-        """Count a raised budget alert."""
-        self.budget_alerts.labels(plain_share(alert.threshold)).inc()
+    def count_alert(self, alert: BudgetAlert | SpikeAlert) -> None:
+        """Count a raised alert."""
+        match alert:
+            case BudgetAlert():
+                self.budget_alerts.labels(plain_share(alert.threshold)).inc()
+            case SpikeAlert():
+                self.spike_alerts.inc()
 
     def note_opened(self, deployment: str, reason: str) -> None:
         """Show that a deployment's breaker opened, and count the reason."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.budgets.alerts import NotDelivered
+from gateway.domain.alerts.delivery import NotDelivered
+from gateway.domain.budgets.alerts import message_of
 from gateway.domain.policy.policy import Alerts
 from gateway.providers.engine_sampler import EngineSampler
-from gateway.providers.webhook import Webhook
+from gateway.providers.alerts.webhook import Webhook
 from tests import factories
 from tests.providers.scripted import Peer, serving
 from tests.providers.test_webhook import ALERT
@@ -57,7 +58,7 @@ async def test_the_loop_goes_on(flood: bytes, tmp_path: Path) -> None:
         watching = asyncio.create_task(longest_turn_s())
         async with asyncio.timeout(60):  # the flood has no end
             with pytest.raises(NotDelivered, match="did not answer"):
-                await webhook.send(ALERT, Alerts(webhook=url, secret=f"file:{secret}"))
+                await webhook.send(message_of(ALERT), Alerts(webhook=url, secret=f"file:{secret}"))
             probe = EngineSampler(lambda: NOW, timeout_s=UNTIL_S)
             assert await asyncio.to_thread(probe.metrics_page, engine) is None
         watching.cancel()

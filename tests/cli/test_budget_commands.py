@@ -209,11 +209,19 @@ def alert(database: Database) -> None:
             text(
                 "INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, rule_id, "
                 "scope, team, owner, kind, period, time_zone, limit_nusd, granted_nusd, "
-                "spent_nusd, raised_at, next_try_at, last_error) VALUES ('payments/month', "
+                "spent_nusd, raised_at) VALUES ('payments/month', "
                 ":starts_at, 0.02, 'payments/month', 'team', 'payments', 'payments', 'hard', "
-                "'month', 'Europe/Berlin', 100, 0, 2000000000, :now, :now, 'no answer')"
+                "'month', 'Europe/Berlin', 100, 0, 2000000000, :now)"
             ),
             {"starts_at": MONTH, "now": NOW},
+        )
+        connection.execute(
+            text(
+                "INSERT INTO tollgate.alert_deliveries (alert_id, channel, tries, next_try_at, "
+                "last_error) SELECT alert_id, 'webhook', 1, :now, 'no answer' "
+                "FROM tollgate.budget_alerts"
+            ),
+            {"now": NOW},
         )
 
 

@@ -41,4 +41,6 @@ def _as_before(document: dict[str, Any]) -> dict[str, Any]:
         del deployment["native"], deployment["untranslatable"]
         deployment.pop("idle_cost", None)  # of own deployments
         deployment["operations"] = [one for one in deployment["operations"] if one != "messages"]
+    for later in ("email", "spikes_above_usd"):
+        document.get("alerts", {}).pop(later, None)
     return document

@@ -21,6 +21,7 @@ from gateway.wire.policy import effective, to_yaml
 from tests.policy.documents import ALLOWED, EXAMPLE, changed, findings
 
 USD = 10**9
+ALERTS = 'alerts: {webhook: "https://hooks.example/messages", secret: "env:TOLLGATE_ALERT_SECRET"}'
 MONTHLY = "{period: month, limit_usd: 5000, alert_at: [0.5, 1.0, 0.80]}"
 ONCE = "{period: once, limit_usd: 200.000000001, name: pilot-2026, overdraft_usd: 1}"
 
@@ -184,9 +185,35 @@ WRONG = [
     ),
     (', secret: "env:TOLLGATE_ALERT_SECRET"', "", 56, "alerts.secret", "is missing"),
     ("env:TOLLGATE_ALERT_SECRET", "hunter2", 56, "alerts.secret", "never the secret itself"),
+    ('webhook: "https://hooks.example/messages", ', "", 56, "alerts.webhook", "is missing"),
+    (ALERTS, "alerts: {}", 56, "alerts", "name a webhook and its secret, or email"),
+    (ALERTS, "alerts: {email: [a, b@c.example]}", 56, "alerts.email[0]", "a plain address"),
+    (
+        ALERTS,
+        'alerts: {email: ["a@b.example\\nBcc: c@d.example"]}',
+        56,
+        "alerts.email[0]",
+        "a plain address",
+    ),
+    (
+        ALERTS,
+        "alerts: {email: [a@b.example, a@b.example]}",
+        56,
+        "alerts.email[1]",
+        "is there twice",
+    ),
+    (
+        ALERTS,
+        f"alerts: {{email: [{', '.join(f'a{n}@b.example' for n in range(21))}]}}",
+        56,
+        "alerts.email",
+        "more than 20 addresses",
+    ),
+    (ALERTS, "alerts: {spikes_above_usd: -1}", 56, "alerts.spikes_above_usd", "must be USD"),
 ]
 
 ODD = [
+    (ALERTS, "alerts: {spikes_above_usd: 50}", 56, "alerts", "names no webhook and no email"),
     (
         ", limits: {requests_per_minute: 60}}",
         ", limits: {}}",
@@ -598,7 +625,7 @@ def test_a_changed_budget_is_shown_by_its_own_name_and_field() -> None:
         Change(
             verb="changed",
             kind="alerts",
-            name="webhook",
+            name="receivers",
             details=("webhook: https://hooks.example/messages → https://alerts.example/messages",),
         ),
         Change(verb="removed", kind="team", name="search"),
@@ -633,3 +660,15 @@ def test_the_first_budgets_and_limits_are_shown_with_their_figures() -> None:
     none = changed("{tokens_per_minute: 9000}", "{}", text=ALLOWED)
     first = {(c.kind, c.name): c.details for c in changes(None, parse(none).policy)}
     assert first["limits", "payments/project:checkout"] == ("no limit",)
+
+
+def test_alerts_go_by_mail_with_or_without_a_webhook() -> None:
+    """A team without a chat still hears of its budget; the document that is stored says so again."""
+    text = changed(
+        ALERTS, "alerts: {email: [finops@example.com, ana@b.example], spikes_above_usd: 0.5}"
+    )
+    policy = parse(text).policy
+    assert policy.alerts == Alerts(
+        email=("finops@example.com", "ana@b.example"), spikes_above_nusd=USD // 2
+    )
+    assert parse(to_yaml(policy)).policy == policy

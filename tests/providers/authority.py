@@ -41,8 +41,8 @@ class Authority:
         return ssl.create_default_context(cafile=str(self.path))
 
     def server(self, kind: str) -> ssl.SSLContext:
-        """Return a server's context with one certificate: `good`, `expired`, `wrong-host` or
-        `self-signed`.
+        """Return a server's context with one certificate: `good`, `this-machine` (good for
+        0.0.0.0), `expired`, `wrong-host` or `self-signed`.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
@@ -53,7 +53,8 @@ class Authority:
         issuer, signer = (subject, key) if kind == "self-signed" else (self._name, self._key)
         hosts: list[x509.GeneralName] = [x509.DNSName("elsewhere.example")]
         if kind != "wrong-host":
-            hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            address = "0.0.0.0" if kind == "this-machine" else "127.0.0.1"  # noqa: S104 - a name
+            hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
         builder = _certificate(subject, issuer, key, begins=begins, ends=ends)
         builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         pem = self._folder / f"{kind}.pem"

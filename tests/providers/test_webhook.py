@@ -18,10 +18,11 @@ from uuid import UUID
 
 import pytest
 
-from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
+from gateway.domain.alerts.delivery import NotDelivered
+from gateway.domain.budgets.alerts import BudgetAlert, message_of, payload
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.webhook import REMEDY, Webhook, signed, signing_key
+from gateway.providers.alerts.webhook import REMEDY, Webhook, signed, signing_key
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port
 from tests.providers.authority import Authority
@@ -57,7 +58,9 @@ def secret(tmp_path: Path) -> str:
 
 
 async def deliver(url: str, secret: str, *, timeout_s: float = 5.0) -> None:
-    await Webhook(lambda: NOW, timeout_s=timeout_s).send(ALERT, Alerts(webhook=url, secret=secret))
+    await Webhook(lambda: NOW, timeout_s=timeout_s).send(
+        message_of(ALERT), Alerts(webhook=url, secret=secret)
+    )
 
 
 def parsed(request: bytes) -> tuple[str, dict[str, str], bytes]:

@@ -204,7 +204,8 @@ def test_content_leaves_through_one_module() -> None:
     assert set(calls_of("open_connection")) == {"engine/load/client.py"}
     # The webhook's alerts and the calls of the command line carry no content.
     serving = [path for path in importers_of("httpx2") if not path.startswith("gateway/cli/")]
-    assert serving == ["gateway/providers/webhook.py"]
+    assert serving == ["gateway/providers/alerts/webhook.py"]
+    assert importers_of("smtplib") == ["gateway/providers/alerts/mail.py"]
     assert (
         list(
             importers_of("aiohttp")

@@ -100,6 +100,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     if version is not None:
         yield from deployment_checks(version, toolbox.machine, is_demo=_is_demo(stores))
         yield from _prices(version, toolbox, stores)
+        yield from _mail(version, toolbox)
 
 
 def _own_error_as_finding(
@@ -214,6 +215,23 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         )
     if version.policy.deployments and not unpriced(version.policy, prices):
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
+
+
+def _mail(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:
+    """Check that this machine can mail alerts, if the policy names addresses. Sends no mail."""
+    alerts = version.policy.alerts
+    if alerts is None or not alerts.email:
+        return
+    if toolbox.machine.mail_problem is None:
+        finding = "the policy mails alerts, and TOLLGATE_SMTP_URL is not set here"
+        remedy = "set it where the gateway runs (docs/reference/settings.md)"
+        yield Check("mail", Status.WARN, finding, remedy)
+        return
+    problem = toolbox.machine.mail_problem()
+    if problem is None:
+        yield Check("mail", Status.OK, "the mail server takes this machine's sign-in")
+    else:
+        yield Check("mail", Status.FAIL, problem, "see docs/runbooks/budget-alerts.md")
 
 
 def _is_demo(stores: Stores) -> bool:

@@ -1,5 +1,5 @@
-"""Computes the thresholds that a budget has reached, an alert's webhook body and text, and its
-retry pauses; stores and sends no alert.
+"""Computes the thresholds that a budget has reached, and an alert's webhook body and text; stores
+and sends no alert.
 
 A threshold is a share of the limit and its grants. The store ensures that each is raised once a
 period.
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from msgspec import Raw
 
+from gateway.domain.alerts.delivery import AlertMessage
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.budgets.messages import GRANT_SHARE, moment_text
 from gateway.domain.money import EXACT, format_usd, plain_usd, usd_from_nusd
@@ -22,24 +23,11 @@ from gateway.domain.money import EXACT, format_usd, plain_usd, usd_from_nusd
 TYPE = "budget.threshold"
 # Events of a period are written shortly after its end, and later after an outage.
 LOOK_BACK = timedelta(hours=1)
-GIVE_UP_AFTER = timedelta(hours=24)
-FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 600.0
-_MOST_DOUBLINGS = 16  # far beyond the longest pause
-
-
-class NotDelivered(Exception):
-    """The receiver did not accept an alert.
-
-    The message gives the reason, and never quotes a secret or the full address.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetAlert:
-    """One threshold of one budget's period, as it was when it was raised.
-
-    `tries` counts the failed deliveries so far.
-    """
+    """One threshold of one budget's period, as it was when it was raised."""
 
     alert_id: UUID
     account_id: str
@@ -56,7 +44,6 @@ class BudgetAlert:
     granted_nusd: int
     spent_nusd: int
     raised_at: datetime
-    tries: int = 0
 
     @property
     def is_refusing(self) -> bool:
@@ -64,24 +51,6 @@ class BudgetAlert:
         spent.
         """
         return self.kind is BudgetKind.HARD and self.threshold >= 1
-
-    def is_too_old(self, now: datetime) -> bool:
-        """Return True if the alert was raised so long ago that it is not delivered any more."""
-        return now - self.raised_at >= GIVE_UP_AFTER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """The result of one of `tries` deliveries: delivered, to be retried at `next_try_at`, or
-    given up.
-    """
-
-    alert_id: UUID
-    tries: int
-    error: str | None = None
-    delivered_at: datetime | None = None
-    next_try_at: datetime | None = None
-    given_up_at: datetime | None = None
 
 
 def crossed(
@@ -108,6 +77,17 @@ def plain_share(threshold: Decimal) -> str:
     `0.8`.
     """
     return f"{threshold.normalize():f}"
+
+
+def message_of(alert: BudgetAlert) -> AlertMessage:
+    """Return the alert as its receivers get it."""
+    return AlertMessage(
+        alert_id=alert.alert_id,
+        raised_at=alert.raised_at,
+        about=f"budget {alert.account_id} at {plain_share(alert.threshold * 100)}%",
+        text=text(alert),
+        payload=payload(alert),
+    )
 
 
 def payload(alert: BudgetAlert) -> dict[str, Any]:
@@ -143,15 +123,6 @@ def text(alert: BudgetAlert) -> str:
         for part in (_reached(alert), _consequence(alert), _resets(alert), _grant_command(alert))
         if part
     )
-
-
-def retry_pause_s(tries: int, *, draw: float) -> float:
-    """Return the pause in seconds before an alert is delivered again, after `tries` failed
-    deliveries.
-
-    `draw` is from 0 to 1: full jitter.
-    """
-    return min(FIRST_PAUSE_S * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), MAX_PAUSE_S) * draw
 
 
 def _reached(alert: BudgetAlert) -> str:

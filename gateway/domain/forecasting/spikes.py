@@ -9,13 +9,15 @@ Handle Outliers, 1993). Shares, not amounts: a workday scatters by more money th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from statistics import median
+from typing import TypeVar
 
 from gateway.domain.forecasting.daily import USED_DAYS, WEEK, History
+from gateway.domain.money import format_usd
 
 THRESHOLD = Decimal("3.5")
 TO_DEVIATION = Decimal("1.4826")
@@ -24,6 +26,13 @@ LEAST_SHARE = Decimal("0.25")
 FLOOR_USD = Decimal(1)
 LEAST_COMPARED = WEEK
 """Days whose usual difference must be known."""
+
+
+COMPARED_DAYS = 2 * USED_DAYS
+"""Days before a day that are read to judge it."""
+
+Driver = TypeVar("Driver", bound=tuple[str | None, str | None])
+"""A model and a key; a reader may have None, or a word, where events have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,48 @@ def spikes(history: History, *, floor: Decimal = FLOOR_USD) -> Iterator[Spike]:
         if difference > share * abs(known) and difference > floor:
             day = history.first_day + timedelta(days=index)
             yield Spike(day=day, amount=amount, usual=known)
+
+
+def weekdays_before(day: date) -> tuple[date, ...]:
+    """Return the same weekday in the four weeks before a day, the last one first."""
+    return tuple(day - timedelta(days=WEEK * back) for back in range(1, USED_DAYS // WEEK + 1))
+
+
+def largest_driver(
+    spike: Spike,
+    *,
+    now: Mapping[Driver, Decimal],
+    before: Sequence[Mapping[Driver, Decimal]],
+) -> tuple[Driver, Decimal]:
+    """Return the model and key whose change was largest in the spike's direction, and that change.
+
+    `now` has the amounts of the day, `before` those of the same weekdays before it.
+    """
+    usual: dict[Driver, Decimal] = {}
+    for day in before:
+        for driver, amount in day.items():
+            usual[driver] = usual.get(driver, Decimal(0)) + amount / len(before)
+    changes = {
+        driver: now.get(driver, Decimal(0)) - usual.get(driver, Decimal(0))
+        for driver in now.keys() | usual.keys()
+    }
+    sign = 1 if spike.change > 0 else -1
+    in_order = sorted(changes, key=lambda driver: tuple(name or "" for name in driver))
+    found = max(in_order, key=lambda driver: sign * changes[driver])
+    return found, changes[found]
+
+
+def sentence(spike: Spike, *, part: str, model: str, key: str) -> str:
+    """Return a spike in words; `part` names the owner of the amounts, such as `team payments`."""
+    direction = "above" if spike.change > 0 else "below"
+    against = (
+        f"{abs(spike.change) / spike.usual:.0%} {direction} its usual {spike.day:%A}, "
+        if spike.usual > 0
+        else f"where {spike.day:%A}s usually cost nothing, "
+    )
+    return (
+        f"{spike.day}: {part}, model {model}, key {key}: {against}{format_usd(abs(spike.change))}."
+    )
 
 
 def _usual(amounts: tuple[Decimal, ...], index: int) -> Decimal | None:

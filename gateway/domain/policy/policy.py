@@ -426,13 +426,21 @@ class CostCentre:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """The destination of budget alerts.
+    """The receivers of alerts, and the spikes that raise one.
 
-    `secret` is a reference (`env:NAME`, `file:PATH`) to the signing key.
+    `secret` is a reference (`env:NAME`, `file:PATH`) to the webhook's signing key; both or neither.
+    Without `spikes_above_nusd` no spike raises an alert.
     """
 
-    webhook: str
-    secret: str
+    webhook: str | None = None
+    secret: str | None = None
+    email: tuple[str, ...] = ()
+    spikes_above_nusd: int | None = None
+
+    @property
+    def has_receiver(self) -> bool:
+        """Return True if alerts go anywhere but into log and metrics."""
+        return self.webhook is not None or bool(self.email)
 
 
 @dataclass(frozen=True, kw_only=True)

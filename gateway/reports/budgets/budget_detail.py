@@ -65,7 +65,7 @@ class BudgetGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedAlert:
-    """A reached threshold, as a share of limit and grants, and whether the webhook accepted it."""
+    """A reached threshold, as a share of limit and grants, and whether a receiver accepted it."""
 
     threshold: Decimal
     spent_usd: Decimal

@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 
-from gateway.domain.forecasting.daily import USED_DAYS, WEEK
-from gateway.domain.forecasting.spikes import Spike, spikes
-from gateway.domain.money import format_usd
+from gateway.domain.forecasting.daily import USED_DAYS
+from gateway.domain.forecasting.spikes import (
+    COMPARED_DAYS,
+    Spike,
+    largest_driver,
+    sentence,
+    spikes,
+    weekdays_before,
+)
 from gateway.reports.dimensions import UNALLOCATED, Dimension, Split
 from gateway.reports.forecasts.history import daily_spending, days_before, one_split, today_of
 from gateway.reports.question import Question
@@ -23,7 +29,6 @@ BY = (Dimension.TEAM,)
 DRIVERS = (Dimension.MODEL, Dimension.KEY)
 MOST = 20
 """Spikes that are listed; each asks five short questions for its driver."""
-COMPARED_DAYS = 2 * USED_DAYS
 COLUMNS = (
     Column(name="spent_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="usual_usd", unit="USD", kind=ColumnKind.MONEY),
@@ -111,19 +116,12 @@ def _explained(
         asks_why=False,
         where=(*question.where, (split, value)),
     )
-    now = _by_driver(snapshot, asked, spike.day)
-    usual: dict[tuple[str, str], Decimal] = {}
-    weeks = [spike.day - timedelta(days=WEEK * back) for back in range(1, USED_DAYS // WEEK + 1)]
-    for day in weeks:
-        for driver, amount in _by_driver(snapshot, asked, day).items():
-            usual[driver] = usual.get(driver, Decimal(0)) + amount / len(weeks)
-    changes = {
-        driver: now.get(driver, Decimal(0)) - usual.get(driver, Decimal(0))
-        for driver in now.keys() | usual.keys()
-    }
-    sign = 1 if spike.change > 0 else -1
-    model, key = max(sorted(changes), key=lambda driver: sign * changes[driver])
-    return Found(part=part, spike=spike, model=model, key=key, driver_usd=changes[model, key])
+    (model, key), driver_usd = largest_driver(
+        spike,
+        now=_by_driver(snapshot, asked, spike.day),
+        before=[_by_driver(snapshot, asked, day) for day in weekdays_before(spike.day)],
+    )
+    return Found(part=part, spike=spike, model=model, key=key, driver_usd=driver_usd)
 
 
 def _by_driver(
@@ -157,17 +155,7 @@ def _notes(found: list[Found], split: Split, *, count: int) -> tuple[str, ...]:
 
 def _sentence(one: Found, split: Split) -> str:
     """Return a spike in words."""
-    spike = one.spike
-    direction = "above" if spike.change > 0 else "below"
-    against = (
-        f"{abs(spike.change) / spike.usual:.0%} {direction} its usual {spike.day:%A}, "
-        if spike.usual > 0
-        else f"where {spike.day:%A}s usually cost nothing, "
-    )
-    return (
-        f"{spike.day}: {split.value} {one.part}, model {one.model}, key {one.key}: {against}"
-        f"{format_usd(abs(spike.change))}."
-    )
+    return sentence(one.spike, part=f"{split.value} {one.part}", model=one.model, key=one.key)
 
 
 REPORT = ReportKind(

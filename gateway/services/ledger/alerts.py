@@ -1,5 +1,5 @@
-"""Raises an alert once for each budget threshold reached in a period, logs and counts it, and
-delivers it by webhook with retries.
+"""Raises an alert once for each budget threshold reached in a period, and for each day of a team that
+stands out, logs and counts it, and lets each channel deliver it.
 
 One worker does it for all. If that worker ends, another takes over at its next turn. Postgres
 stores the alert before it is announced, and also the state of its delivery. So a killed worker
@@ -9,24 +9,19 @@ loses nothing. An alert may then arrive twice, with the same id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
 import structlog
 
-from gateway.domain.budgets.alerts import (
-    BudgetAlert,
-    Delivery,
-    NotDelivered,
-    plain_share,
-    retry_pause_s,
-    text,
-)
+from gateway.domain.alerts.spikes import SpikeAlert, text_of
+from gateway.domain.budgets.alerts import BudgetAlert, plain_share, text
 from gateway.domain.money import plain_usd
 from gateway.domain.policy.policy import Alerts, PolicyVersion
 from gateway.errors import OperatorError
+from gateway.services.ledger.alert_channel import AlertChannel
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -34,11 +29,6 @@ log = structlog.get_logger()
 LOOK_EVERY_S = 2.0
 # A worker that does not lead opens a new connection for each question.
 STAND_BY_S = 10.0
-# Longer than any delivery try. So a leader that lost its job during a try is not overtaken, and a
-# killed one soon is.
-TAKEN_FOR = timedelta(seconds=30)
-# A slow receiver must not keep new alerts from being raised.
-LONGEST_ROUND_S = 5.0
 
 
 class AlertStore(Protocol):
@@ -56,179 +46,168 @@ class AlertStore(Protocol):
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
         """Record that these budget alerts are in the log."""
 
-    def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """Return the next budget alert to deliver, or None. No other worker gets it before
-        `until`.
-        """
 
-    def record_delivery(self, delivery: Delivery) -> None:
-        """Record one attempt to deliver an alert; a repeated call changes nothing."""
+class SpikeStore(Protocol):
+    """Stores alerts of spikes; `storage.alerts.spikes.SpikeAlertStore` implements it.
 
-    def waiting(self) -> int:
-        """Return the number of budget alerts that are neither delivered nor given up."""
+    Called in threads; each method raises `DatabaseUnavailable`.
+    """
+
+    def due(self, *, now: datetime) -> Sequence[date]:
+        """Return the days that are over and not looked at, the oldest first."""
+
+    def raise_spikes(self, day: date, *, floor_nusd: int, now: datetime) -> bool:
+        """Store an alert for each team whose day stands out; False while its sums are not made."""
+
+    def unannounced(self) -> Sequence[SpikeAlert]:
+        """Return the alerts of spikes that no worker has logged yet, oldest first."""
+
+    def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
+        """Record that these alerts of spikes are in the log."""
 
 
-class BudgetAlerts:
-    """Raises, announces and delivers budget alerts.
+class AlertJob:
+    """Raises and announces alerts, and lets the channels deliver them.
 
-    `deliver` sends one alert within seconds, or raises `NotDelivered`. `is_leader` returns True in
-    the one worker that does this for all, or raises `DatabaseUnavailable`. `policy` returns the
-    current version, None before the first; `draw` returns a number from 0 to 1.
-
-    `on_raised` is called with each alert, `on_given_up` with each that is no longer tried.
-    `on_waiting` is called with the number of alerts to deliver: 0 in workers that do not lead and
-    if the policy names no receiver.
+    `is_leader` returns True in the one worker that does this for all, or raises
+    `DatabaseUnavailable`. `policy` returns the current version, None before the first. `on_raised`
+    is called with each alert.
     """
 
     def __init__(
         self,
         *,
-        store: AlertStore,
-        deliver: Callable[[BudgetAlert, Alerts], Awaitable[None]],
+        budgets: AlertStore,
+        spikes: SpikeStore,
+        channels: Sequence[AlertChannel],
         policy: Callable[[], PolicyVersion | None],
         is_leader: Callable[[], bool],
         clock: Clock,
-        draw: Callable[[], float],
-        on_raised: Callable[[BudgetAlert], None],
-        on_given_up: Callable[[], None],
-        on_waiting: Callable[[int], None],
+        on_raised: Callable[[BudgetAlert | SpikeAlert], None],
     ) -> None:
-        """Make the job that delivers budget alerts; `run` starts it."""
-        self._store, self._deliver_one, self._policy = store, deliver, policy
-        self._is_leader, self._clock, self._draw = is_leader, clock, draw
-        self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
-        self._announced: list[UUID] = []  # logged, but perhaps not recorded in Postgres yet
-        self._unwritten: Delivery | None = None  # the last delivery try, likewise
+        """Make the job that raises alerts; `run` starts it."""
+        self._budgets, self._spikes, self._channels = budgets, spikes, channels
+        self._policy, self._is_leader, self._clock = policy, is_leader, clock
+        self._on_raised = on_raised
+        self._announced: set[UUID] = set()  # logged, but perhaps not recorded in Postgres yet
 
     async def run(self) -> None:
-        """Raise, announce and deliver budget alerts, round after round, until cancelled."""
+        """Raise, announce and deliver alerts, round after round, until cancelled."""
         while True:
             leads = await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)
 
     async def run_once(self) -> bool:
-        """Do one round of budget alerts if this worker leads. Return False if it does not lead or
-        could not finish.
+        """Do one round of alerts if this worker leads. Return False if it does not lead or could
+        not finish.
         """
         try:
-            await self._record_last_delivery()
+            for channel in self._channels:
+                await channel.record_last_delivery()
             if not await asyncio.to_thread(self._is_leader):
-                self._on_waiting(0)
+                for channel in self._channels:
+                    channel.stand_by()
                 return False
-            await self._raise_and_announce()
-            await self._deliver()
+            version = self._policy()
+            alerts = None if version is None else version.policy.alerts
+            await self._raise_and_announce(alerts)
+            return await self._deliver(alerts)
         except OperatorError as problem:
             log.warning("budget_alerts_not_looked_at", problem=problem.message)
             return False
-        return True
 
-    async def _raise_and_announce(self) -> None:
-        """Raise alerts for thresholds that were crossed, and log each new one once."""
-        await asyncio.to_thread(self._store.raise_crossed, now=self._clock.now())
-        for alert in await asyncio.to_thread(self._store.unannounced):
+    async def _raise_and_announce(self, alerts: Alerts | None) -> None:
+        """Raise alerts for crossed thresholds and for days that stand out, and log each new one
+        once.
+        """
+        await asyncio.to_thread(self._budgets.raise_crossed, now=self._clock.now())
+        await self._raise_spikes(None if alerts is None else alerts.spikes_above_nusd)
+        await self._announce_new(self._budgets)
+        await self._announce_new(self._spikes)
+        self._announced.clear()
+
+    async def _announce_new(self, store: AlertStore | SpikeStore) -> None:
+        """Log each alert of a store that no worker has logged yet."""
+        found: Sequence[BudgetAlert | SpikeAlert] = await asyncio.to_thread(store.unannounced)
+        for alert in found:
             if alert.alert_id not in self._announced:
-                self._announced.append(alert.alert_id)
+                self._announced.add(alert.alert_id)
                 self._announce(alert)
-        if self._announced:
-            await asyncio.to_thread(
-                self._store.note_announced, tuple(self._announced), now=self._clock.now()
-            )
-            self._announced.clear()
+        if found:
+            ids = tuple(alert.alert_id for alert in found)
+            await asyncio.to_thread(store.note_announced, ids, now=self._clock.now())
 
-    def _announce(self, alert: BudgetAlert) -> None:
+    async def _raise_spikes(self, floor_nusd: int | None) -> None:
+        """Look once at each day that is over, if the policy wants alerts of spikes."""
+        if floor_nusd is None:
+            return
+        now = self._clock.now()
+        for day in await asyncio.to_thread(self._spikes.due, now=now):
+            is_done = await asyncio.to_thread(
+                self._spikes.raise_spikes, day, floor_nusd=floor_nusd, now=now
+            )
+            if not is_done:
+                return
+
+    def _announce(self, alert: BudgetAlert | SpikeAlert) -> None:
         """Write a raised alert's log line and count it in the metrics."""
-        say = log.error if alert.is_refusing else log.warning
-        say(
-            "budget_alert",
-            alert_id=str(alert.alert_id),
-            budget=alert.account_id,
-            scope=alert.scope.value,
-            team=alert.team,
-            owner=alert.owner,
-            kind=alert.kind.value,
-            period=alert.period.value,
-            starts_at=alert.starts_at.isoformat(),
-            threshold=plain_share(alert.threshold),
-            limit_usd=plain_usd(alert.limit_nusd),
-            granted_usd=plain_usd(alert.granted_nusd),
-            spent_usd=plain_usd(alert.spent_nusd),
-            text=text(alert),
-        )
+        match alert:
+            case BudgetAlert():
+                _log_budget(alert)
+            case SpikeAlert():
+                _log_spike(alert)
         self._on_raised(alert)
 
-    async def _deliver(self) -> None:
-        """Send the due budget alerts to the policy's webhook.
-
-        A failure ends the round, because all alerts have the same receiver.
+    async def _deliver(self, alerts: Alerts | None) -> bool:
+        """Let each channel deliver at the same time: none waits for another. Return False if one
+        could not finish.
         """
-        policy = self._policy()
-        alerts = policy.policy.alerts if policy is not None else None
-        if alerts is None:
-            self._on_waiting(0)
-            return
-        until_s = self._clock.monotonic() + LONGEST_ROUND_S
-        while self._clock.monotonic() < until_s:
-            now = self._clock.now()
-            alert = await asyncio.to_thread(self._store.take, now=now, until=now + TAKEN_FOR)
-            if alert is None:
-                break
-            self._unwritten = await self._try_delivery(alert, alerts)
-            has_failed = self._unwritten.next_try_at is not None
-            await self._record_last_delivery()
-            if has_failed:
-                break
-        self._on_waiting(await asyncio.to_thread(self._store.waiting))
+        rounds = (channel.deliver(alerts) for channel in self._channels)
+        problems = [
+            problem
+            for problem in await asyncio.gather(*rounds, return_exceptions=True)
+            if problem is not None
+        ]
+        for problem in problems:
+            if not isinstance(problem, OperatorError):
+                raise problem
+            log.warning("budget_alerts_not_looked_at", problem=problem.message)
+        return not problems
 
-    async def _try_delivery(self, alert: BudgetAlert, alerts: Alerts) -> Delivery:
-        """Send one alert once and return the result: delivered, given up, or when to try again."""
-        if alert.is_too_old(self._clock.now()):
-            return self._given_up(alert)
-        tries = alert.tries + 1
-        try:
-            await self._deliver_one(alert, alerts)
-        except NotDelivered as problem:
-            now = self._clock.now()
-            pause_s = retry_pause_s(tries, draw=self._draw())
-            log.warning(
-                "budget_alert_not_delivered",
-                alert_id=str(alert.alert_id),
-                budget=alert.account_id,
-                threshold=plain_share(alert.threshold),
-                tries=tries,
-                next_try_s=round(pause_s, 1),
-                problem=str(problem),
-            )
-            next_try_at = now + timedelta(seconds=pause_s)
-            return Delivery(
-                alert_id=alert.alert_id, tries=tries, error=str(problem), next_try_at=next_try_at
-            )
-        log.info(
-            "budget_alert_delivered",
-            alert_id=str(alert.alert_id),
-            budget=alert.account_id,
-            tries=tries,
-        )
-        return Delivery(alert_id=alert.alert_id, tries=tries, delivered_at=self._clock.now())
 
-    def _given_up(self, alert: BudgetAlert) -> Delivery:
-        """Return the record of an alert that is no longer sent, and log it if it was ever tried."""
-        # An alert without a try had no receiver: the policy named none while it was new.
-        if alert.tries:
-            log.error(
-                "budget_alert_given_up",
-                alert_id=str(alert.alert_id),
-                budget=alert.account_id,
-                threshold=plain_share(alert.threshold),
-                tries=alert.tries,
-            )
-            self._on_given_up()
-        return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
+def _log_budget(alert: BudgetAlert) -> None:
+    """Write the log line of a budget's alert."""
+    say = log.error if alert.is_refusing else log.warning
+    say(
+        "budget_alert",
+        alert_id=str(alert.alert_id),
+        budget=alert.account_id,
+        scope=alert.scope.value,
+        team=alert.team,
+        owner=alert.owner,
+        kind=alert.kind.value,
+        period=alert.period.value,
+        starts_at=alert.starts_at.isoformat(),
+        threshold=plain_share(alert.threshold),
+        limit_usd=plain_usd(alert.limit_nusd),
+        granted_usd=plain_usd(alert.granted_nusd),
+        spent_usd=plain_usd(alert.spent_nusd),
+        text=text(alert),
+    )
 
-    async def _record_last_delivery(self) -> None:
-        """Record the last try to deliver an alert in Postgres, if that is not done yet.
 
-        If Postgres is away the record waits: the alert was delivered all the same.
-        """
-        if self._unwritten is not None:
-            await asyncio.to_thread(self._store.record_delivery, self._unwritten)
-            self._unwritten = None
+def _log_spike(alert: SpikeAlert) -> None:
+    """Write the log line of a spike's alert."""
+    log.warning(
+        "spike_alert",
+        alert_id=str(alert.alert_id),
+        team=alert.team,
+        day=alert.day.isoformat(),
+        model=alert.model,
+        key_id=alert.key_id,
+        spent_usd=plain_usd(alert.spent_nusd),
+        usual_usd=plain_usd(alert.usual_nusd),
+        driver_usd=plain_usd(alert.driver_nusd),
+        command=alert.command,
+        text=text_of(alert),
+    )

@@ -76,7 +76,7 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
         }
     mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
     if "alerts" in document:
-        mappings["alerts", "webhook"] = document["alerts"]
+        mappings["alerts", "receivers"] = document["alerts"]
     return mappings
 
 

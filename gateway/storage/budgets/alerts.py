@@ -1,5 +1,5 @@
-"""Raises budget alerts in Postgres, each threshold once per period by any worker, and records the
-results of their delivery; sends none.
+"""Raises budget alerts in Postgres, each threshold once per period by any worker; delivers none
+(`storage/alerts/deliveries.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 
-from gateway.domain.budgets.alerts import LOOK_BACK, BudgetAlert, Delivery, crossed
+from gateway.domain.budgets.alerts import LOOK_BACK, BudgetAlert, crossed
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope
 from gateway.domain.pricing.pricing import MOST_NUSD
 from gateway.storage.budgets.budgets import rule_from_row
@@ -47,9 +47,9 @@ _RAISE = """
 INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, ends_at, rule_id, scope,
   team, owner, kind,
                                     period, time_zone, limit_nusd, granted_nusd, spent_nusd,
-                                      raised_at, next_try_at)
+                                      raised_at)
 VALUES (:account_id, :starts_at, :threshold, :ends_at, :rule_id, :scope, :team, :owner, :kind,
-        :period, :time_zone, :limit_nusd, :granted_nusd, :spent_nusd, :now, :now)
+        :period, :time_zone, :limit_nusd, :granted_nusd, :spent_nusd, :now)
 ON CONFLICT (account_id, starts_at, threshold) DO NOTHING
 """
 _UNANNOUNCED = """
@@ -60,29 +60,10 @@ _ANNOUNCED = """
 UPDATE tollgate.budget_alerts SET announced_at = :now WHERE alert_id = ANY(:alert_ids) AND
   announced_at IS NULL
 """
-# A threshold waits for the lower ones of its period, so that the alert for 80 % arrives before that
-# for 100 %.
-_TAKE = """
-UPDATE tollgate.budget_alerts SET next_try_at = :until WHERE alert_id = (
-    SELECT alert_id FROM tollgate.budget_alerts AS waiting
-    WHERE next_try_at <= :now AND NOT EXISTS (
-        SELECT FROM tollgate.budget_alerts AS lower WHERE lower.account_id = waiting.account_id
-            AND lower.starts_at = waiting.starts_at AND lower.threshold < waiting.threshold
-            AND lower.next_try_at IS NOT NULL)
-    ORDER BY next_try_at, account_id, starts_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING *
-"""
-_NOTE = """
-UPDATE tollgate.budget_alerts
-SET tries = :tries, last_error = coalesce(:error, last_error), next_try_at = :next_try_at,
-    delivered_at = :delivered_at, given_up_at = :given_up_at
-WHERE alert_id = :alert_id AND next_try_at IS NOT NULL
-"""
-_WAITING = "SELECT count(*) FROM tollgate.budget_alerts WHERE next_try_at IS NOT NULL"
 
 
 class BudgetAlertStore:
-    """A store that raises alerts and records the state of their delivery.
+    """A store that raises budget alerts.
 
     Safe with several workers at once: each method is one transaction.
     """
@@ -107,7 +88,7 @@ class BudgetAlertStore:
         """
         with self._database.begin() as connection:
             rows = connection.execute(text(_UNANNOUNCED), {"most": MOST_AT_ONCE})
-            return tuple(_from_row(row) for row in rows)
+            return tuple(budget_alert_from_row(row) for row in rows)
 
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
         """Record that a worker wrote these alerts to its log; their delivery is separate. Raises
@@ -115,30 +96,6 @@ class BudgetAlertStore:
         """
         with self._database.begin() as connection:
             connection.execute(text(_ANNOUNCED), {"alert_ids": list(alert_ids), "now": now})
-
-    def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """Claim and return the next alert to deliver, or None if none is due. No other worker gets
-        it before `until`.
-
-        Raises `DatabaseUnavailable`.
-        """
-        with self._database.begin() as connection:
-            row = connection.execute(text(_TAKE), {"now": now, "until": until}).one_or_none()
-            return None if row is None else _from_row(row)
-
-    def record_delivery(self, delivery: Delivery) -> None:
-        """Record the result of a delivery attempt; a repetition changes nothing. Raises
-        `DatabaseUnavailable`.
-        """
-        with self._database.begin() as connection:
-            connection.execute(text(_NOTE), _delivery_to_row(delivery))
-
-    def waiting(self) -> int:
-        """Return the number of alerts that are neither delivered nor given up. Raises
-        `DatabaseUnavailable`.
-        """
-        with self._database.begin() as connection:
-            return int(connection.execute(text(_WAITING)).scalar_one())
 
 
 def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
@@ -182,7 +139,7 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
     )
 
 
-def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
+def budget_alert_from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
     """Return the budget alert of a row."""
     return BudgetAlert(
         alert_id=row.alert_id,
@@ -200,17 +157,4 @@ def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
         granted_nusd=row.granted_nusd,
         spent_nusd=row.spent_nusd,
         raised_at=row.raised_at,
-        tries=row.tries,
     )
-
-
-def _delivery_to_row(delivery: Delivery) -> dict[str, Any]:
-    """Return the SQL parameters that record a delivery's result."""
-    return {
-        "alert_id": delivery.alert_id,
-        "tries": delivery.tries,
-        "error": delivery.error,
-        "next_try_at": delivery.next_try_at,
-        "delivered_at": delivery.delivered_at,
-        "given_up_at": delivery.given_up_at,
-    }

@@ -78,7 +78,7 @@ class PolicyDocument(Block):
         shown="`[]`",
     )
     alerts: AlertsBlock | None = optional(
-        "The destination of budget alerts.",
+        "The receivers of alerts.",
         "{webhook: ..., secret: ...}",
         shown="none: budget alerts are only in log and metrics",
     )

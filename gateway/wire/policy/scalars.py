@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated
 from zoneinfo import available_timezones
 
+from gateway.domain.alerts.mail import ADDRESS
 from gateway.domain.budgets.budgets import EACH, BudgetScope
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
 from gateway.domain.places.addresses import address_problem, base_address_problem
@@ -164,6 +165,8 @@ Label = Annotated[str, one_of(LABELS)]
 SecretReference = Annotated[str, Scalar(_read_secret, _SECRET_SCHEMA)]
 BaseAddress = Annotated[str, converted(_BASE_ADDRESS, lambda at: at.rstrip("/"), str)]
 Address = Annotated[str, text_without(address_problem)]
+MailAddress = Annotated[str, text(ADDRESS, "write a plain address such as finops@example.com")]
+MailAddresses = Annotated[list[MailAddress], Items(is_unique=True)]
 TimeZone = Annotated[str, text_without(_time_zone_problem)]
 Seconds = Annotated[float, float_of(decimal("seconds", above="0", most="86400"))]
 Milliseconds = Annotated[float, converted(_MILLISECONDS, _seconds, _milliseconds)]  # as seconds

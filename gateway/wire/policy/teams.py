@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
+from gateway.domain.alerts.mail import MOST_RECIPIENTS
 from gateway.domain.budgets.budgets import (
     EACH,
     BudgetKind,
@@ -29,6 +30,7 @@ from gateway.wire.policy.scalars import (
     Address,
     BudgetName,
     KeyId,
+    MailAddresses,
     ModelName,
     Name,
     Names,
@@ -148,19 +150,32 @@ class CostCentreBlock(Block):
 
 
 class AlertsBlock(Block):
-    """The receiver of budget alerts and the reference to the signing secret."""
+    """The receivers of alerts, the reference to the signing secret, and the spikes that alert."""
 
     title = "alerts block"
     makes = Alerts
-    webhook: Address = required(
-        "Address that each alert is posted to. `http://` only on this machine or a "
+    webhook: Address | None = optional(
+        "Address that each alert is posted to; needs `secret`. `http://` only on this machine or a "
         "private network.",
         "https://hooks.example/x",
     )
-    secret: SecretReference = required(
+    secret: SecretReference | None = optional(
         "Reference to the secret that signs alerts: `env:NAME` or `file:/absolute/path`; "
         "never the secret.",
         "env:TOLLGATE_ALERT_SECRET",
+    )
+    email: MailAddresses | None = optional(
+        f"Addresses, up to {MOST_RECIPIENTS}, that each alert is mailed to. The gateways need "
+        "`TOLLGATE_SMTP_URL`.",
+        "[finops@example.com]",
+        shown="`[]`",
+    )
+    spikes_above_nusd: Annotated[int, dollars(least="0")] | None = optional(
+        "Alert once for each day on which a team spent more than on its usual weekday, by more "
+        "than this many USD.",
+        "50",
+        shown="none: spikes raise no alert",
+        alias="spikes_above_usd",
     )
 
 

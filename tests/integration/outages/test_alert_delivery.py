@@ -21,9 +21,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from gateway.domain.alerts.delivery import Channel
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.webhook import REMEDY, Webhook
-from gateway.services.ledger.alerts import BudgetAlerts
+from gateway.providers.alerts.webhook import REMEDY, Webhook
+from gateway.services.ledger.alert_channel import AlertChannel
+from gateway.services.ledger.alerts import AlertJob
+from gateway.storage.alerts.deliveries import AlertDeliveries
+from gateway.storage.alerts.spikes import SpikeAlertStore
 from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -119,20 +123,27 @@ class Stand:
     metrics: Metrics = field(default_factory=Metrics)
     number: int = 0
 
-    def worker(self) -> BudgetAlerts:
+    def worker(self) -> AlertJob:
         database = Database(self.url, role="tollgate_gateway")
         self.databases.append(database)
         alerts = Alerts(webhook=self.webhook, secret="env:AN_ALERT_SECRET")
-        return BudgetAlerts(
-            store=BudgetAlertStore(database),
-            deliver=Webhook(self.clock.now).send,
+        webhook = AlertChannel(
+            Channel.WEBHOOK,
+            store=AlertDeliveries(database),
+            send=Webhook(self.clock.now).send,
             draw=lambda: 1.0,
+            clock=self.clock,
+            on_given_up=self.metrics.given_up_alerts.labels("webhook").inc,
+            on_waiting=self.metrics.undelivered_alerts.labels("webhook").set,
+        )
+        return AlertJob(
+            budgets=BudgetAlertStore(database),
+            spikes=SpikeAlertStore(database),
+            channels=[webhook],
             clock=self.clock,
             is_leader=Leadership(database, "budget_alerts").is_mine,
             policy=lambda: factories.version(factories.policy(alerts=alerts)),
-            on_raised=self.metrics.count_budget_alert,
-            on_given_up=self.metrics.given_up_budget_alerts.inc,
-            on_waiting=self.metrics.undelivered_budget_alerts.set,
+            on_raised=self.metrics.count_alert,
         )
 
     def spend(self, cost_nusd: int) -> None:
@@ -333,7 +344,7 @@ def test_an_alert_keeps_its_id_across_a_gateway_kill(
         gateway.database_url
     ) as connection:  # the alert's lease has not expired yet, and the test should not wait for it
         connection.execute(
-            "UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL"
+            "UPDATE tollgate.alert_deliveries SET next_try_at = now() WHERE next_try_at IS NOT NULL"
         )
     gateway.start()
     eventually(lambda: len(receiver.received) == 4, "all alerts")

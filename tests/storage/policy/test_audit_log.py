@@ -47,6 +47,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "audit.md"
 # A new table belongs here or gets a trigger `…_noted_for_audit` in its migration.
 NOT_ACTS = {
     "alembic_version",
+    "alert_deliveries",
     "audit_log",
     "audit_notes",
     "budget_alerts",
@@ -71,6 +72,8 @@ NOT_ACTS = {
     "provider_bill_days",  # the import that they belong to is noted
     "provider_bill_lines",
     "spend_rollup",
+    "spike_alerts",
+    "spike_days",
     "spend_rollup_by_day",
     "spend_rollup_by_end_user",
     "spend_rollup_by_key",

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -15,21 +15,29 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.budgets.alerts import (
+from gateway.domain.alerts.delivery import (
     GIVE_UP_AFTER,
-    BudgetAlert,
+    AlertMessage,
+    Channel,
     Delivery,
+    DueAlert,
     NotDelivered,
+    retry_pause_s,
+)
+from gateway.domain.alerts.spikes import SpikeAlert
+from gateway.domain.budgets.alerts import (
+    BudgetAlert,
     crossed,
+    message_of,
     payload,
     plain_share,
-    retry_pause_s,
     text,
 )
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.policy.policy import Alerts
 from gateway.errors import DatabaseUnavailable
-from gateway.services.ledger.alerts import TAKEN_FOR, BudgetAlerts
+from gateway.services.ledger.alert_channel import TAKEN_FOR, AlertChannel
+from gateway.services.ledger.alerts import AlertJob
 from gateway.telemetry.metrics import Metrics
 from tests import factories
 from tests.factories import NOW
@@ -39,6 +47,7 @@ from tests.waiting import soon
 USD = 10**9
 NOVEMBER, DECEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 TO = Alerts(webhook="https://hooks.example/x", secret="env:TOLLGATE_ALERT_SECRET")
+BOTH = replace(TO, email=("finops@example.com",))
 
 
 def rule(limit_nusd: int = 1000, *shares: str, **changes: Any) -> BudgetRule:
@@ -214,14 +223,15 @@ def test_pauses_double_up_to_ten_minutes_and_are_drawn_in_full() -> None:
 
 @dataclass
 class FakeAlertStore:
-    """Alerts in memory.
+    """Alerts of budgets and their deliveries in memory.
 
     It can be away, refuse one step, and lose the answer to one that it has done.
     """
 
     reached: list[BudgetAlert] = field(default_factory=list)
     raised: dict[UUID, BudgetAlert] = field(default_factory=dict)
-    due: dict[UUID, datetime] = field(default_factory=dict)
+    due: dict[tuple[Channel, UUID], datetime] = field(default_factory=dict)
+    tries: dict[tuple[Channel, UUID], int] = field(default_factory=dict)
     announced: set[UUID] = field(default_factory=set)
     notes: list[Delivery] = field(default_factory=list)
     is_away: bool = False
@@ -233,7 +243,6 @@ class FakeAlertStore:
         for one in self.reached:
             if one.alert_id not in self.raised:
                 self.raised[one.alert_id] = replace(one, raised_at=now)
-                self.due[one.alert_id] = now
         self._answer("raise_crossed")
 
     def unannounced(self) -> Sequence[BudgetAlert]:
@@ -245,33 +254,38 @@ class FakeAlertStore:
         self.announced |= set(alert_ids)
         self._answer("note_announced")
 
-    def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
+    def open(self, channel: Channel, *, now: datetime) -> None:
+        self._ask("open")
+        for alert_id, one in self.raised.items():
+            if (channel, alert_id) not in self.tries and one.raised_at > now - GIVE_UP_AFTER:
+                self.tries[channel, alert_id] = 0
+                self.due[channel, alert_id] = one.raised_at
+        self._answer("open")
+
+    def take(self, channel: Channel, *, now: datetime, until: datetime) -> DueAlert | None:
         self._ask("take")
-        ready = [alert_id for alert_id, at in self.due.items() if at <= now]
+        ready = [key for key, at in self.due.items() if at <= now and key[0] is channel]
         if not ready:
             return None
-        taken = min(
-            ready, key=lambda alert_id: (self.due[alert_id], self.raised[alert_id].threshold)
-        )
+        taken = min(ready, key=lambda key: (self.due[key], self.raised[key[1]].threshold))
         self.due[taken] = until
         self._answer("take")
-        return self.raised[taken]
+        return DueAlert(message=message_of(self.raised[taken[1]]), tries=self.tries[taken])
 
     def record_delivery(self, delivery: Delivery) -> None:
         self._ask("note")
         self.notes.append(delivery)
-        self.raised[delivery.alert_id] = replace(
-            self.raised[delivery.alert_id], tries=delivery.tries
-        )
+        key = (delivery.channel, delivery.alert_id)
+        self.tries[key] = delivery.tries
         if delivery.next_try_at is None:
-            self.due.pop(delivery.alert_id, None)
+            self.due.pop(key, None)
         else:
-            self.due[delivery.alert_id] = delivery.next_try_at
+            self.due[key] = delivery.next_try_at
         self._answer("note")
 
-    def waiting(self) -> int:
+    def waiting(self, channel: Channel) -> int:
         self._ask("waiting")
-        return len(self.due)
+        return sum(1 for one, _ in self.due if one is channel)
 
     def _ask(self, method: str) -> None:
         if self.is_away or self.refuses == method:
@@ -293,14 +307,20 @@ class FakeReceiver:
 
     sent: list[UUID] = field(default_factory=list)
     failure: Exception | None = None
+    refused: str | None = None
+    waits_for: asyncio.Event | None = None
     during: Callable[[], None] = lambda: None
 
-    async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
-        assert alerts == TO
-        self.sent.append(alert.alert_id)
+    async def send(self, message: AlertMessage, alerts: Alerts) -> str | None:
+        assert alerts.has_receiver
+        self.sent.append(message.alert_id)
         self.during()
+        if self.waits_for is not None:
+            async with asyncio.timeout(20):
+                await self.waits_for.wait()
         if self.failure is not None:
             raise self.failure
+        return self.refused
 
 
 @dataclass
@@ -314,35 +334,88 @@ class FakeLeadership:
 
 
 @dataclass
+class FakeSpikeStore:
+    """Days that are due, and the alerts that they raise."""
+
+    days: list[date] = field(default_factory=list)
+    is_summed: bool = True
+    looked_at: list[tuple[date, int]] = field(default_factory=list)
+    raised: list[SpikeAlert] = field(default_factory=list)
+
+    def due(self, *, now: datetime) -> Sequence[date]:
+        return [day for day in self.days if day not in [seen for seen, _ in self.looked_at]]
+
+    def raise_spikes(self, day: date, *, floor_nusd: int, now: datetime) -> bool:
+        if self.is_summed:
+            self.looked_at.append((day, floor_nusd))
+            self.raised.append(spike(day, raised_at=now))
+        return self.is_summed
+
+    def unannounced(self) -> Sequence[SpikeAlert]:
+        return list(self.raised)
+
+    def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
+        self.raised = [one for one in self.raised if one.alert_id not in alert_ids]
+
+
+def spike(day: date, **changes: Any) -> SpikeAlert:
+    values: dict[str, Any] = {
+        "alert_id": UUID(int=day.toordinal()),
+        "team": "payments",
+        "day": day,
+        "model": "gpt-5.5",
+        "key_id": "k1a2b3c4d5",
+        "spent_nusd": 533 * USD,
+        "usual_nusd": 121 * USD,
+        "driver_nusd": 400 * USD,
+        "raised_at": NOW,
+    }
+    return SpikeAlert(**values | changes)
+
+
+@dataclass
 class World:
     """The job and all it sees. `draw` is 1: every pause is as long as it can be."""
 
     store: FakeAlertStore = field(default_factory=FakeAlertStore)
+    spikes: FakeSpikeStore = field(default_factory=FakeSpikeStore)
     receiver: FakeReceiver = field(default_factory=FakeReceiver)
+    mailbox: FakeReceiver = field(default_factory=FakeReceiver)
     leadership: FakeLeadership = field(default_factory=FakeLeadership)
     clock: FakeClock = field(default_factory=FakeClock)
     metrics: Metrics = field(default_factory=Metrics)
     alerts: Alerts | None = TO
-    job: BudgetAlerts = field(init=False)
+    job: AlertJob = field(init=False)
 
     def __post_init__(self) -> None:
         self.job = self.start()
 
-    def start(self) -> BudgetAlerts:
+    def start(self) -> AlertJob:
         """The job, as a new process has it."""
-        return BudgetAlerts(
-            store=self.store,
-            deliver=self.receiver.send,
+        senders = {Channel.WEBHOOK: self.receiver.send, Channel.EMAIL: self.mailbox.send}
+        return AlertJob(
+            budgets=self.store,
+            spikes=self.spikes,
+            channels=[
+                AlertChannel(
+                    channel,
+                    store=self.store,
+                    send=send,
+                    clock=self.clock,
+                    draw=lambda: 1.0,
+                    on_given_up=self.metrics.given_up_alerts.labels(channel).inc,
+                    on_waiting=self.metrics.undelivered_alerts.labels(channel).set,
+                )
+                for channel, send in senders.items()
+            ],
             is_leader=self.leadership.is_mine,
             clock=self.clock,
-            draw=lambda: 1.0,
             policy=lambda: factories.version(factories.policy(alerts=self.alerts)),
-            on_raised=self.metrics.count_budget_alert,
-            on_given_up=self.metrics.given_up_budget_alerts.inc,
-            on_waiting=self.metrics.undelivered_budget_alerts.set,
+            on_raised=self.metrics.count_alert,
         )
 
     def metric(self, name: str, **labels: str) -> float:
+        labels = labels or {"channel": "webhook"}
         return (
             self.metrics.registry.get_sample_value(f"tollgate_budget_alerts_{name}", labels) or 0.0
         )
@@ -424,7 +497,7 @@ async def test_a_later_declared_receiver_gets_the_last_days_alerts() -> None:
     with capture_logs() as logs:
         await world.job.run_once()
     assert [alert_id.int for alert_id in world.receiver.sent] == [2]
-    assert lines(logs, "budget_alert_given_up") == []  # it had no receiver, so no delivery failed
+    assert [line for line in logs if line["event"] == "alert_given_up"] == []  # it had no receiver, so no delivery failed
     assert (world.metric("undelivered"), world.metric("given_up_total")) == (0, 0)
 
 
@@ -443,7 +516,7 @@ async def test_an_undelivered_alert_is_retried_with_growing_pauses() -> None:
             world.clock.advance(1)
     assert tried_s == [0, 1, 3, 7, 15]
     assert world.metric("undelivered") == 1
-    failed = [line for line in logs if line["event"] == "budget_alert_not_delivered"]
+    failed = [line for line in logs if line["event"] == "alert_not_delivered"]
     assert [line["next_try_s"] for line in failed] == [1, 2, 4, 8, 16]
     assert {line["problem"] for line in failed} == {"The webhook answered 500."}
     world.receiver.failure = None
@@ -451,7 +524,7 @@ async def test_an_undelivered_alert_is_retried_with_growing_pauses() -> None:
     await world.job.run_once()
     assert len(set(world.receiver.sent)) == 1
     assert world.store.notes[-1] == Delivery(
-        alert_id=UUID(int=1), tries=6, delivered_at=world.clock.now()
+        alert_id=UUID(int=1), channel=Channel.WEBHOOK, tries=6, delivered_at=world.clock.now()
     )
     assert world.metric("undelivered") == 0
 
@@ -494,14 +567,15 @@ async def test_after_a_day_it_is_given_up_with_an_error() -> None:
     with capture_logs() as logs:
         await world.job.run_once()
         await world.job.run_once()
-    assert lines(logs, "budget_alert_given_up") == [("error", "0.8")]
+    (line,) = [line for line in logs if line["event"] == "alert_given_up"]
+    assert (line["log_level"], line["about"]) == ("error", "budget payments/month at 80%")
     assert (
         len(world.receiver.sent),
         world.metric("given_up_total"),
         world.metric("undelivered"),
     ) == (2, 1, 0)
     assert world.store.notes[-1] == Delivery(
-        alert_id=UUID(int=1), tries=2, given_up_at=world.clock.now()
+        alert_id=UUID(int=1), channel=Channel.WEBHOOK, tries=2, given_up_at=world.clock.now()
     )
 
 
@@ -521,7 +595,7 @@ async def test_only_the_leader_delivers_alerts() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["raise_crossed", "unannounced", "note_announced", "take", "note", "waiting"]
+    "step", ["raise_crossed", "unannounced", "note_announced", "open", "take", "note", "waiting"]
 )
 @pytest.mark.parametrize("has_committed", [True, False])
 async def test_a_failed_step_neither_repeats_nor_loses_an_alert(
@@ -631,3 +705,90 @@ def test_a_share_has_one_spelling() -> None:
         "10",
         "0.0625",
     ]
+
+
+async def test_a_dead_webhook_holds_no_mail_back() -> None:
+    """Each channel has its own tries, and the other way round a dead mail server holds no post
+    back.
+    """
+    world = World(alerts=BOTH)
+    world.store.reached = [alert("0.5", 1), alert("0.8", 2)]
+    world.receiver.failure = NotDelivered("The webhook answered 500.")
+    await world.job.run_once()
+    assert [alert_id.int for alert_id in world.receiver.sent] == [1]
+    assert [alert_id.int for alert_id in world.mailbox.sent] == [1, 2]
+    waiting = [world.metric("undelivered", channel=one) for one in ("webhook", "email")]
+    assert waiting == [2, 0]
+    world.receiver.failure, world.mailbox.failure = None, NotDelivered("The mail server is away.")
+    world.store.reached.append(alert("1", 3))
+    world.clock.advance(1)
+    await world.job.run_once()
+    assert sorted(alert_id.int for alert_id in world.receiver.sent) == [1, 1, 2, 3]
+    assert [alert_id.int for alert_id in world.mailbox.sent] == [1, 2, 3]
+    assert world.metric("undelivered", channel="email") == 1
+
+
+async def test_a_receiver_that_hangs_holds_no_other_channel_back() -> None:
+    """The channels deliver at the same time: the mail is out while the webhook still waits."""
+    world = World(alerts=BOTH)
+    world.store.reached = [alert()]
+    mailed = asyncio.Event()
+    world.mailbox.during = mailed.set
+    world.receiver.waits_for = mailed
+    assert await world.job.run_once()
+    assert len(world.store.notes) == 2
+
+
+async def test_mail_alone_is_enough() -> None:
+    """A policy with addresses and no webhook has nothing undelivered, and posts nothing."""
+    world = World(alerts=Alerts(email=("finops@example.com",)))
+    world.store.reached = [alert()]
+    await world.job.run_once()
+    assert ([one.int for one in world.mailbox.sent], world.receiver.sent) == ([1], [])
+    assert world.metric("undelivered") == 0
+
+
+async def test_a_refused_address_is_kept_with_the_delivery() -> None:
+    """The others have the mail, so it is not sent again; the operator sees the refused one."""
+    world = World(alerts=BOTH)
+    world.mailbox.refused = "The mail server refused gone@example.com (550)."
+    world.store.reached = [alert()]
+    with capture_logs() as logs:
+        await world.job.run_once()
+    (note,) = [note for note in world.store.notes if note.channel is Channel.EMAIL]
+    assert (note.error, note.delivered_at) == (world.mailbox.refused, world.clock.now())
+    problems = [line.get("problem") for line in logs if line["event"] == "alert_delivered"]
+    assert world.mailbox.refused in problems
+
+
+async def test_spikes_are_looked_for_only_if_the_policy_wants_them() -> None:
+    """Alerts of spikes are off by default. With a floor each day is looked at once, and its alert
+    is in the log and in the metrics.
+    """
+    world = World()
+    world.spikes.days = [date(2026, 11, 17), date(2026, 11, 18)]
+    await world.job.run_once()
+    assert world.spikes.looked_at == []
+    world.alerts = replace(TO, spikes_above_nusd=50 * USD)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await world.job.run_once()
+    assert world.spikes.looked_at == [(day, 50 * USD) for day in world.spikes.days]
+    assert world.metrics.registry.get_sample_value("tollgate_spike_alerts_total") == 2
+    told = [line for line in logs if line["event"] == "spike_alert"]
+    assert [line["day"] for line in told] == ["2026-11-17", "2026-11-18"]
+    assert told[0]["text"] == (
+        "2026-11-17: team payments, model gpt-5.5, key k1a2b3c4d5: 340% above its usual Tuesday, "
+        "$412.00.\ntollgate key pause k1a2b3c4d5"
+    )
+
+
+async def test_a_day_without_its_sums_is_looked_at_later() -> None:
+    """The days after it wait too, so that none is passed over."""
+    world = World(alerts=replace(TO, spikes_above_nusd=0))
+    world.spikes.days, world.spikes.is_summed = [date(2026, 11, 17), date(2026, 11, 18)], False
+    await world.job.run_once()
+    assert world.spikes.looked_at == []
+    world.spikes.is_summed = True
+    await world.job.run_once()
+    assert len(world.spikes.looked_at) == 2

@@ -7,6 +7,7 @@ Migrations never import it, because each states its own step. Tests compare the 
 from __future__ import annotations
 
 from gateway.storage.postgres.schema import (
+    alerts,
     allocation,
     audit,
     budgets,
@@ -22,6 +23,7 @@ from gateway.storage.postgres.schema import (
 from gateway.storage.postgres.schema.base import finance, metadata
 
 __all__ = [
+    "alerts",
     "allocation",
     "audit",
     "budgets",

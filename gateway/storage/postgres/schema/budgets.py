@@ -98,6 +98,7 @@ budget_losses = Table(
     Index("budget_losses_journal", "journal_id"),
 )
 
+# The columns from `tries` on belong to gateways of the release before `alert_deliveries`.
 budget_alerts = Table(
     "budget_alerts",
     metadata,
@@ -126,10 +127,10 @@ budget_alerts = Table(
     UniqueConstraint("alert_id", name="budget_alerts_alert_id_key"),
     CheckConstraint("threshold > 0", name="budget_alerts_threshold_check"),
     CheckConstraint("tries >= 0", name="budget_alerts_tries_check"),
-    CheckConstraint("num_nonnulls(delivered_at, given_up_at, next_try_at) = 1", name="one_end"),
     Index(
         "budget_alerts_next_try_at", "next_try_at", postgresql_where=text("next_try_at IS NOT NULL")
     ),
+    Index("budget_alerts_raised_at", "raised_at"),
     Index("budget_alerts_unannounced", "raised_at", postgresql_where=text("announced_at IS NULL")),
 )
 

@@ -58,6 +58,32 @@ adjustments = Table(
     Column("usage_source", Text),
 )
 
+alert_deliveries = Table(
+    "alert_deliveries",
+    finance,
+    Column("alert_id", Uuid),
+    Column("channel", Text),
+    Column("tries", Integer),
+    Column("next_try_at", TIMESTAMPTZ),
+    Column("last_error", Text),
+    Column("delivered_at", TIMESTAMPTZ),
+    Column("given_up_at", TIMESTAMPTZ),
+)
+
+spike_alerts = Table(
+    "spike_alerts",
+    finance,
+    Column("alert_id", Uuid),
+    Column("team", Text),
+    Column("day", Date),
+    Column("model", Text),
+    Column("key_id", Text),
+    Column("spent_usd", Numeric),
+    Column("usual_usd", Numeric),
+    Column("driver_usd", Numeric),
+    Column("raised_at", TIMESTAMPTZ),
+)
+
 audit_log = Table(
     "audit_log",
     finance,

@@ -1,5 +1,5 @@
-"""Posts one budget alert to the policy's webhook, signed by Standard Webhooks, or raises
-`NotDelivered`; `services/ledger/alerts.py` retries.
+"""Posts one alert to the policy's webhook, signed by Standard Webhooks, or raises
+`NotDelivered`; `services/ledger/alert_channel.py` retries.
 
 No content leaves here, so no permit is needed.
 
@@ -23,7 +23,7 @@ from http import HTTPStatus
 import httpx2
 import msgspec
 
-from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
+from gateway.domain.alerts.delivery import AlertMessage, NotDelivered
 from gateway.domain.policy.policy import Alerts
 from gateway.providers.credentials import SecretUnusable, read_secret
 
@@ -38,7 +38,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one
 
 
 class Webhook:
-    """Sends budget alerts to their receiver, each on a new connection.
+    """Sends alerts to their receiver, each on a new connection.
 
     Trusts the machine's certificates, or `SSL_CERT_FILE`.
     """
@@ -50,13 +50,15 @@ class Webhook:
         self._now, self._timeout_s = now, timeout_s
         self._tls = ssl.create_default_context()
 
-    async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
-        """Deliver one budget alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
+    async def send(self, message: AlertMessage, alerts: Alerts) -> None:
+        """Deliver one alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
+        assert alerts.webhook is not None, "the channel is open only with a receiver"
+        assert alerts.secret is not None, "a valid policy has both or neither"
         key = await asyncio.to_thread(signing_key, alerts.secret)
-        body = msgspec.json.encode(payload(alert))
+        body = msgspec.json.encode(message.payload)
         status = await self._post(
             alerts.webhook,
-            signed(body, key=key, alert_id=str(alert.alert_id), at=self._now()),
+            signed(body, key=key, alert_id=str(message.alert_id), at=self._now()),
             body,
         )
         if 300 <= status < 400:

@@ -1,0 +1,1 @@
+"""Sends alerts to people: by webhook and by mail."""
