@@ -20,9 +20,9 @@ from prometheus_client import (
     start_http_server,
 )
 
-from gateway.domain.allowed_hosts import answers_to
 from gateway.domain.alerts.delivery import Channel
 from gateway.domain.alerts.spikes import SpikeAlert
+from gateway.domain.allowed_hosts import answers_to
 from gateway.domain.budgets.alerts import BudgetAlert, plain_share
 from gateway.domain.deployments.engine_signals import EngineSignals
 from gateway.domain.ledger.health import LedgerHealth, LedgerState

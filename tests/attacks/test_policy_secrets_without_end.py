@@ -13,8 +13,8 @@ import pytest
 
 from gateway.domain.alerts.delivery import NotDelivered
 from gateway.errors import UpstreamAuth
-from gateway.providers.credentials import MOST_BYTES, resolve
 from gateway.providers.alerts.webhook import signing_key
+from gateway.providers.credentials import MOST_BYTES, resolve
 from tests import factories, plain_http
 from tests.attacks.odd_engine import odd_engine
 from tests.attacks.raw_callers import CHAT, question

@@ -12,8 +12,8 @@ import pytest
 from gateway.domain.alerts.delivery import NotDelivered
 from gateway.domain.budgets.alerts import message_of
 from gateway.domain.policy.policy import Alerts
-from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.alerts.webhook import Webhook
+from gateway.providers.engine_sampler import EngineSampler
 from tests import factories
 from tests.providers.scripted import Peer, serving
 from tests.providers.test_webhook import ALERT

@@ -21,7 +21,7 @@ def mailing(cli: Cli, policy_file: Path) -> Cli:
     """Return a command line with a policy that mails alerts."""
     text = policy_file.read_text()
     policy_file.write_text(f"{text}\nalerts: {{email: [finops@example.com]}}\n")
-    cli.ok("policy", "apply", str(policy_file))
+    cli.ok("policy", "apply", str(policy_file), "--yes")
     return cli
 
 

@@ -663,9 +663,11 @@ def test_the_first_budgets_and_limits_are_shown_with_their_figures() -> None:
 
 
 def test_alerts_go_by_mail_with_or_without_a_webhook() -> None:
-    """A team without a chat still hears of its budget; the document that is stored says so again."""
+    """A team without a chat still hears of its budget; the stored document says so again."""
     text = changed(
-        ALERTS, "alerts: {email: [finops@example.com, ana@b.example], spikes_above_usd: 0.5}"
+        ALERTS,
+        "alerts: {email: [finops@example.com, ana@b.example], spikes_above_usd: 0.5}",
+        text=ALLOWED,
     )
     policy = parse(text).policy
     assert policy.alerts == Alerts(

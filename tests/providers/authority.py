@@ -53,7 +53,7 @@ class Authority:
         issuer, signer = (subject, key) if kind == "self-signed" else (self._name, self._key)
         hosts: list[x509.GeneralName] = [x509.DNSName("elsewhere.example")]
         if kind != "wrong-host":
-            address = "0.0.0.0" if kind == "this-machine" else "127.0.0.1"  # noqa: S104 - a name
+            address = "0.0.0.0" if kind == "this-machine" else "127.0.0.1"
             hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
         builder = _certificate(subject, issuer, key, begins=begins, ends=ends)
         builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)

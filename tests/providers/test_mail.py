@@ -1,5 +1,5 @@
-"""Mail over real sockets, to a real SMTP server: encrypted off this machine, within its deadline, and
-without a word of the server or the password in an error.
+"""Mail over real sockets, to a real SMTP server: encrypted off this machine, within its deadline,
+and without a word of the server or the password in an error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.providers.scripted import Peer, Script, serving
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 # This machine by an address that is not a loopback one, so TLS is required.
-NETWORK = "0.0.0.0"  # noqa: S104 - connected to, not listened on
-PASSWORD = "correct horse"  # noqa: S105 - of the test's own server
+NETWORK = "0.0.0.0"
+PASSWORD = "correct horse"
 MESSAGE = AlertMessage(
     alert_id=UUID(int=7),
     raised_at=NOW,
@@ -54,7 +54,7 @@ class Postbox:
     answer: str = "250 kept"
     dies_in_data: bool = False
 
-    async def handle_RCPT(  # noqa: N802, PLR0913 - aiosmtpd's name and arguments
+    async def handle_RCPT(  # noqa: N802 - the server's name
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         if address in self.refused:
@@ -62,7 +62,9 @@ class Postbox:
         envelope.rcpt_tos.append(address)
         return "250 known"
 
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+    async def handle_DATA(  # noqa: N802 - the server's name
+        self, server: SMTP, session: Session, envelope: Envelope
+    ) -> str:
         if self.dies_in_data:
             assert server.transport is not None
             server.transport.abort()
@@ -116,7 +118,12 @@ def start(postbox: Postbox) -> Iterator[Any]:
 
 
 def account(
-    port: int, *, host: str = "127.0.0.1", user: str | None = None, is_tls: bool = False, **more: Any
+    port: int,
+    *,
+    host: str = "127.0.0.1",
+    user: str | None = None,
+    is_tls: bool = False,
+    **more: Any,
 ) -> MailAccount:
     server = MailServer(host=host, port=port, is_tls=is_tls, user=user)
     return MailAccount(server=server, sender="tollgate@example.com", **{"password": None} | more)
@@ -130,7 +137,7 @@ def password(tmp_path: Path) -> str:
 
 
 async def test_a_mail_reaches_every_address(start: Any, postbox: Postbox) -> None:
-    """One mail with the text, the command on a line of its own, and an id that repetitions share."""
+    """One mail with the text, the command on its own line, and an id that repetitions share."""
     mail = Mail(account(start()))
     assert [await mail.send(MESSAGE, TO) for _ in range(2)] == [None, None]
     first, again = postbox.mails
@@ -148,7 +155,9 @@ async def test_names_make_no_header(start: Any, postbox: Postbox) -> None:
     """A name with newlines, or in another script, is one line of the subject and nothing else."""
     about = "budget zażółć\r\nBcc: thief@example.com\n\nHi\u2028there " + "x" * 500
     await Mail(account(start())).send(
-        AlertMessage(alert_id=UUID(int=8), raised_at=NOW, about=about, text=f"{about}\n.\nend", payload={}),
+        AlertMessage(
+            alert_id=UUID(int=8), raised_at=NOW, about=about, text=f"{about}\n.\nend", payload={}
+        ),
         TO,
     )
     (mail,) = postbox.mails
@@ -230,7 +239,10 @@ async def test_a_wrong_password_is_named_and_not_shown(
     mail = Mail(account(port, user="ops", password=f"file:{path}"))
     with pytest.raises(NotDelivered, match="cannot be read"):
         await mail.send(MESSAGE, TO)
-    for wrong, message in (("hunter2", "answered 535 to the sign-in"), ("pässword", "is not ASCII")):
+    for wrong, message in (
+        ("hunter2", "answered 535 to the sign-in"),
+        ("pässword", "is not ASCII"),
+    ):
         path.write_text(wrong)
         with pytest.raises(NotDelivered, match=message) as raised:
             await mail.send(MESSAGE, TO)
@@ -343,8 +355,8 @@ async def test_a_hostile_server_ends_at_the_deadline(script: Script, message: st
 async def test_a_tls_handshake_that_hangs_ends_at_the_deadline(authority: Authority) -> None:
     """The handshake is a step of its own, in which no line is read."""
     async with serving(silent) as server:
+        to = account(server.port, is_tls=True)
         with pytest.raises(NotDelivered, match=TOO_LATE):
-            to = account(server.port, is_tls=True)
             await Mail(to, timeout_s=0.4).send(MESSAGE, TO)
 
 
@@ -356,6 +368,19 @@ async def test_a_mail_that_cannot_be_sent_names_the_setting() -> None:
         await Mail(account(1, user="ops")).send(MESSAGE, TO)
     with pytest.raises(NotDelivered, match="could not be reached: ConnectionRefusedError"):
         await Mail(account(free_port())).send(MESSAGE, TO)
+
+
+async def test_a_gateway_that_stops_ends_the_try() -> None:
+    """Its thread must not outlive the process's own time to stop."""
+    async with serving(silent) as server:
+        mail = Mail(account(server.port), timeout_s=600)
+        sending = asyncio.create_task(mail.send(MESSAGE, TO))
+        await server.until(lambda: server.open_connections == 1)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        async with asyncio.timeout(20):
+            await asyncio.to_thread(mail._thread.shutdown)
 
 
 @pytest.mark.parametrize(
@@ -422,4 +447,3 @@ def test_only_plain_addresses_are_taken() -> None:
         "a@" + "b" * 254,
     ):
         assert not is_mail_address(wrong)
-

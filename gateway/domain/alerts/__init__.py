@@ -1,1 +1,1 @@
-"""Messages about budgets and spikes: their texts, and the rules of their delivery by each channel."""
+"""Messages about budgets and spikes: their texts, and the rules of their delivery."""

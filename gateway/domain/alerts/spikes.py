@@ -96,4 +96,3 @@ def message_of(alert: SpikeAlert) -> AlertMessage:
             "text": text_of(alert),
         },
     )
-

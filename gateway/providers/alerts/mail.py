@@ -18,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.message import EmailMessage
 from email.policy import SMTP
+from functools import partial
 
-from gateway.domain.alerts.delivery import AlertMessage, NotDelivered
 from gateway.domain.alerts.composed_mail import compose
+from gateway.domain.alerts.delivery import AlertMessage, NotDelivered
 from gateway.domain.alerts.mail import MailAccount, MailServer
 from gateway.domain.policy.policy import Alerts
 from gateway.providers.credentials import SecretUnusable, read_secret
@@ -60,30 +61,36 @@ class Mail:
             )
         mail = compose(message, sender=account.sender, recipients=alerts.email)
         until_s = time.monotonic() + self._timeout_s
+        session = MailSession(account.server, tls=self._tls, until_s=until_s)
+        deliver = partial(self._deliver, session, mail, account, alerts.email)
         try:
             async with asyncio.timeout(self._timeout_s + LATEST_ANSWER_S):
-                refused = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._deliver, mail, account, alerts.email, until_s
-                )
+                refused = await asyncio.get_running_loop().run_in_executor(self._thread, deliver)
         except TimeoutError:
             raise self._too_late() from None
+        except asyncio.CancelledError:
+            session.abort()  # else the process would wait for the thread before it ends
+            raise
         return _refused(refused) if refused else None
 
     def _deliver(
-        self, mail: EmailMessage, account: MailAccount, recipients: Sequence[str], until_s: float
+        self,
+        session: MailSession,
+        mail: EmailMessage,
+        account: MailAccount,
+        recipients: Sequence[str],
     ) -> Mapping[str, int]:
         """Send a mail and return the refused addresses with the server's status. Raises
         `NotDelivered`.
         """
         password = _password(account)
-        session = Session(account.server, tls=self._tls, until_s=until_s)
         try:
             session.open(password)
             answers = session.sendmail(account.sender, recipients, mail.as_bytes(policy=SMTP))
             session.end(time.monotonic() + QUIT_S)
             return {address: status for address, (status, _) in answers.items()}
         except (OSError, EndlessAnswer, UnicodeError) as broken:  # smtplib's errors are OSErrors
-            if time.monotonic() >= until_s:
+            if session.is_over:
                 raise self._too_late() from None
             raise NotDelivered(f"{_fault(broken)} {REMEDY}") from None
         finally:
@@ -101,7 +108,7 @@ def mail_problem(account: MailAccount, *, timeout_s: float = PROBE_S) -> str | N
     in, and send nothing.
     """
     until_s = time.monotonic() + timeout_s
-    session = Session(account.server, tls=ssl.create_default_context(), until_s=until_s)
+    session = MailSession(account.server, tls=ssl.create_default_context(), until_s=until_s)
     try:
         session.open(_password(account))
         session.end(until_s)
@@ -114,7 +121,7 @@ def mail_problem(account: MailAccount, *, timeout_s: float = PROBE_S) -> str | N
     return None
 
 
-class Session(smtplib.SMTP):
+class MailSession(smtplib.SMTP):
     """A connection to a mail server with one deadline over every step, in seconds of
     `time.monotonic`.
 
@@ -145,6 +152,22 @@ class Session(smtplib.SMTP):
         self._until_s = min(self._until_s, until_s)
         with suppress(OSError, EndlessAnswer):
             self.quit()
+
+    @property
+    def is_over(self) -> bool:
+        """Return True after the deadline."""
+        return time.monotonic() >= self._until_s
+
+    def abort(self) -> None:
+        """End the session from another thread: its next step fails, and so does a read that
+        waits.
+        """
+        self._until_s = 0.0
+        sock = self.sock
+        with suppress(OSError):
+            if sock is not None:
+                # Not the method of an encrypted socket, whose other half is in use.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def getreply(self) -> tuple[int, bytes]:
         """Return one answer of the server, bounded in time and size."""
@@ -193,8 +216,9 @@ class Answers:
         self._waiting, self._read = b"", 0
 
     def readline(self, most: int) -> bytes:
-        """Return the next line, empty at the end. Raises `OSError`, or `EndlessAnswer` for more than
-        `most` bytes.
+        """Return the next line, empty at the end.
+
+        Raises `OSError`, or `EndlessAnswer` for more than `most` bytes.
         """
         while b"\n" not in self._waiting:
             if len(self._waiting) >= most:

@@ -1,5 +1,5 @@
-"""Raises an alert once for each budget threshold reached in a period, and for each day of a team that
-stands out, logs and counts it, and lets each channel deliver it.
+"""Raises an alert once for each budget threshold reached in a period, and for each day of a team
+that stands out, logs and counts it, and lets each channel deliver it.
 
 One worker does it for all. If that worker ends, another takes over at its next turn. Postgres
 stores the alert before it is announced, and also the state of its delivery. So a killed worker

@@ -24,7 +24,8 @@ _OPEN = """
 INSERT INTO tollgate.alert_deliveries (alert_id, channel, next_try_at)
 SELECT alert_id, :channel, raised_at FROM (
     SELECT alert_id, raised_at FROM tollgate.budget_alerts
-    WHERE raised_at > :since AND (:channel <> 'webhook' OR num_nonnulls(delivered_at, given_up_at) = 0)
+    WHERE raised_at > :since
+        AND (:channel <> 'webhook' OR num_nonnulls(delivered_at, given_up_at) = 0)
     UNION ALL SELECT alert_id, raised_at FROM tollgate.spike_alerts WHERE raised_at > :since
 ) AS raised
 WHERE NOT EXISTS (SELECT FROM tollgate.alert_deliveries AS begun
@@ -36,7 +37,7 @@ ON CONFLICT (alert_id, channel) DO NOTHING
 # for 100 %.
 _TAKE = """
 UPDATE tollgate.alert_deliveries AS taken SET next_try_at = :until
-FROM (
+WHERE taken.channel = :channel AND taken.alert_id = (
     SELECT waiting.alert_id FROM tollgate.alert_deliveries AS waiting
     LEFT JOIN tollgate.budget_alerts AS budget ON budget.alert_id = waiting.alert_id
     WHERE waiting.channel = :channel AND waiting.next_try_at <= :now AND NOT EXISTS (
@@ -46,9 +47,7 @@ FROM (
             AND lower.account_id = budget.account_id AND lower.starts_at = budget.starts_at
             AND lower.threshold < budget.threshold)
     ORDER BY waiting.next_try_at, budget.account_id, budget.starts_at, waiting.alert_id
-    LIMIT 1 FOR UPDATE OF waiting SKIP LOCKED
-) AS next
-WHERE taken.alert_id = next.alert_id AND taken.channel = :channel
+    LIMIT 1 FOR UPDATE OF waiting SKIP LOCKED)
 RETURNING taken.alert_id, taken.tries
 """
 _BUDGET = "SELECT * FROM tollgate.budget_alerts WHERE alert_id = :alert_id"
@@ -65,8 +64,9 @@ SELECT count(*) FROM tollgate.alert_deliveries WHERE channel = :channel AND next
 
 
 class AlertDeliveries:
-    """A store of the deliveries of all alerts. Safe with several workers at once: each method is one
-    transaction.
+    """A store of the deliveries of all alerts.
+
+    Safe with several workers at once: each method is one transaction.
     """
 
     def __init__(self, database: Database) -> None:

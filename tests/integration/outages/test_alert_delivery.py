@@ -13,18 +13,23 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import psycopg
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Sink
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from gateway.domain.alerts.delivery import Channel
+from gateway.domain.alerts.mail import MailAccount, MailServer
 from gateway.domain.policy.policy import Alerts
+from gateway.providers.alerts.mail import Mail
 from gateway.providers.alerts.webhook import REMEDY, Webhook
-from gateway.services.ledger.alert_channel import AlertChannel
+from gateway.services.ledger.alert_channel import AlertChannel, Send
 from gateway.services.ledger.alerts import AlertJob
 from gateway.storage.alerts.deliveries import AlertDeliveries
 from gateway.storage.alerts.spikes import SpikeAlertStore
@@ -122,24 +127,35 @@ class Stand:
     databases: list[Database] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     number: int = 0
+    recipients: tuple[str, ...] = ()
+    mail_port: int = field(default_factory=free_port)
 
     def worker(self) -> AlertJob:
         database = Database(self.url, role="tollgate_gateway")
         self.databases.append(database)
-        alerts = Alerts(webhook=self.webhook, secret="env:AN_ALERT_SECRET")
-        webhook = AlertChannel(
-            Channel.WEBHOOK,
-            store=AlertDeliveries(database),
-            send=Webhook(self.clock.now).send,
-            draw=lambda: 1.0,
-            clock=self.clock,
-            on_given_up=self.metrics.given_up_alerts.labels("webhook").inc,
-            on_waiting=self.metrics.undelivered_alerts.labels("webhook").set,
-        )
+        alerts = Alerts(webhook=self.webhook, secret="env:AN_ALERT_SECRET", email=self.recipients)
+        server = MailServer(host="127.0.0.1", port=self.mail_port, is_tls=False, user=None)
+        account = MailAccount(server=server, sender="tollgate@example.com", password=None)
+        senders: dict[Channel, Send] = {
+            Channel.WEBHOOK: Webhook(self.clock.now).send,
+            Channel.EMAIL: Mail(account).send,
+        }
+        channels = [
+            AlertChannel(
+                channel,
+                store=AlertDeliveries(database),
+                send=send,
+                draw=lambda: 1.0,
+                clock=self.clock,
+                on_given_up=self.metrics.given_up_alerts.labels(channel).inc,
+                on_waiting=self.metrics.undelivered_alerts.labels(channel).set,
+            )
+            for channel, send in senders.items()
+        ]
         return AlertJob(
             budgets=BudgetAlertStore(database),
             spikes=SpikeAlertStore(database),
-            channels=[webhook],
+            channels=channels,
             clock=self.clock,
             is_leader=Leadership(database, "budget_alerts").is_mine,
             policy=lambda: factories.version(factories.policy(alerts=alerts)),
@@ -278,6 +294,53 @@ async def test_a_new_leader_continues_after_the_first_was_cut_off(
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8", "payments/month 0.8"]
     assert len({alert["id"] for alert in receiver.received}) == 2
     assert len([line for line in logs if line["event"] == "budget_alert"]) == 2
+
+
+async def test_a_dead_webhook_and_a_dead_mail_server_hold_nothing_of_the_other(
+    stand: Stand, receivers: Callable[..., Receiver]
+) -> None:
+    """Each channel has its own deliveries in Postgres, with its own tries and error."""
+    stand.recipients = ("finops@example.com",)
+    mailbox = Mailbox()
+    server = Controller(mailbox, hostname="127.0.0.1", port=stand.mail_port)
+    server.start()
+    job = stand.worker()
+    stand.spend(500)
+    assert await job.run_once()
+    server.stop()
+    assert mailbox.subjects == ["Tollgate: budget payments/month at 50%"]
+    assert deliveries(stand) == [("email", 1, False), ("webhook", 1, True)]
+    receiver = receivers(port=port_of(stand))
+    stand.spend(400)
+    stand.clock.advance(1)
+    assert await job.run_once()
+    assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8"]
+    assert deliveries(stand) == [
+        ("email", 1, False),
+        ("email", 1, True),
+        ("webhook", 1, False),
+        ("webhook", 2, False),
+    ]
+
+
+class Mailbox(Sink):
+    """Keeps the subjects of the mails that a real server takes."""
+
+    def __init__(self) -> None:
+        self.subjects: list[str] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
+        self.subjects.append(message_from_bytes(envelope.content)["Subject"])
+        return "250 kept"
+
+
+def deliveries(stand: Stand) -> list[tuple[str, int, bool]]:
+    """Return each delivery's channel, tries, and whether it waits."""
+    with psycopg.connect(stand.url) as connection:
+        return connection.execute(
+            "SELECT channel, tries, next_try_at IS NOT NULL FROM finance.alert_deliveries "
+            "ORDER BY 1, 2, 3"
+        ).fetchall()
 
 
 def policy(upstream: str, webhook: str) -> str:

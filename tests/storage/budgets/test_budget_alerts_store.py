@@ -354,7 +354,8 @@ def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(
     )
     assert taken_all(database, now=NOON + SOON) == ["budget zoo at 50%"]
     in_order = [f"budget {ACCOUNT} at {share}%" for share in (50, 80, 100)]
-    assert taken_all(database, channel=Channel.EMAIL) == [*in_order[:1], "budget zoo at 50%", *in_order[1:]]
+    mailed = taken_all(database, channel=Channel.EMAIL)
+    assert mailed == [*in_order, "budget zoo at 50%"]
     assert taken_all(database, now=later) == in_order
     assert [deliveries.waiting(channel) for channel in Channel] == [0, 0]
 
@@ -443,7 +444,8 @@ def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertS
         "finance.budget_alerts",
     )
     assert found == (2, None, "The webhook answered 500.", NOON + SOON, None)
-    assert store.take(now=NOON + timedelta(days=2), until=NOON + timedelta(days=2)) is None
+    late = NOON + timedelta(days=2)
+    assert deliveries.take(Channel.WEBHOOK, now=late, until=late) is None
 
 
 def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url: str) -> None:
@@ -474,6 +476,7 @@ def test_the_view_shows_each_alert_and_its_delivery(
     declare(database, alerting(alert_at=(Decimal("0.50"),), time_zone="UTC"))
     spend(database, 500)
     store.raise_crossed(now=NOON)
+    AlertDeliveries(database).open(Channel.WEBHOOK, now=NOON)
     with database.begin() as connection:
         connection.execute(text("SET LOCAL ROLE tollgate_reader"))
         (row,) = connection.execute(text("SELECT * FROM finance.budget_alerts")).mappings()

@@ -1,5 +1,5 @@
-"""Declares the tables of alerts' deliveries and of spikes, only for a comparison with the migrations
-that create them.
+"""Declares the tables of alerts' deliveries and of spikes, only for a comparison with the
+migrations that create them.
 """
 
 from __future__ import annotations
