@@ -63,7 +63,18 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
             with _newer_explained():
                 command.upgrade(config, "head")
             connection.commit()
+        _adopt_ledger(connection)
+        connection.commit()
     return applied
+
+
+def _adopt_ledger(connection: Connection) -> None:
+    """Let a ledger that was restored from another server's dump count by this server's
+    transactions. Only the owner of the schema may; without that right nothing happens.
+    """
+    may = text("SELECT has_function_privilege('tollgate.adopt_ledger()', 'EXECUTE')")
+    if connection.execute(may).scalar_one():
+        connection.execute(text("SELECT tollgate.adopt_ledger()"))
 
 
 def pending(database: Database) -> list[str]:

@@ -21,3 +21,13 @@ class Xid8(UserDefinedType[int]):
     def get_col_spec(self, **_: object) -> str:
         """Return the type's name in SQL."""
         return "xid8"
+
+
+class PgSnapshot(UserDefinedType[str]):
+    """The type of Postgres' snapshots: the transactions whose rows one sees."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the type's name in SQL."""
+        return "pg_snapshot"

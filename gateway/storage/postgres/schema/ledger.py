@@ -1,5 +1,5 @@
-"""Declares the tables of usage events, adjustments, dead letters, journals, months and demo
-organisations, only for a comparison with the migrations.
+"""Declares the tables of usage events, adjustments, dead letters, journals, months, demo
+organisations and the server of the ledger, only for a comparison with the migrations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ, metadata
+from gateway.storage.postgres.schema.base import TIMESTAMPTZ, Xid8, metadata
 
 usage_events = Table(
     "usage_events",
@@ -84,6 +84,7 @@ usage_events = Table(
     Column("max_gap_s", Double),
     Column("engine_queue_s", Double),
     Column("degraded", Text),
+    Column("written_by", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
     CheckConstraint("holds = '[]' OR tollgate.are_holds(holds)", name="holds_have_their_shape"),
     CheckConstraint(
         "jsonb_typeof(tags) = 'object' AND jsonb_typeof(lines) = 'array' AND "
@@ -129,6 +130,7 @@ adjustments = Table(
     Column("digest", LargeBinary),
     Column("settles", Boolean, nullable=False, server_default=text("false")),
     Column("reallocation_id", Uuid),
+    Column("written_by", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
     CheckConstraint("team IS NOT NULL OR request_id IS NULL", name="requests_have_a_team"),
     CheckConstraint(
         "(kind = 'reallocation') = (reallocation_id IS NOT NULL)", name="reallocations_are_named"
@@ -221,6 +223,15 @@ demo_organisations = Table(
         unique=True,
         postgresql_where=text("is_ledger"),
     ),
+)
+
+ledger_server = Table(
+    "ledger_server",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("system_identifier", BigInteger, nullable=False),
+    Column("adopted_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    CheckConstraint("is_only", name="ledger_server_is_only_check"),
 )
 
 periods = Table(

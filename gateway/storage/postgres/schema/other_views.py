@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ, finance
+from gateway.storage.postgres.schema.base import TIMESTAMPTZ, PgSnapshot, Xid8, finance
 
 adjustments = Table(
     "adjustments",
@@ -56,6 +56,7 @@ adjustments = Table(
     Column("data_class", Text),
     Column("outcome", Text),
     Column("usage_source", Text),
+    Column("written_by", Xid8),
 )
 
 alert_deliveries = Table(
@@ -455,4 +456,12 @@ unpartitioned_hours = Table(
     finance,
     Column("hour", TIMESTAMPTZ),
     Column("attempts", BigInteger),
+)
+
+watermark = Table(
+    "watermark",
+    finance,
+    Column("database", Text),
+    Column("snapshot", PgSnapshot),
+    Column("is_restored", Boolean),
 )

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ, finance
+from gateway.storage.postgres.schema.base import TIMESTAMPTZ, Xid8, finance
 
 usage_events = Table(
     "usage_events",
@@ -79,6 +79,7 @@ usage_events = Table(
     Column("max_gap_s", Double),
     Column("engine_queue_s", Double),
     Column("degraded", Text),
+    Column("written_by", Xid8),
 )
 
 demo_usage_events = Table(
