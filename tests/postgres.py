@@ -36,7 +36,7 @@ def postgres_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with _home() as home, EmbeddedPostgres(home) as server:
+    with home_of_server() as home, EmbeddedPostgres(home) as server:
         url = server.start()
         _verify_passwords_cheaply(url)
         yield url
@@ -92,7 +92,7 @@ def separate_server() -> Iterator[str]:
     """A migrated server of its own: its processes may be stopped and its disk filled without harm
     to other tests.
     """
-    with _home() as home, EmbeddedPostgres(home) as server:
+    with home_of_server() as home, EmbeddedPostgres(home) as server:
         url = server.start()
         migrated = Database(url)
         migrations.upgrade(migrated)
@@ -114,7 +114,7 @@ def _verify_passwords_cheaply(url: str) -> None:
 
 
 @contextmanager
-def _home() -> Iterator[Path]:
+def home_of_server() -> Iterator[Path]:
     """Return the folder of a server's files: in memory if there is enough, because a database per
     test takes 0.06 s there and 0.3 on a disk.
 

@@ -111,6 +111,9 @@ COMMANDS = {
     "budget": Command("gateway.cli.budget", "See budgets, and grant more."),
     "price": Command("gateway.cli.price.commands", "Prices: past, present and future."),
     "report": Command("gateway.cli.report", "Answer one finance question: tollgate report NAME."),
+    "export": Command(
+        "gateway.cli.exports.commands", "Write the ledger as files for other programs."
+    ),
     "month": Command("gateway.cli.month", "Look at a month's books."),
     "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
     "currency": Command(

@@ -38,6 +38,10 @@ from gateway.reports.budgets.budgets import (
     running_budgets,
 )
 from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension
+from gateway.reports.exports.export import ExportKind, LedgerExport, open_export
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import ADJUSTMENTS, EVENTS
 from gateway.reports.files.report_file import file_writer
 from gateway.reports.json_and_csv import (
     csv_lines,
@@ -71,7 +75,9 @@ from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
 
 __all__ = [
+    "ADJUSTMENTS",
     "DEMO_LEDGER_NOTE",
+    "EVENTS",
     "NO_BUDGET",
     "PRESENT",
     "PRESENT_RATE",
@@ -93,6 +99,9 @@ __all__ = [
     "Dataset",
     "Dimension",
     "Export",
+    "ExportKind",
+    "FocusVersion",
+    "LedgerExport",
     "MeasuredDemand",
     "MonthStatus",
     "NothingFound",
@@ -117,6 +126,7 @@ __all__ = [
     "ask",
     "csv_lines",
     "file_writer",
+    "focus_export",
     "json_pieces",
     "open_reports",
     "plain_decimal",
@@ -166,6 +176,22 @@ class Reports:
                 yield Export(report=report, rows=iter(report.rows))
             else:
                 yield Export(report=report, rows=kind.each_row(snapshot, question))
+
+    @contextmanager
+    def export_ledger(
+        self, kind: ExportKind, question: Question, *, since: str | None = None
+    ) -> Iterator[LedgerExport]:
+        """Return an export of the ledger, whose rows are read one by one while it is open.
+
+        `since` is the watermark of an earlier export, or `0`. Raises `BadUsage`, `NothingFound` or
+        `DatabaseUnavailable`; reading a row may raise `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot() as snapshot:
+            snapshot.take_time()
+            opened = open_export(snapshot, kind, question, since=since)
+            self._reader.flush()
+            report = _marked(snapshot, opened.export.report)
+            yield replace(opened, export=replace(opened.export, report=report))
 
     def selfhost_vs_api(self, question: Question, what_if: WhatIf = PRESENT) -> Report:
         """Return what each route's traffic costs on own GPUs and at an API, under assumptions.

@@ -5,6 +5,7 @@ them; opens no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from gzip import GzipFile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
@@ -21,9 +22,9 @@ FileWriter = Callable[[Export, BinaryIO], None]
 def file_writer(path: Path) -> FileWriter:
     """Return the function that writes a file with this name.
 
-    Raises `BadUsage` for another suffix than the four, or without the library of the format.
+    Raises `BadUsage` for another suffix than the five, or without the library of the format.
     """
-    suffix = path.suffix.lower()
+    suffix = ".csv.gz" if path.name.lower().endswith(".csv.gz") else path.suffix.lower()
     if suffix not in _WRITERS:
         raise BadUsage(
             f"'{path.name}' has no known format. Let the name end in one of: {', '.join(_WRITERS)}."
@@ -49,7 +50,13 @@ def _write_csv(export: Export, file: BinaryIO) -> None:
     _write_text(csv_lines(export), file)
 
 
-def _write_text(pieces: Iterator[str], file: BinaryIO) -> None:
+def _write_csv_gz(export: Export, file: BinaryIO) -> None:
+    """Write an export as compressed CSV, without the time and name that would change its bytes."""
+    with GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
+        _write_text(csv_lines(export), compressed)
+
+
+def _write_text(pieces: Iterator[str], file: BinaryIO | GzipFile) -> None:
     """Write pieces of text one by one, so that any number of rows fits into memory."""
     for piece in pieces:
         file.write(piece.encode())
@@ -60,6 +67,7 @@ _WRITERS: Mapping[str, FileWriter] = {
     ".json": _write_json,
     ".parquet": write_parquet,
     ".xlsx": write_xlsx,
+    ".csv.gz": _write_csv_gz,
 }
 _LIBRARIES = {".parquet": "pyarrow", ".xlsx": "xlsxwriter"}
 _INSTALL = {

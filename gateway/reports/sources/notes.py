@@ -63,7 +63,7 @@ def read_freshness(
     """Read the newest event of the dataset, the state of the question's month and its idle GPU
     cost; `has_idle`: the report has a column of it.
     """
-    newest = snapshot.row(_newest(question.dataset))["newest"]
+    newest = read_newest(snapshot, question.dataset)
     states = snapshot.rows(
         "SELECT state FROM finance.periods WHERE month = :month", month=question.month
     )
@@ -74,6 +74,12 @@ def read_freshness(
         month_state=state,
         idle_note=idle_note(snapshot, question, has_column=has_idle),
     )
+
+
+def read_newest(snapshot: ReadSnapshot, dataset: Dataset) -> datetime | None:
+    """Return the time of a dataset's newest event, None without any."""
+    newest: datetime | None = snapshot.row(_newest(dataset))["newest"]
+    return newest
 
 
 def _newest(dataset: Dataset) -> Select[Any]:

@@ -1,0 +1,1 @@
+"""Commands of `tollgate export`: the ledger as files for warehouses and other programs."""

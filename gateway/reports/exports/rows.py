@@ -1,0 +1,138 @@
+"""Declares the exports `events` and `adjustments`: the columns and rows of their views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Date,
+    DateTime,
+    Double,
+    Integer,
+    Numeric,
+    Table,
+    Text,
+    cast,
+    func,
+    select,
+)
+from sqlalchemy.types import TypeEngine
+
+from gateway.reports.exports.export import ExportKind, Rows
+from gateway.reports.exports.watermark import Watermark
+from gateway.reports.question import Question
+from gateway.reports.report import Column, ColumnKind
+from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.facts import source_for
+from gateway.storage.postgres.schema import other_views, usage_views
+from gateway.storage.postgres.schema.base import Xid8
+
+BATCH = 1_000  # rows in memory: an event with its decision has about 2 kB
+_KINDS: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (
+    (Boolean, ColumnKind.FLAG),
+    (Xid8, ColumnKind.COUNT),
+    (Integer, ColumnKind.COUNT),
+    (DateTime, ColumnKind.TIME),
+    (Date, ColumnKind.DAY),
+    (Double, ColumnKind.SECONDS),
+    (Numeric, ColumnKind.MONEY),
+)
+_UNITS = {
+    ColumnKind.TIME: "UTC",
+    ColumnKind.DAY: "UTC",
+    ColumnKind.SECONDS: "s",
+    ColumnKind.MONEY: "USD",
+}
+
+
+def _view_export(
+    name: str,
+    title: str,
+    table: Table,
+    *,
+    key: tuple[str, ...],
+    expected: Callable[[ReadSnapshot, Question], int | None],
+    notes: tuple[str, ...],
+) -> ExportKind:
+    """Return the export of a view's rows in the order of `key`."""
+
+    def conditions(question: Question, since: Watermark | None) -> Sequence[ColumnElement[bool]]:
+        after = () if since is None else (since.is_after(table.c),)
+        return (*question.conditions(table.c), *after)
+
+    def rows(snapshot: ReadSnapshot, question: Question, since: Watermark | None) -> Rows:
+        wanted = select(*map(_readable, table.columns)).where(*conditions(question, since))
+        ordered = wanted.order_by(*(table.c[column] for column in key))
+        for batch in snapshot.stream(ordered, batch=BATCH):
+            yield from batch
+
+    return ExportKind(
+        name=name,
+        title=title,
+        columns=tuple(_column(column.name, column.type) for column in table.columns),
+        rows=rows,
+        expected=expected,
+        notes=notes,
+    )
+
+
+def _column(name: str, type_: TypeEngine[Any]) -> Column:
+    """Return the report column of a view's column; ids, lists and objects are texts."""
+    kind = next((kind for one, kind in _KINDS if isinstance(type_, one)), ColumnKind.TEXT)
+    unit = "tokens" if name.endswith("_tokens") else _UNITS.get(kind, "")
+    return Column(name=name, unit=unit, kind=kind)
+
+
+def _readable(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column as the type that the files have: ids and JSON as text, transaction numbers
+    as integers.
+    """
+    if isinstance(column.type, Xid8):
+        return cast(cast(column, Text), BigInteger)
+    if _column("", column.type).kind is ColumnKind.TEXT:
+        return cast(column, Text)
+    return column
+
+
+def expected_events(snapshot: ReadSnapshot, question: Question) -> int | None:
+    """Return the number of a question's events from their sums, None if no sum can tell."""
+    filters = [dimension for dimension, _ in question.where]
+    source = source_for(question.dataset, filters=filters, moments=question.moments)
+    if source.is_events:
+        return None
+    row = source.rows.c
+    chosen = select(func.sum(row.attempts).label("events")).where(*question.conditions(row))
+    return int(snapshot.row(chosen)["events"] or 0)
+
+
+def _expected_adjustments(snapshot: ReadSnapshot, question: Question) -> int:
+    """Return the number of a question's adjustments: there are few."""
+    row = other_views.adjustments.c
+    chosen = select(func.count(row.adjustment_id).label("rows")).where(*question.conditions(row))
+    return int(snapshot.row(chosen)["rows"])
+
+
+EVENTS = _view_export(
+    "events",
+    "Usage events",
+    usage_views.usage_events,
+    # A request id begins with its millisecond, so its order is that of time; an index has it.
+    key=("request_id", "attempt"),
+    expected=expected_events,
+    notes=(
+        "is_unsettled is as of this export. A later settlement is a row of `export adjustments` "
+        "with settles.",
+    ),
+)
+ADJUSTMENTS = _view_export(
+    "adjustments",
+    "Adjustments",
+    other_views.adjustments,
+    key=("created_at", "adjustment_id"),
+    expected=_expected_adjustments,
+    notes=("is_expected is as of this export. A later resolution is a row of its own.",),
+)
