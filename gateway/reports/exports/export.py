@@ -21,7 +21,7 @@ Rows = Iterator[tuple[Cell, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportKind:
-    """The definition of an export: its columns, its rows in a stable order, and their expected number.
+    """The definition of an export: columns, rows in a stable order, and their expected number.
 
     `rows` take the question and the watermark after which they are. `expected` is quick to ask; it
     is None if that number is not known before.
