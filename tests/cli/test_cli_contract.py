@@ -30,7 +30,7 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 CLOSED_URL = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1 has no listener
-NOT_BUILT = ("export", "rollback", "simulate")
+NOT_BUILT = ("rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:

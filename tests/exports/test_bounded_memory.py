@@ -16,7 +16,8 @@ from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
-FEW, MANY = BATCH, 4 * BATCH
+# Two batches are in memory at once: one is read while the next arrives.
+FEW, MANY = 2 * BATCH, 8 * BATCH
 
 
 class Nothing(BytesIO):
