@@ -32,7 +32,7 @@ from gateway.cli.terminal.progress import ProgressStep
 from gateway.domain.deployments.imported_bills import BillFile
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.providers.table import PROVIDERS
-from gateway.domain.reconciliation.bills import ExportKind
+from gateway.domain.reconciliation.bills import BillFileKind
 from gateway.domain.reconciliation.statement import (
     APPROVED,
     Cause,
@@ -106,7 +106,7 @@ def import_export(
         str, typer.Argument(metavar="FILE", help="The export; - reads standard input.")
     ],
     provider: ProviderOption,
-    kind: Annotated[ExportKind, typer.Option("--kind", help="The kind of file.")],
+    kind: Annotated[BillFileKind, typer.Option("--kind", help="The kind of file.")],
     account: Annotated[
         str | None,
         typer.Option("--account", help="The account, if the file does not name one."),

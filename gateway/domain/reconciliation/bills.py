@@ -18,7 +18,7 @@ from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 _DATE_SUFFIX = re.compile(r"[-@]20\d{2}-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
 
-class ExportKind(StrEnum):
+class BillFileKind(StrEnum):
     """The kind of an export's file."""
 
     OPENAI_USAGE = "openai-usage"
@@ -31,11 +31,11 @@ class ExportKind(StrEnum):
     CSV = "csv"
 
 
-_USAGE = (ExportKind.OPENAI_USAGE, ExportKind.ANTHROPIC_USAGE)
-_BOTH = (ExportKind.AWS_CUR, ExportKind.GCP_BILLING, ExportKind.FOCUS, ExportKind.CSV)
+_USAGE = (BillFileKind.OPENAI_USAGE, BillFileKind.ANTHROPIC_USAGE)
+_BOTH = (BillFileKind.AWS_CUR, BillFileKind.GCP_BILLING, BillFileKind.FOCUS, BillFileKind.CSV)
 # The first kind that has a day of an account is the one that counts.
-QUANTITIES = (*_USAGE, *_BOTH, ExportKind.OPENAI_COSTS)
-MONEY = (ExportKind.OPENAI_COSTS, ExportKind.ANTHROPIC_COST, *_BOTH)
+QUANTITIES = (*_USAGE, *_BOTH, BillFileKind.OPENAI_COSTS)
+MONEY = (BillFileKind.OPENAI_COSTS, BillFileKind.ANTHROPIC_COST, *_BOTH)
 
 
 class BilledTo(NamedTuple):
@@ -68,7 +68,7 @@ class BilledLine:
     """
 
     number: int
-    kind: ExportKind
+    kind: BillFileKind
     day: date
     billed_to: BilledTo
     token_kind: str
@@ -105,7 +105,7 @@ class Bill:
 
 def bill_of(
     lines: Iterable[BilledLine],
-    days: Mapping[ExportKind, Collection[AccountDay]],
+    days: Mapping[BillFileKind, Collection[AccountDay]],
     covered: Iterable[AccountDay],
 ) -> Bill:
     """Return the bill of some stored lines; `days` are those that each kind of export has, with or
@@ -158,16 +158,16 @@ def is_known_kind(word: str) -> bool:
     return word in frozenset(TokenKind)
 
 
-def _by_kind(lines: Iterable[BilledLine]) -> dict[ExportKind, set[AccountDay]]:
+def _by_kind(lines: Iterable[BilledLine]) -> dict[BillFileKind, set[AccountDay]]:
     """Return the days of lines by their kind of export."""
-    found: dict[ExportKind, set[AccountDay]] = {}
+    found: dict[BillFileKind, set[AccountDay]] = {}
     for line in lines:
         found.setdefault(line.kind, set()).add(line.at)
     return found
 
 
 def _kind_by_day(
-    days: Mapping[ExportKind, Collection[AccountDay]], order: Sequence[ExportKind]
-) -> dict[AccountDay, ExportKind]:
+    days: Mapping[BillFileKind, Collection[AccountDay]], order: Sequence[BillFileKind]
+) -> dict[AccountDay, BillFileKind]:
     """Return the kind of export that counts on each day of an account: the first in an order."""
     return {at: kind for kind in reversed(order) for at in days.get(kind, ())}

@@ -22,7 +22,7 @@ from gateway.domain.reconciliation.bills import (
     Bill,
     BilledLine,
     BilledTo,
-    ExportKind,
+    BillFileKind,
     bill_of,
 )
 from gateway.domain.reconciliation.imports import BookedTrueUps, ImportedExport
@@ -108,9 +108,9 @@ class ProviderBillStore:
         wanted = {"provider": provider, "first": first, "last": last}
         with self._database.begin(is_long=True) as connection:
             lines = [_line_from_row(row) for row in connection.execute(text(_LINES), wanted)]
-            days: dict[ExportKind, set[AccountDay]] = {}
+            days: dict[BillFileKind, set[AccountDay]] = {}
             for kind, account, day in connection.execute(text(_DAYS), wanted):
-                days.setdefault(ExportKind(kind), set()).add(AccountDay(account, day))
+                days.setdefault(BillFileKind(kind), set()).add(AccountDay(account, day))
             covered = {
                 AccountDay(account, max(begin, first) + n * DAY)
                 for account, begin, end in connection.execute(text(_COVERED), wanted)
@@ -231,7 +231,7 @@ def _line_from_row(row: Any) -> BilledLine:
     """Return the line of a row."""
     return BilledLine(
         number=row.number,
-        kind=ExportKind(row.kind),
+        kind=BillFileKind(row.kind),
         day=row.day,
         billed_to=BilledTo(row.account, row.project, row.key, row.model),
         token_kind=row.token_kind,

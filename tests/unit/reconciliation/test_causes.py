@@ -15,7 +15,7 @@ from gateway.domain.reconciliation.bills import (
     AccountDay,
     BilledLine,
     BilledTo,
-    ExportKind,
+    BillFileKind,
     bill_of,
     is_same_model,
 )
@@ -57,7 +57,7 @@ def billed(day: date, quantity: int | None = 1000, **changes: Any) -> BilledLine
     """Return a line of the bill of the same."""
     fields: dict[str, Any] = {
         "number": 1,
-        "kind": ExportKind.CSV,
+        "kind": BillFileKind.CSV,
         "day": day,
         "billed_to": BilledTo("org", None, "own", "mini"),
         "token_kind": "output",
@@ -70,7 +70,7 @@ def billed(day: date, quantity: int | None = 1000, **changes: Any) -> BilledLine
 
 def rows_of(lines: list[BilledLine], usage: list[MeteredSum], **facts: Any) -> list[ReconciledRow]:
     """Return the rows of four days."""
-    days: dict[ExportKind, set[AccountDay]] = {}
+    days: dict[BillFileKind, set[AccountDay]] = {}
     for line in lines:
         days.setdefault(line.kind, set()).add(line.at)
     covered = {AccountDay(line.billed_to.account, day) for line in lines for day in DAYS}
@@ -177,13 +177,13 @@ def test_a_key_that_the_usage_does_not_name() -> None:
     """The costs name keys, the usage adds them up: the money says how much passed the gateway."""
     usage_to = BilledTo("org", None, None, "mini")
     lines = [
-        billed(FIRST, 1100, amount_nusd=None, kind=ExportKind.OPENAI_USAGE, billed_to=usage_to),
-        billed(FIRST, None, amount_nusd=1000 * RATE, kind=ExportKind.OPENAI_COSTS),
+        billed(FIRST, 1100, amount_nusd=None, kind=BillFileKind.OPENAI_USAGE, billed_to=usage_to),
+        billed(FIRST, None, amount_nusd=1000 * RATE, kind=BillFileKind.OPENAI_COSTS),
         billed(
             FIRST,
             None,
             amount_nusd=100 * RATE,
-            kind=ExportKind.OPENAI_COSTS,
+            kind=BillFileKind.OPENAI_COSTS,
             billed_to=BilledTo("org", None, "laptop", "mini"),
         ),
     ]
@@ -229,7 +229,9 @@ LINES = st.lists(
         st.one_of(st.none(), QUANTITY),
         amount_nusd=st.one_of(st.none(), st.integers(-(10**7), 10**8)),
         slack_nusd=st.sampled_from([0, 1, 5000, 5_000_000]),
-        kind=st.sampled_from([ExportKind.CSV, ExportKind.OPENAI_USAGE, ExportKind.OPENAI_COSTS]),
+        kind=st.sampled_from(
+            [BillFileKind.CSV, BillFileKind.OPENAI_USAGE, BillFileKind.OPENAI_COSTS]
+        ),
         token_kind=st.sampled_from(["output", "input", "pages", "web_search", ""]),
         billed_to=st.builds(
             BilledTo,
@@ -301,7 +303,7 @@ def test_no_cent_is_dropped_and_none_is_invented(
     ]
     odd = [one for one in odd if one.at in known]
     rows = rows_of(lines, usage, odd=odd, over_midnight=over)
-    days: dict[ExportKind, set[AccountDay]] = {}
+    days: dict[BillFileKind, set[AccountDay]] = {}
     for line in lines:
         days.setdefault(line.kind, set()).add(line.at)
     counted = bill_of(lines, days, ())

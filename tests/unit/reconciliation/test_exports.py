@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.domain.reconciliation.bills import BilledTo, ExportKind
+from gateway.domain.reconciliation.bills import BilledTo, BillFileKind
 from gateway.errors import BillRejected
 from gateway.wire.bills.exports.cells import kind_word, unit_size
 from gateway.wire.bills.exports.collected import ParsedExport
@@ -18,7 +18,7 @@ Found = tuple[BilledTo, str, Decimal | None, int | None]
 
 
 def parsed(
-    kind: ExportKind, text: str, *, mapping: ExportMapping | None = None, size: int = 7
+    kind: BillFileKind, text: str, *, mapping: ExportMapping | None = None, size: int = 7
 ) -> ParsedExport:
     """Return an export that comes in small pieces."""
     data = text.encode()
@@ -41,7 +41,7 @@ def lines(export: ParsedExport) -> list[Found]:
 def test_a_report_of_aws() -> None:
     """Bedrock's lines by usage type and unit; taxes are fees, other services are left out."""
     export = parsed(
-        ExportKind.AWS_CUR,
+        BillFileKind.AWS_CUR,
         "lineItem/UsageStartDate,lineItem/UsageAccountId,lineItem/UsageType,lineItem/UsageAmount,"
         "lineItem/UnblendedCost,lineItem/CurrencyCode,lineItem/ProductCode,pricing/unit,"
         "lineItem/LineItemType\n"
@@ -65,7 +65,7 @@ def test_a_report_of_aws_without_units() -> None:
     """A thousandfold error would be worse than a refusal."""
     with pytest.raises(BillRejected, match="line 2: pricing_unit"):
         parsed(
-            ExportKind.AWS_CUR,
+            BillFileKind.AWS_CUR,
             "line_item_usage_start_date,line_item_usage_type,line_item_usage_amount,"
             "line_item_unblended_cost\n2026-10-01,X-input-tokens,12.5,0.0375\n",
         )
@@ -74,7 +74,7 @@ def test_a_report_of_aws_without_units() -> None:
 def test_an_export_of_google() -> None:
     """Model and direction stand in the text of the SKU; credits are fees."""
     export = parsed(
-        ExportKind.GCP_BILLING,
+        BillFileKind.GCP_BILLING,
         "billing_account_id,service.description,sku.description,usage_start_time,project.id,cost,"
         "currency,usage.amount,usage.unit,cost_type,credits.amount\n"
         "B,Vertex AI,Gemini 2.5 Pro Input - Predictions,2026-10-01 07:00:00 UTC,p,1.25,USD,"
@@ -94,7 +94,7 @@ def test_an_export_of_google() -> None:
 def test_the_parts_of_openais_tokens_are_told_apart() -> None:
     """Cached audio is part of both its whole counts."""
     export = parsed(
-        ExportKind.OPENAI_USAGE,
+        BillFileKind.OPENAI_USAGE,
         '{"data":[{"start_time":1790812800,"results":[{"input_tokens":100,'
         '"input_cached_tokens":40,"input_cached_audio_tokens":10,"input_audio_tokens":30,'
         '"output_tokens":20,"output_audio_tokens":5,"model":"m"}]}],"has_more":false}',
@@ -122,7 +122,7 @@ def test_calls_and_charges_of_costs() -> None:
         )
     )
     export = parsed(
-        ExportKind.OPENAI_COSTS, f'{{"data":[{{"results":[{page}],"start_time":1790812800}}]}}'
+        BillFileKind.OPENAI_COSTS, f'{{"data":[{{"results":[{page}],"start_time":1790812800}}]}}'
     )
     assert [(line.billed_to.model, line.token_kind, line.text) for line in export.lines] == [
         ("", "web_search", ""),
@@ -134,7 +134,7 @@ def test_calls_and_charges_of_costs() -> None:
 
 def test_anthropics_costs_are_cents() -> None:
     export = parsed(
-        ExportKind.ANTHROPIC_COST,
+        BillFileKind.ANTHROPIC_COST,
         '{"data":[{"starting_at":"2026-10-01T00:00:00Z","ending_at":"2026-10-02T00:00:00Z",'
         '"results":[{"amount":"123.45","currency":"USD","cost_type":"tokens","model":"c",'
         '"token_type":"cache_creation.ephemeral_1h_input_tokens","description":"x"},'
@@ -149,7 +149,7 @@ def test_anthropics_costs_are_cents() -> None:
 def test_a_day_without_results_is_a_day_of_the_export() -> None:
     """It is billed at nothing; a day that is not there is missing."""
     export = parsed(
-        ExportKind.ANTHROPIC_USAGE,
+        BillFileKind.ANTHROPIC_USAGE,
         '{"data":[{"starting_at":"2026-10-01T00:00:00Z","results":[]}]}',
     )
     assert list(export.days.values()) == [0]
@@ -163,10 +163,10 @@ def test_a_mapping_of_a_page_names_members() -> None:
         '"deployment":"m","team":"p"}]}]}'
     )
     mapping = ExportMapping({"model": "deployment", "project": "team"}, {"m": "ours"})
-    export = parsed(ExportKind.OPENAI_USAGE, page, mapping=mapping)
+    export = parsed(BillFileKind.OPENAI_USAGE, page, mapping=mapping)
     assert lines(export) == [(BilledTo("A", "p", None, "ours"), "input", Decimal(5), None)]
     with pytest.raises(BillRejected, match="cannot name `amount`"):
-        parsed(ExportKind.OPENAI_USAGE, page, mapping=ExportMapping({"amount": "x"}))
+        parsed(BillFileKind.OPENAI_USAGE, page, mapping=ExportMapping({"amount": "x"}))
 
 
 def test_words_and_units() -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from gateway.domain.policy.policy import Billing
-from gateway.domain.reconciliation.bills import AccountDay, ExportKind, bill_of
+from gateway.domain.reconciliation.bills import AccountDay, BillFileKind, bill_of
 from gateway.domain.reconciliation.causes import reconciled
 from gateway.domain.reconciliation.metered import (
     MeteredAt,
@@ -66,7 +66,7 @@ def test_the_planted_differences_are_named_without_a_database(seed: int) -> None
     """And approved once each."""
     month = make_month(seed)
     exports = [
-        parse_export([text.encode()], kind=ExportKind(kind), name=kind, account=ACCOUNT)
+        parse_export([text.encode()], kind=BillFileKind(kind), name=kind, account=ACCOUNT)
         for kind, text in month.files.items()
     ]
     bill = bill_of(
@@ -100,5 +100,5 @@ def test_a_mistake_is_named_with_its_line(name: str) -> None:
         if len(data) > 10**5:
             pieces = [data[at : at + 2**20] for at in range(0, len(data), 2**20)]
         with pytest.raises(BillRejected, match=f"line {line}: ") as refused:
-            parse_export(pieces, kind=ExportKind(kind), name="bill", account="a-1")
+            parse_export(pieces, kind=BillFileKind(kind), name="bill", account="a-1")
         assert finding in str(refused.value)

@@ -10,7 +10,7 @@ from datetime import date
 from decimal import Decimal
 from typing import NamedTuple
 
-from gateway.domain.reconciliation.bills import AccountDay, BilledLine, BilledTo, ExportKind
+from gateway.domain.reconciliation.bills import AccountDay, BilledLine, BilledTo, BillFileKind
 from gateway.wire.bills.exports.cells import PrintedAmount
 from gateway.wire.bills.exports.text import WrongExport
 
@@ -44,7 +44,7 @@ class ParsedExport:
     A day may be without lines.
     """
 
-    kind: ExportKind
+    kind: BillFileKind
     lines: tuple[BilledLine, ...]
     days: Mapping[AccountDay, int]
 
@@ -92,7 +92,7 @@ class _Sum:
 
 
 def collected(
-    lines: Iterable[ReadLine], kind: ExportKind, *, account: str | None, models: Mapping[str, str]
+    lines: Iterable[ReadLine], kind: BillFileKind, *, account: str | None, models: Mapping[str, str]
 ) -> ParsedExport:
     """Return the sums of an export's lines. `account` stands for one that a line does not name,
     `models` are our names by theirs.
@@ -148,7 +148,7 @@ def _add(sums: dict[_Place, _Sum], line: ReadLine, account: str, models: Mapping
         raise WrongExport(line.number, "the sum of its day is too large to be true")
 
 
-def _lines_of(sums: Mapping[_Place, _Sum], kind: ExportKind) -> Iterable[BilledLine]:
+def _lines_of(sums: Mapping[_Place, _Sum], kind: BillFileKind) -> Iterable[BilledLine]:
     """Yield the lines of sums. If no line of the export names a project, it has no such member; the
     same for keys.
     """

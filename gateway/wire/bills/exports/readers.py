@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gateway.domain.reconciliation.bills import ExportKind
+from gateway.domain.reconciliation.bills import BillFileKind
 from gateway.errors import BillRejected
 from gateway.wire.bills.exports import anthropic, aws_cur, focus, gcp_billing, generic, openai
 from gateway.wire.bills.exports.collected import ParsedExport, ReadLine, collected
@@ -12,31 +12,31 @@ from gateway.wire.bills.exports.mapping import NO_MAPPING, ExportMapping, read_m
 from gateway.wire.bills.exports.text import WrongExport, decoded
 
 Reader = Callable[[Iterable[str], ExportMapping], Iterator[ReadLine]]
-READERS: Mapping[ExportKind, Reader] = {
-    ExportKind.OPENAI_USAGE: openai.read_usage,
-    ExportKind.OPENAI_COSTS: openai.read_costs,
-    ExportKind.ANTHROPIC_USAGE: anthropic.read_usage,
-    ExportKind.ANTHROPIC_COST: anthropic.read_cost,
-    ExportKind.AWS_CUR: aws_cur.read,
-    ExportKind.GCP_BILLING: gcp_billing.read,
-    ExportKind.FOCUS: focus.read,
-    ExportKind.CSV: generic.read,
+READERS: Mapping[BillFileKind, Reader] = {
+    BillFileKind.OPENAI_USAGE: openai.read_usage,
+    BillFileKind.OPENAI_COSTS: openai.read_costs,
+    BillFileKind.ANTHROPIC_USAGE: anthropic.read_usage,
+    BillFileKind.ANTHROPIC_COST: anthropic.read_cost,
+    BillFileKind.AWS_CUR: aws_cur.read,
+    BillFileKind.GCP_BILLING: gcp_billing.read,
+    BillFileKind.FOCUS: focus.read,
+    BillFileKind.CSV: generic.read,
 }
 
 # A page of JSON has a member for each kind of token; only these members go by other names.
 _OF_PAGES = frozenset({"account", "project", "key", "model"})
-MAPPED: Mapping[ExportKind, frozenset[str]] = {
-    ExportKind.OPENAI_USAGE: _OF_PAGES,
-    ExportKind.OPENAI_COSTS: _OF_PAGES,
-    ExportKind.ANTHROPIC_USAGE: _OF_PAGES,
-    ExportKind.ANTHROPIC_COST: _OF_PAGES | {"amount"},
+MAPPED: Mapping[BillFileKind, frozenset[str]] = {
+    BillFileKind.OPENAI_USAGE: _OF_PAGES,
+    BillFileKind.OPENAI_COSTS: _OF_PAGES,
+    BillFileKind.ANTHROPIC_USAGE: _OF_PAGES,
+    BillFileKind.ANTHROPIC_COST: _OF_PAGES | {"amount"},
 }
 
 
 def parse_export(
     chunks: Iterable[bytes],
     *,
-    kind: ExportKind,
+    kind: BillFileKind,
     name: str,
     account: str | None = None,
     mapping: ExportMapping = NO_MAPPING,
