@@ -5,6 +5,7 @@ docs table read this list.
 from __future__ import annotations
 
 from gateway.reports.budgets import budgets
+from gateway.reports.costs import token_costs, unit_costs
 from gateway.reports.forecasts import forecast, outlook, spikes
 from gateway.reports.month import months
 from gateway.reports.questions import (
@@ -29,6 +30,8 @@ REPORTS: dict[str, ReportKind] = {
         spend.REPORT,
         events.REPORT,
         tokens.REPORT,
+        unit_costs.REPORT,
+        token_costs.REPORT,
         savings.REPORT,
         retries.REPORT,
         latency.REPORT,

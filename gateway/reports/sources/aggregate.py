@@ -15,6 +15,7 @@ from sqlalchemy import (
     FromClause,
     Function,
     Label,
+    Subquery,
     and_,
     case,
     desc,
@@ -79,9 +80,9 @@ class Measure:
 _IS_OF_EVENTS = fact("adjustments") == 0
 
 
-def total_or_zero(name: str) -> ColumnElement[Any]:
-    """Return the SQL sum of a figure; 0 without any."""
-    return func.coalesce(func.sum(fact(name)), 0)
+def total_or_zero(name: str, *counted: ColumnElement[bool]) -> ColumnElement[Any]:
+    """Return the SQL sum of a figure, in all or under conditions; 0 without any."""
+    return func.coalesce(func.sum(fact(name)).filter(*counted), 0)
 
 
 def token_sum(name: str) -> Measure:
@@ -152,15 +153,17 @@ def any_of(condition: ColumnElement[bool]) -> Function[bool]:
     return func.bool_or(condition, type_=Boolean)
 
 
-def _total_usd() -> ColumnElement[Any]:
-    """Return the SQL sum of cost and adjustments, NULL if there is neither a known cost nor an
-    adjustment.
+def total_usd(*counted: ColumnElement[bool]) -> ColumnElement[Any]:
+    """Return the SQL sum of cost and adjustments, in all or under conditions; NULL if there are
+    events, and neither a known cost nor an adjustment.
     """
-    cost, adjusted = func.sum(fact("cost_usd")), any_of(fact("adjustments") != 0)
-    is_unknown = and_(any_of(_IS_OF_EVENTS), cost.is_(None), not_(adjusted))
+    cost = func.sum(fact("cost_usd")).filter(*counted)
+    adjusted = func.coalesce(any_of(fact("adjustments") != 0).filter(*counted), false())
+    has_events = any_of(_IS_OF_EVENTS).filter(*counted)
+    is_unknown = and_(has_events, cost.is_(None), not_(adjusted))
     return case(
         (is_unknown, null()),
-        else_=total_or_zero("cost_usd") + total_or_zero("adjustments_usd"),
+        else_=total_or_zero("cost_usd", *counted) + total_or_zero("adjustments_usd", *counted),
     )
 
 
@@ -176,7 +179,7 @@ TOTAL = Measure(
     name="total_usd",
     unit="USD, cost and adjustments",
     kind=ColumnKind.MONEY,
-    value=_total_usd(),
+    value=total_usd(),
     known=_known_or_none(fact("known_attempts") + fact("adjustments")),
 )
 HELD = Measure(
@@ -321,7 +324,27 @@ def source_of(
             needs={measure.needs for measure in measures if measure.needs is not None},
             moments=question.moments,
         )
-    return shared(source) if Dimension.COST_CENTRE in {*by, *filters} else source
+    return _shared_if_asked(source, question, by)
+
+
+def _shared_if_asked(source: Source, question: Question, by: Sequence[Split]) -> Source:
+    """Return a source, with its money shared if a question names cost centres."""
+    names = {*by, *(dimension for dimension, _ in question.where)}
+    return shared(source) if Dimension.COST_CENTRE in names else source
+
+
+def facts_of_events(source: Source, question: Question, *, by: tuple[Split, ...] = ()) -> Subquery:
+    """Return the facts of a source of events, for figures that a report sums beside `aggregate`:
+    without adjustments, and with its cost centres and its currency.
+    """
+    return facts(
+        _shared_if_asked(source, question, by),
+        question.conditions,
+        by=by,
+        has_adjustments=False,
+        as_posted=question.is_as_posted,
+        currency=question.currency,
+    )
 
 
 def total_row(

@@ -66,6 +66,7 @@ from gateway.reports.sources.allocated_rows import (
     with_shares,
 )
 from gateway.reports.sources.cache_savings import with_cache_savings
+from gateway.reports.sources.lines import with_lines
 from gateway.storage.postgres.schema import other_views, usage_views
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
@@ -81,6 +82,9 @@ Conditions = Callable[[Columns], Iterable[ColumnElement[bool]]]
 class FigureGroup(StrEnum):
     """Figures that only some sources have, or that they have only for some questions."""
 
+    END_USERS = "end_users"
+    TASKS = "tasks"
+    USAGE_SOURCES = "usage_sources"
     SAVINGS = "savings"
     TIMES = "times"
 
@@ -113,6 +117,7 @@ class Source:
         return self.table is EVENTS[self.dataset]
 
 
+TASK_TAGS = ("task", "session")  # the tags by which callers name a piece of work
 _EPOCH, _HOUR, _DAY = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(days=1)
 _EVERYWHERE = frozenset(
     {
@@ -134,7 +139,7 @@ _EVERYWHERE = frozenset(
 _ALL_BUT_OWNERS = _EVERYWHERE | {Dimension.OUTCOME, Dimension.USAGE_SOURCE}
 
 
-_EVERY_FIGURE = frozenset(FigureGroup)
+_OF_DETAIL = frozenset({FigureGroup.SAVINGS, FigureGroup.TIMES, FigureGroup.USAGE_SOURCES})
 
 
 def _events(dataset: Dataset) -> Source:
@@ -145,7 +150,7 @@ def _events(dataset: Dataset) -> Source:
         table=table,
         rows=table.alias("event"),
         splits=frozenset(Dimension),
-        has=frozenset({FigureGroup.TIMES}),  # savings: `_EVENTS_WITH_SAVINGS`
+        has=frozenset(FigureGroup) - {FigureGroup.SAVINGS},  # these: `_EVENTS_WITH_SAVINGS`
     )
 
 
@@ -158,7 +163,7 @@ def _by_day(dataset: Dataset, table: Table) -> Source:
         table=table,
         rows=_rows_of_days(table),
         splits=_ALL_BUT_OWNERS,
-        has=_EVERY_FIGURE,
+        has=_OF_DETAIL,
         step=_DAY,
     )
 
@@ -170,7 +175,7 @@ def _by_hour(dataset: Dataset, table: Table) -> Source:
         table=table,
         rows=select(*table.c, table.c.hour.label("occurred_at")).subquery("event"),
         splits=_ALL_BUT_OWNERS | {Dimension.HOUR, Dimension.KEY},
-        has=_EVERY_FIGURE,
+        has=_OF_DETAIL,
         step=_HOUR,
     )
 
@@ -182,12 +187,12 @@ def _by_day_and_key(table: Table) -> Source:
         table=table,
         rows=_rows_of_days(table),
         splits=_ALL_BUT_OWNERS | {Dimension.KEY},
-        has=_EVERY_FIGURE,
+        has=_OF_DETAIL,
         step=_DAY,
     )
 
 
-def _by_day_and(owner: Dimension, table: Table) -> Source:
+def _by_day_and(owner: Dimension, table: Table, has: FigureGroup) -> Source:
     """Return the source of sums by day and end user or tag, which have no waiting times: there
     may be nearly as many of them as events.
     """
@@ -196,21 +201,32 @@ def _by_day_and(owner: Dimension, table: Table) -> Source:
         table=table,
         rows=_rows_of_days(table),
         splits=_EVERYWHERE | {owner},
-        has=frozenset({FigureGroup.SAVINGS}),
+        has=frozenset({FigureGroup.SAVINGS, has}),
         step=_DAY,
     )
 
 
 def _rows_of_days(table: Table) -> Subquery:
-    """Return the rows of sums by day; the beginning of a day is named `occurred_at` here too."""
+    """Return the rows of sums by day; the beginning of a day is named `occurred_at` here too.
+
+    Sums by tag name the tags that stand for a task as `facts` does.
+    """
     midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
-    return select(*table.c, midnight.label("occurred_at")).subquery("event")
+    tasks = [
+        case((and_(table.c.tag_key == key, not_(table.c.is_repeat)), table.c.tag)).label(key)
+        for key in TASK_TAGS
+        if "tag_key" in table.c
+    ]
+    return select(*table.c, *tasks, midnight.label("occurred_at")).subquery("event")
 
 
 _EVENTS = {dataset: _events(dataset) for dataset in Dataset}
 _EVENTS_WITH_SAVINGS = {
-    dataset: replace(source, rows=with_cache_savings(source.rows), has=_EVERY_FIGURE)
+    dataset: replace(source, rows=with_cache_savings(source.rows), has=frozenset(FigureGroup))
     for dataset, source in _EVENTS.items()
+}
+_PRICED_LINES = {
+    dataset: replace(source, rows=with_lines(source.rows)) for dataset, source in _EVENTS.items()
 }
 # Each equals its events: it reads days without a sum from their hours, and hours without one from
 # their events. The first source with the needed dimensions and figures is read.
@@ -219,8 +235,8 @@ _SUMMED = {
         _by_day(Dataset.REAL, usage_views.spend_daily_detail),
         _by_day_and_key(usage_views.spend_daily_by_key),
         _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
-        _by_day_and(Dimension.END_USER, usage_views.spend_daily_by_end_user),
-        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag),
+        _by_day_and(Dimension.END_USER, usage_views.spend_daily_by_end_user, FigureGroup.END_USERS),
+        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.TASKS),
     ),
     Dataset.DEMO: (
         _by_day(Dataset.DEMO, usage_views.demo_spend_daily_detail),
@@ -235,6 +251,13 @@ def events(dataset: Dataset, *, has_savings: bool = False) -> Source:
     return (_EVENTS_WITH_SAVINGS if has_savings else _EVENTS)[dataset]
 
 
+def priced_lines(dataset: Dataset) -> Source:
+    """Return the source of events with one row for each priced line, and one for an event without
+    any. Only its figures of lines can be summed: the others would count an event several times.
+    """
+    return _PRICED_LINES[dataset]
+
+
 def source_for(
     dataset: Dataset,
     *,
@@ -247,12 +270,17 @@ def source_for(
     needed figures.
 
     `moments` begin or end the asked time: no row may lie on both sides of one. Sums by tag do not
-    know the other tags of an event, so questions on two tags need events.
+    know the other tags of an event, so questions on two tags need events, and so do the tasks of a
+    tag.
     """
     needed = {*needs}
     wanted = {Dimension.TAG if isinstance(one, TagKey) else one for one in (*by, *filters)}
     tags = {one for one in (*by, *filters) if isinstance(one, TagKey) or one is Dimension.TAG}
-    asks_two_tags = len(tags) > 1 or (Dimension.TAG in by and Dimension.TAG in filters)
+    asks_two_tags = (
+        len(tags) > 1
+        or (Dimension.TAG in by and Dimension.TAG in filters)
+        or (FigureGroup.TASKS in needed and bool(tags))
+    )
     return next(
         (
             one
@@ -298,6 +326,16 @@ def _count_if(is_counted: Callable[[Columns], ColumnElement[bool]]) -> _Expressi
 def _column_of(name: str) -> _Expression:
     """Return the expression that reads one column of a row."""
     return lambda row: row[name]
+
+
+def _column_or_unknown(name: str) -> _Expression:
+    """Return the expression that reads a column that only some relations have."""
+    return lambda row: row[name] if name in row else null()
+
+
+def _tag_of(key: str) -> _Expression:
+    """Return the expression of the value of a tag; NULL without it."""
+    return lambda row: row.tags[key].astext
 
 
 def _wide(amount: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -384,6 +422,11 @@ _OF_DIFFERENCES = {
     f"{name}_known": _Figure(_COUNT, _unknown)
     for name in ("cached_input", "cache_write", "output", "reasoning", "total")
 }
+# Of events with a row for each priced line.
+_OF_LINES = {
+    "line_tokens": _Figure(_AMOUNT, _column_or_unknown("line_tokens")),
+    "line_usd": _Figure(_AMOUNT, _column_or_unknown("line_usd")),
+}
 # Only events and some roll-ups have these. Postgres skips unused columns, so they cost nothing.
 _OF_TIMES = {
     "requests": _Figure(_COUNT, _count_if(lambda row: row.attempt == 1)),
@@ -417,12 +460,19 @@ TIMES: Mapping[str, str] = {
     "duration": "duration_s",
 }
 _BUCKETS = {f"{name}_buckets": _Figure(ARRAY(Integer), _unknown) for name in TIMES}
+# Names that are counted, each once in a row.
+_NAMES = {
+    "token_kind": _Figure(Text(), _column_or_unknown("token_kind")),
+    "usage_source": _Figure(Text(), _column_of("usage_source"), _column_of("usage_source")),
+    "end_user": _Figure(Text(), _column_of("end_user"), _column_of("end_user")),
+    **{key: _Figure(Text(), _tag_of(key), _tag_of(key)) for key in TASK_TAGS},
+}
 _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
     **{time: _Figure(_SECONDS, _column_of(time)) for time in TIMES.values()},
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_IDLE | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES
-_ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _OF_EVENTS
+_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_IDLE | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES | _OF_LINES
+_ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _NAMES | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
     "posted_period": Date(),
@@ -564,4 +614,6 @@ def _typed(
 
     Every part casts them: Postgres sees through a union only if its parts have equal types.
     """
-    return {name: cast(figure, _ALL[name].kind) for name, figure in allocated(row, figures).items()}
+    names = {name: figures[name] for name in _NAMES}  # a name has no share
+    found = {**allocated(row, figures), **names}
+    return {name: cast(figure, _ALL[name].kind) for name, figure in found.items()}

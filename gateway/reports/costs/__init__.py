@@ -1,0 +1,1 @@
+"""Answers what the money bought, what it would have bought elsewhere, and where it changed most."""
