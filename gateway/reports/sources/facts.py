@@ -427,6 +427,11 @@ _OF_LINES = {
     "line_tokens": _Figure(_AMOUNT, _column_or_unknown("line_tokens")),
     "line_usd": _Figure(_AMOUNT, _column_or_unknown("line_usd")),
 }
+# Of events with their costs at other deployments.
+_OF_OTHER_DEPLOYMENTS = {
+    "dearest_usd": _Figure(_AMOUNT, _column_or_unknown("dearest_usd")),
+    "default_usd": _Figure(_AMOUNT, _column_or_unknown("default_usd")),
+}
 # Only events and some roll-ups have these. Postgres skips unused columns, so they cost nothing.
 _OF_TIMES = {
     "requests": _Figure(_COUNT, _count_if(lambda row: row.attempt == 1)),
@@ -471,7 +476,16 @@ _OF_EVENTS = {
     "request_id": _Figure(Uuid(), _column_of("request_id")),
     **{time: _Figure(_SECONDS, _column_of(time)) for time in TIMES.values()},
 }
-_SUMS = _FIGURES | _OF_ADJUSTMENTS | _OF_IDLE | _OF_CACHES | _OF_TIMES | _OF_DIFFERENCES | _OF_LINES
+_SUMS = (
+    _FIGURES
+    | _OF_ADJUSTMENTS
+    | _OF_IDLE
+    | _OF_CACHES
+    | _OF_DIFFERENCES
+    | _OF_LINES
+    | _OF_OTHER_DEPLOYMENTS
+    | _OF_TIMES
+)
 _ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _NAMES | _OF_EVENTS
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
