@@ -5,7 +5,7 @@ docs table read this list.
 from __future__ import annotations
 
 from gateway.reports.budgets import budgets
-from gateway.reports.costs import routing_savings, token_costs, unit_costs
+from gateway.reports.costs import movers, routing_savings, token_costs, unit_costs
 from gateway.reports.forecasts import forecast, outlook, spikes
 from gateway.reports.month import months
 from gateway.reports.questions import (
@@ -34,6 +34,7 @@ REPORTS: dict[str, ReportKind] = {
         token_costs.REPORT,
         savings.REPORT,
         routing_savings.REPORT,
+        movers.REPORT,
         retries.REPORT,
         latency.REPORT,
         destinations.REPORT,

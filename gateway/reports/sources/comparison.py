@@ -20,6 +20,11 @@ CHANGES = (
     Column(name="change_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="change_share", unit="share of previous_usd", kind=ColumnKind.SHARE),
 )
+YEAR_CHANGES = (
+    Column(name="year_before_usd", unit="USD, total_usd a year before", kind=ColumnKind.MONEY),
+    Column(name="year_change_usd", unit="USD", kind=ColumnKind.MONEY),
+    Column(name="year_change_share", unit="share of year_before_usd", kind=ColumnKind.SHARE),
+)
 _MILLIONTH = Decimal("0.000001")
 _NAMES = {ColumnKind.TEXT, ColumnKind.DAY, ColumnKind.TIME}
 
@@ -48,7 +53,9 @@ def require_comparable(by: Sequence[Split]) -> None:
         )
 
 
-def compared(now: Report, before: Report, question: Question) -> Report:
+def compared(
+    now: Report, before: Report, question: Question, *, columns: Sequence[Column] = CHANGES
+) -> Report:
     """Return a report with the `total_usd` of an earlier time and the change since, row by row.
 
     A row that only the earlier time has is listed too, with counts and amounts of 0. The change is
@@ -66,23 +73,23 @@ def compared(now: Report, before: Report, question: Question) -> Report:
     change = _change(now.total[TOTAL.name], before.total[TOTAL.name])
     return replace(
         now,
-        columns=(*now.columns, *CHANGES),
+        columns=(*now.columns, *columns),
         rows=tuple(rows),
-        total=dict(now.total) | dict(zip((one.name for one in CHANGES), change, strict=True)),
-        notes=(*now.notes, _compared_with(question, now)),
+        total=dict(now.total) | dict(zip((one.name for one in columns), change, strict=True)),
+        notes=(*now.notes, _compared_with(question, now, columns[0].name)),
     )
 
 
-def _compared_with(question: Question, now: Report) -> str:
-    """Return the note on the earlier time."""
+def _compared_with(question: Question, now: Report, name: str) -> str:
+    """Return the note on the earlier time, whose amount has this name."""
     earlier = question.before()
     if earlier.month is not None:
-        text = f"previous_usd is the whole month {earlier.month:%Y-%m}"
+        text = f"{name} is the whole month {earlier.month:%Y-%m}"
         newest = now.complete_until
         is_running = newest is not None and newest.date().replace(day=1) == question.month
         return text + (", beside a month that still runs." if is_running else ".")
     assert earlier.days is not None
-    return f"previous_usd is {earlier.days[0]} to {earlier.days[1]}, both inclusive."
+    return f"{name} is {earlier.days[0]} to {earlier.days[1]}, both inclusive."
 
 
 def _change(now: Cell, before: Cell) -> tuple[Cell, Cell, Cell]:
