@@ -13,7 +13,18 @@ import streamlit as st
 from dashboard import address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
-from dashboard.views import budgets, engines, events, forecast, latency, receipt, selfhost, spend
+from dashboard.views import (
+    budgets,
+    costs,
+    engines,
+    events,
+    forecast,
+    latency,
+    quality,
+    receipt,
+    selfhost,
+    spend,
+)
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (
@@ -29,11 +40,13 @@ def main() -> None:
     page = st.navigation(
         [
             spend.page(),
+            costs.page(),
             selfhost.page(),
             budgets.page(),
             forecast.page(),
             latency.page(),
             engines.page(),
+            quality.page(),
             events.page(),
             receipt.page(),
         ]

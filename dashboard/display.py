@@ -84,7 +84,11 @@ def means_nothing(column: Column) -> bool:
     """Return True if an empty cell of this column means that there is none (shown as a dash),
     rather than unknown.
     """
-    return column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS) or column.name == "held_usd"
+    return (
+        column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS, ColumnKind.SHARE)
+        or column.name == "held_usd"
+        or column.name.startswith("usd_per_")  # nothing was counted
+    )
 
 
 def cell(column: Column, value: Cell) -> str:
@@ -113,6 +117,32 @@ def cell(column: Column, value: Cell) -> str:
 
 
 _HEADINGS = {
+    "total_usd": "Total, USD",
+    "usd_per_request": "USD / request",
+    "usd_per_answer": "USD / answer",
+    "usd_per_1k_tokens": "USD / 1k tok.",
+    "usd_per_end_user": "USD / end user",
+    "usd_per_task": "USD / task",
+    "usd_per_session": "USD / session",
+    "compared_attempts": "Compared",
+    "compared_usd": "Cost of these, USD",
+    "dearest_usd": "At the dearest, USD",
+    "dearest_saving_usd": "Saved against the dearest, USD",
+    "default_usd": "At the first listed, USD",
+    "default_saving_usd": "Saved against the first listed, USD",
+    "previous_usd": "Month before, USD",
+    "change_usd": "Change, USD",
+    "change_share": "Change",
+    "year_before_usd": "Year before, USD",
+    "year_change_usd": "Change in a year, USD",
+    "year_change_share": "Change in a year",
+    "final_attempts": "Final",
+    "running_attempts": "Running",
+    "estimated_attempts": "Estimated",
+    "unreported_usage_attempts": "Unknown usage",
+    "unknown_attempts": "Open holds",
+    "final_usd": "Final, USD",
+    "derived_usd": "Running or estimated, USD",
     "ttft_p50_s": "TTFT p50",
     "ttft_p95_s": "TTFT p95",
     "tpot_p50_s": "TPOT p50",
