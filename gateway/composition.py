@@ -42,6 +42,7 @@ from gateway.storage.ledger.dead_letters import DeadLetters
 from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.months import MonthStore
 from gateway.storage.ledger.repricing import RepriceStore
 from gateway.storage.policy import pepper, price_list
 from gateway.storage.policy.audit import AuditLog
@@ -255,6 +256,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             repricing=RepriceStore(database),
             reallocations=ReallocationStore(database),
             currencies=CurrencyStore(database),
+            months=MonthStore(database),
             journals=JournalTable(database),
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),

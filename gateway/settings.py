@@ -63,7 +63,7 @@ class Settings(BaseSettings):
         None, description="Postgres for administration, if another login."
     )
     finance_database_url: str | None = Field(
-        None, description="Postgres for finance's approvals, if not in the home."
+        None, description="Postgres for finance's approvals and months, if not in the home."
     )
     reports_database_url: str | None = Field(
         None, description="Postgres for reports and dashboard, if another login."

@@ -114,7 +114,7 @@ COMMANDS = {
     "export": Command(
         "gateway.cli.exports.commands", "Write the ledger as files for other programs."
     ),
-    "month": Command("gateway.cli.month", "Look at a month's books."),
+    "month": Command("gateway.cli.month", "Look at a month's books, close and reopen them."),
     "reconcile": Command("gateway.cli.reconcile", "Bring the ledger and the invoices together."),
     "currency": Command(
         "gateway.cli.allocation.currency", "Rates at which reports show money in another currency."

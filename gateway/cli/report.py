@@ -100,6 +100,7 @@ app = typer.Typer(
     "  tollgate report spend --month 2026-11 --why\n"
     "  tollgate report spend --by week,model --from 2026-10-01 --to 2026-11-30\n"
     "  tollgate report spend --by team,model --month 2026-11 --out spend.xlsx\n"
+    "  tollgate report spend --month 2026-10 --as-closed --format csv\n"
     "  tollgate report savings --by team --month 2026-11\n  tollgate report overview --demo",
 )
 def run_report(
@@ -130,6 +131,13 @@ def run_report(
         bool,
         typer.Option("--why", help="Explain the change, by team, model, volume and price."),
     ] = False,
+    as_closed: Annotated[
+        bool, typer.Option("--as-closed", help="The month as it was when it was closed.")
+    ] = False,
+    close_version: Annotated[
+        int | None,
+        typer.Option("--close-version", metavar="N", help="In this version; default: the newest."),
+    ] = None,
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")
     ] = None,
@@ -173,6 +181,8 @@ def run_report(
         last=last,
         compare=compare,
         why=why,
+        as_closed=as_closed,
+        close_version=close_version,
         by=dimensions,
         where=filters_of(where),
         demo=demo,

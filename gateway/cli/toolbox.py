@@ -93,7 +93,7 @@ class Toolbox:
     machine: Machine
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
     open_entering: Callable[[], AbstractContextManager[Stores]]  # entries for approval
-    open_approving: Callable[[], AbstractContextManager[Stores]]
+    open_approving: Callable[[], AbstractContextManager[Stores]]  # approvals, and months
     open_as_owner: Callable[
         [], AbstractContextManager[Stores]
     ]  # only for migrations and the logins

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from gateway.domain.budgets.budgets import Account
 from gateway.domain.budgets.names import NamedBudget
+from gateway.domain.ledger.month_close import BilledSpan
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
@@ -51,6 +52,7 @@ from gateway.reports.json_and_csv import (
     to_json,
     usage_me_to_json,
 )
+from gateway.reports.month.as_closed import as_closed
 from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.question import Question, ask
@@ -157,6 +159,7 @@ class Reports:
         """
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
+            snapshot, question = as_closed(snapshot, question)
             return _marked(snapshot, _answer(kind, snapshot, question))
 
     @contextmanager
@@ -169,6 +172,7 @@ class Reports:
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
             snapshot.take_time()
+            snapshot, question = as_closed(snapshot, question)
             report = _marked(snapshot, _answer(kind, snapshot, question))
             if kind.each_row is None:
                 report = report.page(limit=question.limit, offset=question.offset)
@@ -282,12 +286,13 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return budget_detail(snapshot, account_id, now)
 
-    def month_status(self, month: date) -> MonthStatus:
+    def month_status(self, month: date, *, billed: Sequence[BilledSpan] = ()) -> MonthStatus:
         """Return the items of a month that are open before it is closed; the month is given by its
-        first day. Raises `DatabaseUnavailable`.
+        first day, and `billed` are the GPU hours that the policy declares. Raises
+        `DatabaseUnavailable`.
         """
         with self._reader.snapshot() as snapshot:
-            return month_status(snapshot, month)
+            return month_status(snapshot, month, billed=billed)
 
     def currency_rates(self) -> Sequence[CurrencyRate]:
         """Return the rates of display currencies that count. Raises `DatabaseUnavailable`."""
@@ -388,6 +393,12 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     kind = REPORTS.get(name)
     if kind is None:
         raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
+    if question.is_as_closed and (not kind.reproduces or question.compared is not None):
+        shown = ", ".join(one.name for one in REPORTS.values() if one.reproduces)
+        raise BadUsage(
+            f"--as-closed shows one month from its booked facts alone, in {shown}. It goes with "
+            "neither --compare nor --why."
+        )
     if question.asks_why and not kind.explains:
         raise BadUsage(f"Report {name} has no reasons of a change. Try `report spend --why`.")
     if question.asks_why and question.by:

@@ -54,6 +54,9 @@ class Question:
     and the last day of a range, in place of a month: then a fact belongs to the moment at which it
     happened, and not to the month that it is posted to. `asks_why`: explain the change.
 
+    `is_as_closed`: as the month was when it was closed, in its newest version or in
+    `close_version`; `closed_at` is that moment, once it is known.
+
     `where` pairs a dimension with its required value; None asks for events without one. `limit` and
     `offset` page through the rows of an export and of reports that list events. Without a `limit`
     an export has every row. `currency` is the code in which money is shown; None is USD.
@@ -64,6 +67,9 @@ class Question:
     days: tuple[date, date] | None = None
     compared: Compared | None = None
     asks_why: bool = False
+    is_as_closed: bool = False
+    close_version: int | None = None
+    closed_at: datetime | None = None
     by: tuple[Split, ...] | None = None
     where: tuple[tuple[Split, str | None], ...] = ()
     limit: int | None = 100
@@ -136,6 +142,8 @@ def ask(
     last: str | None = None,
     compare: str | None = None,
     why: bool = False,
+    as_closed: bool = False,
+    close_version: int | None = None,
     by: Sequence[str] | None = None,
     where: Mapping[str, str | None] | None = None,
     demo: bool = False,
@@ -155,6 +163,7 @@ def ask(
         )
     if not 0 <= offset <= MAX_OFFSET:
         raise BadUsage(f"A page starts at row 0 or later; got {offset}.")
+    _require_closable(month, demo=demo, as_closed=as_closed, version=close_version)
     filters = tuple((dimension(name), value) for name, value in (where or {}).items())
     for name, value in filters:
         if value is not None:
@@ -165,6 +174,8 @@ def ask(
         days=_range(first, last, month=month),
         compared=_compared(compare or (Compared.PREVIOUS if why else None)),
         asks_why=why,
+        is_as_closed=as_closed,
+        close_version=close_version,
         by=None if by is None else tuple(dict.fromkeys(dimension(name) for name in by)),
         where=filters,
         limit=limit,
@@ -226,6 +237,16 @@ def _range(first: str | None, last: str | None, *, month: str | None) -> tuple[d
     if days[0] > days[1]:
         raise BadUsage(f"The range ends on {last}, before it begins on {first}.")
     return days
+
+
+def _require_closable(
+    month: str | None, *, demo: bool, as_closed: bool, version: int | None
+) -> None:
+    """Raise `BadUsage` if a question asks for a closed version without the month that has one."""
+    if version is not None and (not as_closed or not 1 <= version < 2**31):
+        raise BadUsage("--close-version is 1 or more, and goes with --as-closed.")
+    if as_closed and (month in (None, "all") or demo):
+        raise BadUsage("--as-closed shows one closed month of real events. Add --month YYYY-MM.")
 
 
 def _compared(word: str | None) -> Compared | None:

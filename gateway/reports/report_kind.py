@@ -22,6 +22,7 @@ class ReportKind:
     `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
     `compares`: it can be compared with an earlier time. `explains`: and can say why it changed.
     `converts`: its money can be shown in another currency.
+    `reproduces`: it reads booked facts alone, so it can show a month as it was closed.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ReportKind:
     compares: bool = False
     explains: bool = False
     converts: bool = False
+    reproduces: bool = False
 
 
 def summary(
@@ -77,4 +79,5 @@ def summary(
         run=run,
         compares=TOTAL in measures,
         converts=True,
+        reproduces=True,
     )

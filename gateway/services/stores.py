@@ -23,6 +23,7 @@ from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, 
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.ledger.journals import ServingWorker, StoredJournal
+from gateway.domain.ledger.month_close import BilledSpan, MonthClose, VerifiedMonth
 from gateway.domain.ledger.records import CopiedSlice, DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
@@ -381,6 +382,38 @@ class CurrencyRates(Protocol):
         """Add a rate from a day on. Raises `OperatorError` if a closed month has one there."""
 
 
+class MonthBooks(Protocol):
+    """The closed versions of months."""
+
+    def closes(self, month: date) -> list[MonthClose]:
+        """Return the closed versions of a month, the first one first."""
+
+    def close(
+        self,
+        month: date,
+        *,
+        billed: Sequence[BilledSpan],
+        accepted: Mapping[str, str],
+        reason: str = "",
+        on_part: Callable[[str, int], None],
+    ) -> MonthClose:
+        """Close a month in one transaction; `accepted` has the reason for each open check.
+
+        Raises `BadUsage` or `OperatorError`; then nothing was changed.
+        """
+
+    def reopen(self, month: date, *, reason: str) -> MonthClose:
+        """Reopen the newest closed month; return the version that it had.
+
+        Raises `OperatorError`; then nothing was changed.
+        """
+
+    def verify(
+        self, month: date, *, on_part: Callable[[str, int], None]
+    ) -> Sequence[VerifiedMonth]:
+        """Compute the hash of each version of a month again. Raises `NothingFound`."""
+
+
 class ProbeNotes(Protocol):
     """Records probes of engines with their tokens.
 
@@ -407,9 +440,7 @@ class GpuBills(Protocol):
 
     def add(self, file: BillFile, lines: Sequence[BillLine]) -> ImportedBill:
         """Import the lines of a bill in one transaction; change nothing if all of them count
-        already.
-
-        Raises `OperatorError` if one of its hours lies in a closed month.
+        already. Hours of closed months stay; the difference is booked as a `late_bill`.
         """
 
 
@@ -509,6 +540,7 @@ class Stores:
     repricing: RepriceLedger
     reallocations: Reallocations
     currencies: CurrencyRates
+    months: MonthBooks
     journals: JournalRegister
     ejections: EjectionRegister
     probes: ProbeNotes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "20261126_1800"
-down_revision = "20261126_1700"
+down_revision = "20261126_1600"
 branch_labels = None
 depends_on = None
 

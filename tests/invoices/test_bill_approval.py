@@ -7,6 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from gateway.storage.ledger.month_findings import CHECKS
+from gateway.storage.ledger.months import MonthStore
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.invoices.generator import ACCOUNT, make_month
@@ -97,14 +99,23 @@ def test_a_newer_bill_books_the_change_alone(cli: Cli, database: Database, tmp_p
 def test_it_is_posted_to_the_oldest_month_that_is_not_closed(
     cli: Cli, database: Database, tmp_path: Path
 ) -> None:
-    """A closed month never changes."""
-    month = make_month(SEED)
+    """A closed month never changes, although its bill may still come and be approved."""
+    month, months = make_month(SEED), MonthStore(database)
     provider = loaded(cli, database, tmp_path, month)
     with database.begin() as connection:
-        connection.exec_driver_sql("SELECT tollgate.posting_months(ARRAY[DATE '2026-10-01'])")
-        connection.exec_driver_sql("UPDATE tollgate.periods SET state = 'closed'")
-    assert approve(cli, provider)["posted_period"] > "2026-10"
-    assert {row[3] > "2026-10-01" for row in booked(database)} == {True}
+        over = connection.exec_driver_sql(
+            "SELECT month FROM finance.periods WHERE state = 'provisional' ORDER BY month"
+        )
+        closing = list(over.scalars())
+    for one in closing:
+        months.close(one, billed=(), accepted={check.name: "a test" for check in CHECKS})
+    path = tmp_path / "csv"
+    path.write_text(month.files["csv"].replace("support plan", "support contract"))
+    assert json.loads(cli.ok(*import_of(path, provider, "csv")))["import_id"]
+    assert approve(cli, provider)["posted_period"] == "2026-11"
+    assert {row[3] for row in booked(database)} == {"2026-11-01"}
+    for one in closing:
+        assert [found.differing for found in months.verify(one)] == [[]]
 
 
 def test_what_is_never_approved(cli: Cli, database: Database, tmp_path: Path) -> None:

@@ -354,17 +354,17 @@ def test_the_open_items_of_a_month_are_named(
             )
         )
     assert findings(finance) == {
-        "unsettled": "1 attempt(s) of unknown cost; $0.000005000 is held for them",
-        "unknown share": "20.00 % of 5 attempts",
-        "unpriced": "1 attempt(s) without a price",
-        "stand-in prices": "1 attempt(s) charged at a stand-in price",
-        "suspect usage": "1 attempt(s) whose reported usage contradicts itself",
-        "conflicting events": "1 event(s) came again with other content",
-        "GPU hours": "1 of 1 hour(s) of self-hosted GPUs have no known bill",
-        "dead letters": "1 record(s) of any month could not be booked",
-        "journals": "1 silent for 24 hours: they may hold events",
-        "lost journals": "1: their unwritten events are not in the ledger",
-        "roll-ups": "1 hour(s) wait to be summed up: totals are right but slow",
+        "unsettled-events": "1 attempt(s) of unknown cost; $0.000005000 is held for them",
+        "unknown-share": "20.00 % of 5 attempts",
+        "unpriced-models": "1 attempt(s) without a price: gpt-5.5",
+        "stand-in-prices": "1 attempt(s) charged at a stand-in price",
+        "suspect-usage": "1 attempt(s) whose reported usage contradicts itself",
+        "conflicting-events": "1 event(s) came again with other content",
+        "missing-gpu-bills": "1 of 1 hour(s) of self-hosted GPUs have no known bill: qwen-eu",
+        "dead-letters": "1 record(s) that may be of this month could not be booked",
+        "silent-journals": "1 live, but not heard of since: they may hold events",
+        "lost-journals": "1 lost in this time: their unwritten events are not in the ledger",
+        "dirty-hours": "1 hour(s) wait to be summed up: totals are right but slow",
     }
     open_checks = [check for check in finance.month_status(NOVEMBER).checks if check.status != "ok"]
     assert all(check.remedy for check in open_checks)
@@ -376,4 +376,4 @@ def test_events_without_a_partition_are_found(
     """They count like all others; making their month later locks the writers out for a while."""
     write(event(1, at=NOON - timedelta(days=900)))
     checks = {check.name: check.status for check in finance.month_status(date(2024, 6, 1)).checks}
-    assert checks["partitions"] == "warn"
+    assert checks["unpartitioned-events"] == "warn"

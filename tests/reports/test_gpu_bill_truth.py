@@ -27,7 +27,7 @@ from gateway.domain.deployments.imported_bills import BillFile
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.domain.pricing.tokens import UsageSource
-from gateway.errors import BadUsage, OperatorError
+from gateway.errors import BadUsage
 from gateway.reports import Reports, ask
 from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.ledger import rollups
@@ -367,33 +367,6 @@ def test_a_credit_larger_than_the_charge_is_variance(database: Database, databas
     GpuBillStore(database).add(FILE, [line(begin=0, end=1, amount_nusd=-5)])
     (row,) = view(database_url)
     assert (row["empty_usd"], nusd_from_usd(row["variance_usd"])) == (0, -5)
-
-
-def test_a_closed_month_takes_no_bill(database: Database, database_url: str) -> None:
-    """A closed month never changes (P6)."""
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "INSERT INTO tollgate.periods (month, state) VALUES ('2026-11-01', 'closed')"
-        )
-    with pytest.raises(OperatorError, match="2026-11, which is closed"):
-        GpuBillStore(database).add(FILE, [line(begin=0, end=9)])
-    assert view(database_url) == []
-
-
-def test_a_correction_takes_nothing_out_of_a_closed_month(
-    database: Database, database_url: str
-) -> None:
-    """A corrected invoice of the next month would silently remove its hours of a closed one."""
-    store = GpuBillStore(database)
-    store.add(FILE, [line(begin=0, end=1)])
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "UPDATE tollgate.periods SET state = 'closed' WHERE month = '2026-11-01'"
-        )
-    before = view(database_url)
-    with pytest.raises(OperatorError, match="2026-11, which is closed"):
-        store.add(FILE, [line(begin=40 * 24, end=40 * 24 + 1)])
-    assert view(database_url) == before
 
 
 @pytest.mark.parametrize(

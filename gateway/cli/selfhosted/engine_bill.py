@@ -85,6 +85,11 @@ def import_bill(
         },
         format,
     )
+    if found.is_late:
+        note(
+            f"Some of its hours lie in closed months, which stay as they are: {found.late_usd:f} "
+            "USD is booked as a late bill in the oldest month that is not closed."
+        )
     if not found.is_changed:
         note("Every line counts already: nothing was changed.")
 

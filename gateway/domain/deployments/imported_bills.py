@@ -40,7 +40,8 @@ class ImportedBill:
     """The result of an import, over all lines of the file.
 
     `duplicates` are the lines that counted before, unchanged; `hours` are those of deployments.
-    `is_changed` is False if nothing was written, because the bill counts as it is.
+    `is_changed` is False if nothing was written, because the bill counts as it is. `late_usd` is
+    booked as a late bill, because its hours lie in closed months; `is_late` if there are such.
     """
 
     import_id: UUID
@@ -49,3 +50,5 @@ class ImportedBill:
     is_changed: bool
     hours: int
     amount_usd: Decimal
+    late_usd: Decimal = Decimal(0)
+    is_late: bool = False

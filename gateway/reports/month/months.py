@@ -40,7 +40,7 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     source = source_of(question, MEASURES)
     chosen = facts(source, question.conditions, currency=question.currency)
     if question.currency is not None:
-        require_rates(snapshot, chosen, question.currency)
+        require_rates(snapshot, chosen, question.currency, closed_at=question.closed_at)
     month, period = chosen.c.posted_period, other_views.periods
     rows = snapshot.rows(
         select(

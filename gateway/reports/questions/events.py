@@ -137,4 +137,5 @@ REPORT = ReportKind(
     by=None,
     run=events,
     each_row=event_rows,
+    reproduces=True,
 )

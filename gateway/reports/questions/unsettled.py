@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, Select, Text, cast, extract, func, select
+from sqlalchemy import ColumnElement, Double, Select, Text, cast, extract, func, literal, select
 
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.reports.dimensions import Columns
@@ -91,7 +91,8 @@ def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple
 def _page(question: Question) -> Select[Any]:
     """Return the SELECT of one page of unsettled attempts, oldest first."""
     row = EVENTS[question.dataset].c
-    age_s = cast(extract("epoch", func.now() - row.occurred_at), Double)
+    now = func.now() if question.closed_at is None else literal(question.closed_at)
+    age_s = cast(extract("epoch", now - row.occurred_at), Double)
     return (
         select(
             row.occurred_at,
@@ -147,4 +148,5 @@ REPORT = ReportKind(
     by=None,
     run=unsettled,
     each_row=unsettled_rows,
+    reproduces=True,
 )

@@ -108,4 +108,5 @@ REPORT = ReportKind(
     question="What did our own GPUs cost, and how much of that did requests pay for?",
     by=None,
     run=gpu_cost,
+    reproduces=True,
 )

@@ -229,7 +229,7 @@ def aggregate(
     )
     chosen = facts_of(source_of_total)
     if question.currency is not None:
-        require_rates(snapshot, chosen, question.currency)
+        require_rates(snapshot, chosen, question.currency, closed_at=question.closed_at)
     total = total_row(
         snapshot,
         _as_difference(measures, question, source_of_total),
@@ -323,6 +323,7 @@ def source_of(
             filters=filters,
             needs={measure.needs for measure in measures if measure.needs is not None},
             moments=question.moments,
+            from_events=question.is_as_closed,
         )
     return _shared_if_asked(source, question, by)
 

@@ -132,7 +132,8 @@ def idle_rows(question: Question, like: Columns) -> Subquery:
         column("cost_centre", Text),
         column("idle_usd", Numeric),
     )
-    idle = func.finance.idle_costs(*_bounds(question)).table_valued(*members, name="idle").c
+    schema = func.closed if question.is_as_closed else func.finance
+    idle = schema.idle_costs(*_bounds(question)).table_valued(*members, name="idle").c
     own: dict[str, ColumnElement[Any]] = {
         "occurred_at": idle.hour,
         "posted_period": cast(func.date_trunc("month", func.timezone(UTC_ZONE, idle.hour)), Date),

@@ -39,6 +39,18 @@ class ReadSnapshot:
         result = self._connection.execute(_executable(statement), values)
         return cast(Row, result.mappings().one())
 
+    def as_closed(self, version: str) -> ReadSnapshot:
+        """Return this snapshot with the views of schema `closed` in place of those of `finance`.
+
+        `version` is a closed version of a month, as `2026-10-01/1`.
+        """
+        self._connection.execute(
+            text("SELECT set_config('tollgate.as_closed', :version, true)"), {"version": version}
+        )
+        return ReadSnapshot(
+            self._connection.execution_options(schema_translate_map={"finance": "closed"})
+        )
+
     def take_time(self) -> None:
         """Let statements of this snapshot run for up to ten minutes: no page waits for them."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))

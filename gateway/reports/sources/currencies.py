@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import Date, FromClause, column, func, select
@@ -15,22 +16,29 @@ from gateway.domain.money import nusd_from_usd, round_parts, usd_from_nusd
 from gateway.errors import OperatorError
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.storage.postgres.schema import other_views
 
-_RATES = """
-SELECT first_day, usd_per_unit, source FROM finance.currency_rates WHERE currency = :currency
-ORDER BY first_day
-"""
+_RATE = other_views.currency_rates.c
 _MOST_SOURCES = 20  # in a note
 _USD = re.compile(r"(?<![a-z])usd(?![a-z])")  # a part of a column's name
 _PARTS, _SUM = ("cost_usd", "adjustments_usd"), "total_usd"
 
 
-def require_rates(snapshot: ReadSnapshot, chosen: FromClause, currency: str) -> None:
-    """Raise `OperatorError` unless every chosen fact has a rate on its day, and there is one."""
+def require_rates(
+    snapshot: ReadSnapshot, chosen: FromClause, currency: str, *, closed_at: datetime | None = None
+) -> None:
+    """Raise `OperatorError` unless every chosen fact has a rate on its day, and there is one. A
+    closed version, with the moment of its close, has only the rates of then.
+    """
     unrated = select(func.min(column("unrated_day", Date)).label("day")).select_from(chosen)
     day = snapshot.row(unrated)["day"]
     if day is not None or not _rates(snapshot, currency):
         place, first = ("", "DAY") if day is None else (f" on {day}", day)
+        if closed_at is not None:
+            raise OperatorError(
+                f"There was no rate of {currency}{place} when this version was closed, at "
+                f"{closed_at:%Y-%m-%d %H:%M} UTC. Without --as-closed, later rates count."
+            )
         raise OperatorError(
             f"There is no rate of {currency}{place}. Add it: tollgate currency add {currency} "
             f"--usd-per-unit X --from {first} --source S"
@@ -39,7 +47,11 @@ def require_rates(snapshot: ReadSnapshot, chosen: FromClause, currency: str) -> 
 
 def _rates(snapshot: ReadSnapshot, currency: str) -> Sequence[Row]:
     """Return the rates of a currency, oldest first."""
-    return snapshot.rows(_RATES, currency=currency)
+    return snapshot.rows(
+        select(_RATE.first_day, _RATE.usd_per_unit, _RATE.source)
+        .where(_RATE.currency == currency)
+        .order_by(_RATE.first_day)
+    )
 
 
 def rounded(report: Report) -> Report:

@@ -265,13 +265,14 @@ def source_for(
     filters: Collection[Split] = (),
     needs: Collection[FigureGroup] = (),
     moments: Collection[datetime] = (),
+    from_events: bool = False,
 ) -> Source:
     """Return the smallest source that can be split and filtered by these dimensions, and has the
     needed figures.
 
     `moments` begin or end the asked time: no row may lie on both sides of one. Sums by tag do not
     know the other tags of an event, so questions on two tags need events, and so do the tasks of a
-    tag.
+    tag. `from_events`: no roll-up has the wanted facts, as those of a month when it was closed.
     """
     needed = {*needs}
     wanted = {Dimension.TAG if isinstance(one, TagKey) else one for one in (*by, *filters)}
@@ -288,6 +289,7 @@ def source_for(
             if wanted <= one.splits
             and needed <= one.has
             and not asks_two_tags
+            and not from_events
             and not any((moment - _EPOCH) % one.step for moment in moments)
         ),
         events(dataset, has_savings=FigureGroup.SAVINGS in needed),

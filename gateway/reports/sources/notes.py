@@ -63,6 +63,12 @@ def read_freshness(
     """Read the newest event of the dataset, the state of the question's month and its idle GPU
     cost; `has_idle`: the report has a column of it.
     """
+    if question.closed_at is not None:
+        return Freshness(
+            complete_until=question.closed_at,
+            month_state="closed",
+            idle_note=idle_note(snapshot, question, has_column=has_idle),
+        )
     newest = read_newest(snapshot, question.dataset)
     states = snapshot.rows(
         "SELECT state FROM finance.periods WHERE month = :month", month=question.month
@@ -105,7 +111,7 @@ def notes_on(
     currency = question.currency or "USD"
     return (
         *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
-        _completeness(fresh),
+        _completeness(question, fresh),
         *_month_state(question, fresh),
         *_usage_certainty(total, currency),
         *_adjusted(total, currency),
@@ -146,8 +152,13 @@ _TAGS = (
 )
 
 
-def _completeness(fresh: Freshness) -> str:
+def _completeness(question: Question, fresh: Freshness) -> str:
     """Return the note that gives the time until which a total is complete."""
+    if question.closed_at is not None:
+        return (
+            f"As version {question.close_version} of the month was closed at "
+            f"{question.closed_at:%Y-%m-%d %H:%M:%S} UTC; later postings are not in it."
+        )
     if fresh.complete_until is None:
         return NOTHING_YET
     return (

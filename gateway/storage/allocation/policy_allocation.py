@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import json
 
+import psycopg
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.policy.allocation import PolicyAllocation
+from gateway.errors import OperatorError
 
 # Shares without a date are the earliest. Drivers cannot read the date -infinity.
 _ADD_SHARE = """
@@ -27,6 +30,8 @@ def write_allocation(
 ) -> None:
     """Store the shares and idle rules of a policy version, inside its transaction; those that are
     there already stay.
+
+    Raises `OperatorError` if the version is of a closed month and they would be new.
     """
     shares = [
         {
@@ -48,7 +53,18 @@ def write_allocation(
         }
         for deployment, (rule, weights) in allocation.idle.items()
     ]
-    if shares:
-        connection.execute(text(_ADD_SHARE), shares)
-    if rules:
-        connection.execute(text(_ADD_RULE), rules)
+    try:
+        if shares:
+            connection.execute(text(_ADD_SHARE), shares)
+        if rules:
+            connection.execute(text(_ADD_RULE), rules)
+    except IntegrityError as refused:
+        cause = refused.orig
+        name = cause.diag.constraint_name if isinstance(cause, psycopg.Error) else None
+        if name != "closed_months_keep_their_shares":
+            raise
+        raise OperatorError(
+            f"Policy {policy_version} is of a closed month, which new shares or idle rules would "
+            "change. Nothing was changed. Change the document, if only by a comment: a new version "
+            "counts from today."
+        ) from refused

@@ -8,7 +8,7 @@ seconds that it covers. Nothing is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +20,6 @@ from gateway.domain.deployments.engine_sample import UpSpan
 from gateway.domain.deployments.gpu_bills import BillLine, BillPiece, left_of, pieces_of, union
 from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, ImportedBill
 from gateway.domain.money import usd_from_nusd
-from gateway.errors import OperatorError
 from gateway.storage.postgres.database import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tollgate.gpu_bills'))"
@@ -53,8 +52,25 @@ GROUP BY deployment, hour
 _REPLACE = (
     "UPDATE tollgate.gpu_bill_hours SET replaced_by = :import_id WHERE piece_id = ANY(:pieces)"
 )
-_CLOSED = """
-SELECT own FROM tollgate.posting_months(CAST(:months AS date[])) WHERE own <> posted ORDER BY own
+_POSTED = "SELECT own, posted FROM tollgate.posting_months(CAST(:months AS date[])) ORDER BY own"
+# The amount that some hours show: the bill in force, else the estimate.
+_SHOWN = """
+SELECT deployment, sum(coalesce(imported, estimate, 0))::bigint AS nusd FROM (
+    SELECT deployment,
+           (SELECT sum(amount_nusd) FROM tollgate.gpu_bill_hours AS piece
+            WHERE piece.deployment = wanted.deployment AND piece.hour = wanted.hour
+              AND piece.replaced_by IS NULL) AS imported,
+           (SELECT sum(bill_nusd) FROM tollgate.gpu_hours AS seen
+            WHERE seen.deployment = wanted.deployment AND seen.hour = wanted.hour) AS estimate
+    FROM unnest(CAST(:deployments AS text[]), CAST(:hours AS timestamptz[]))
+      AS wanted (deployment, hour)
+) AS hours GROUP BY deployment
+"""
+_ADD_LATE = """
+INSERT INTO tollgate.adjustments (adjustment_id, deployment, posted_period, occurred_at,
+  amount_nusd, kind, reason, author)
+VALUES (gen_random_uuid(), :deployment, :posted, :occurred_at, :amount_nusd, 'late_bill', :reason,
+  session_user)
 """
 _ADD_IMPORT = """
 INSERT INTO tollgate.gpu_bill_imports (import_id, file_name, sha256, rows, amount_nusd, author)
@@ -94,6 +110,18 @@ class _Replaced:
         return self.amount_nusd - sum(part.amount_nusd for part in self.left)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClosedHours:
+    """The hours of a closed month that a bill is about, the month that a difference is posted to,
+    and the nano-dollars that they show, by deployment.
+    """
+
+    month: date
+    posted: date
+    hours: Sequence[tuple[str, datetime]]
+    shown: Mapping[str, int]
+
+
 class GpuBillStore:
     """A store of imported GPU bills. Imports run one after the other."""
 
@@ -120,8 +148,7 @@ class GpuBillStore:
         """Import the lines of a bill in one transaction; change nothing if all of them count
         already, and no others of their invoices do.
 
-        Raises `OperatorError` if one of its hours, or an hour that it replaces, lies in a closed
-        month.
+        Hours of a closed month stay as they were closed; the difference is booked as a `late_bill`.
         """
         with self._database.begin(is_long=True) as connection:
             connection.execute(text(_LOCK))
@@ -133,7 +160,7 @@ class GpuBillStore:
             others = {(one.import_id, one.line) for one in replaced if one.is_same} - {*known}
             if len(known) == len(lines) and not others:
                 return _imported(known[-1][0], lines, duplicates=len(known), is_changed=False)
-            _refuse_closed(connection, lines, replaced)
+            closed = _closed_hours(connection, lines, replaced)
             import_id = uuid4()
             row = {"import_id": import_id, "file_name": file.name, "sha256": file.sha256}
             amount_nusd = sum(line.amount_nusd for line in lines)
@@ -142,7 +169,9 @@ class GpuBillStore:
             pieces = {"import_id": import_id, "pieces": [one.piece_id for one in replaced]}
             connection.execute(text(_REPLACE), pieces)
             _write(connection, import_id, lines, replaced)
-            return _imported(import_id, lines, duplicates=len(known), is_changed=True)
+            late_nusd = _book_late(connection, import_id, closed)
+            found = _imported(import_id, lines, duplicates=len(known), is_changed=True)
+            return replace(found, late_usd=usd_from_nusd(late_nusd), is_late=bool(closed))
 
 
 def _replaced(connection: Connection, lines: Sequence[BillLine]) -> list[_Replaced]:
@@ -216,22 +245,60 @@ def _content(line: BillLine) -> _Key:
     )
 
 
-def _refuse_closed(
+def _closed_hours(
     connection: Connection, lines: Sequence[BillLine], replaced: Sequence[_Replaced]
-) -> None:
-    """Raise `OperatorError` if an hour of the lines, or one that they replace, lies in a closed
-    month; else lock the months.
+) -> list[_ClosedHours]:
+    """Return the hours of closed months that the lines bill or replace a bill of, with the amount
+    that they show; lock all months of the bill.
     """
-    hours = {hour for line in lines for hour in line.hours} | {one.hour for one in replaced}
-    months = sorted({hour.date().replace(day=1) for hour in hours})
-    closed: list[date] = list(connection.execute(text(_CLOSED), {"months": months}).scalars())
-    if closed:
-        names = ", ".join(f"{month:%Y-%m}" for month in closed)
-        raise OperatorError(
-            f"The bill has hours in {names}, which is closed, or replaces a bill of them: a closed "
-            "month never changes. Nothing was imported. Reopen the month, or leave those lines "
-            "out."
-        )
+    hours = {(line.deployment, hour) for line in lines for hour in line.hours}
+    hours |= {(one.deployment, one.hour) for one in replaced}
+    months = sorted({hour.date().replace(day=1) for _, hour in hours})
+    found = []
+    for own, posted in connection.execute(text(_POSTED), {"months": months}).all():
+        if own != posted:
+            closed = sorted(one for one in hours if one[1].date().replace(day=1) == own)
+            found.append(
+                _ClosedHours(
+                    month=own, posted=posted, hours=closed, shown=_shown(connection, closed)
+                )
+            )
+    return found
+
+
+def _shown(connection: Connection, hours: Sequence[tuple[str, datetime]]) -> dict[str, int]:
+    """Return the nano-dollars that some hours show, by deployment."""
+    values = {
+        "deployments": [deployment for deployment, _ in hours],
+        "hours": [hour for _, hour in hours],
+    }
+    return {row.deployment: row.nusd for row in connection.execute(text(_SHOWN), values)}
+
+
+def _book_late(connection: Connection, import_id: UUID, closed: Sequence[_ClosedHours]) -> int:
+    """Book the difference of the amounts that hours of closed months show now and before; return
+    the sum.
+
+    The closed months stay as they are, and the difference stands in the oldest one that is not
+    closed, by deployment.
+    """
+    total = 0
+    for one in closed:
+        now = _shown(connection, one.hours)
+        for deployment in sorted({name for name, _ in one.hours}):
+            amount_nusd = now.get(deployment, 0) - one.shown.get(deployment, 0)
+            if amount_nusd:
+                total += amount_nusd
+                row = {
+                    "deployment": deployment,
+                    "posted": one.posted,
+                    "occurred_at": min(hour for name, hour in one.hours if name == deployment),
+                    "amount_nusd": amount_nusd,
+                    "reason": f"bill of hours of {one.month:%Y-%m}, which is closed: import "
+                    f"{import_id}",
+                }
+                connection.execute(text(_ADD_LATE), row)
+    return total
 
 
 def _write(

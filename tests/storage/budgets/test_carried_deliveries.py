@@ -9,7 +9,7 @@ from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
 from tests.storage.budget_books import rows
 
-BEFORE, STEP = "20261126_1400", "20261126_1800"
+BEFORE, STEP = "20261126_1600", "20261126_1800"
 ALERT = """
 INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, rule_id, scope, owner, kind,
     period, time_zone, limit_nusd, granted_nusd, spent_nusd, raised_at, tries, last_error,

@@ -55,6 +55,8 @@ NOT_ACTS = {
     "budget_losses",
     "budget_periods",
     "busy_rollup",
+    "closed_gpu_hours",
+    "closed_idle_costs",
     "deployment_prices",
     "dirty_days",
     "dirty_hours",

@@ -11,10 +11,12 @@ from sqlalchemy import (
     Column,
     Date,
     Double,
+    ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
+    Numeric,
     SmallInteger,
     Table,
     Text,
@@ -25,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from gateway.storage.postgres.schema.base import TIMESTAMPTZ, Xid8, metadata
+from gateway.storage.postgres.schema.other_views import gpu_cost
 
 usage_events = Table(
     "usage_events",
@@ -107,7 +110,22 @@ usage_events = Table(
         "upstream_request_id",
         postgresql_where=text("operation = 'responses' AND upstream_request_id IS NOT NULL"),
     ),
+    Index(
+        "usage_events_late",
+        "posted_period",
+        postgresql_where=text(
+            "posted_period <> (date_trunc('month', occurred_at AT TIME ZONE 'UTC'))::date"
+        ),
+    ),
     Index("usage_events_team_occurred_at", "team", "occurred_at"),
+    Index(
+        "usage_events_to_check",
+        "posted_period",
+        postgresql_where=text(
+            "cost_nusd IS NULL OR is_suspect OR is_stand_in_price "
+            "OR (price_id IS NULL AND usage_source <> 'none')"
+        ),
+    ),
     Index("usage_events_unknown", "occurred_at", postgresql_where=text("cost_nusd IS NULL")),
     postgresql_partition_by="RANGE (occurred_at)",
 )
@@ -129,8 +147,13 @@ adjustments = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
     Column("digest", LargeBinary),
     Column("settles", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint(
+        "kind <> 'late_bill' OR (deployment IS NOT NULL AND team IS NULL)",
+        name="late_bills_have_a_deployment",
+    ),
     Column("reallocation_id", Uuid),
     Column("written_by", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
+    Column("deployment", Text),
     CheckConstraint("team IS NOT NULL OR request_id IS NULL", name="requests_have_a_team"),
     CheckConstraint(
         "(kind = 'reallocation') = (reallocation_id IS NOT NULL)", name="reallocations_are_named"
@@ -203,6 +226,7 @@ journals = Table(
     Column("times_lost", Integer, nullable=False, server_default=text("0")),
     Column("policy_version", Integer),
     Column("policy_seen_at", TIMESTAMPTZ),
+    Column("lost_at", TIMESTAMPTZ),
     CheckConstraint(
         "(policy_version IS NULL) = (policy_seen_at IS NULL)", name="a_version_was_seen_some_time"
     ),
@@ -240,6 +264,71 @@ periods = Table(
     Column("month", Date, primary_key=True),
     Column("state", Text, nullable=False, server_default=text("'open'")),
     Column("opened_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
+    Column("reopened_at", TIMESTAMPTZ),
     CheckConstraint("EXTRACT(day FROM month) = 1", name="periods_month_check"),
     CheckConstraint("state IN ('open', 'provisional', 'closed')", name="periods_state_check"),
+)
+
+month_closes = Table(
+    "month_closes",
+    metadata,
+    Column("month", Date, ForeignKey("tollgate.periods.month"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("closed_at", TIMESTAMPTZ, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("operator", Text),
+    Column("accepted", JSONB, nullable=False),
+    Column("parts", JSONB, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("adjustments", BigInteger, nullable=False),
+    Column("total_nusd", Numeric, nullable=False),
+    Column("reopened_at", TIMESTAMPTZ),
+    Column("reopened_by", Text),
+    Column("reopen_reason", Text),
+    CheckConstraint("version > 0", name="versions_begin_at_1"),
+    CheckConstraint("jsonb_typeof(accepted) = 'object'", name="accepted_is_an_object"),
+    CheckConstraint("jsonb_typeof(parts) = 'array'", name="parts_are_an_array"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="closes_have_a_sha256"),
+    CheckConstraint(
+        "(reopened_at IS NULL) = (reopened_by IS NULL) AND (reopened_at IS NULL) = "
+        "(reopen_reason IS NULL)",
+        name="a_reopening_has_its_reason",
+    ),
+)
+
+# The GPU hours of a closed month as its version has them.
+closed_gpu_hours = Table(
+    "closed_gpu_hours",
+    metadata,
+    Column("month", Date, nullable=False),
+    Column("version", Integer, nullable=False),
+    *(Column(column.name, column.type) for column in gpu_cost.columns),
+    ForeignKeyConstraint(
+        ["month", "version"],
+        ["tollgate.month_closes.month", "tollgate.month_closes.version"],
+        deferrable=True,
+        initially="DEFERRED",
+    ),
+    Index("closed_gpu_hours_version", "month", "version", "hour"),
+)
+
+# The idle cost of these hours, with the team that bears it.
+closed_idle_costs = Table(
+    "closed_idle_costs",
+    metadata,
+    Column("month", Date, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("hour", TIMESTAMPTZ),
+    Column("deployment", Text),
+    Column("team", Text),
+    Column("cost_centre", Text),
+    Column("idle_usd", Numeric),
+    ForeignKeyConstraint(
+        ["month", "version"],
+        ["tollgate.month_closes.month", "tollgate.month_closes.version"],
+        deferrable=True,
+        initially="DEFERRED",
+    ),
+    Index("closed_idle_costs_version", "month", "version", "hour"),
 )

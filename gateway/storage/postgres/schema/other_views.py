@@ -313,6 +313,39 @@ journals = Table(
     Column("written", BigInteger),
     Column("state", Text),
     Column("note", Text),
+    Column("lost_at", TIMESTAMPTZ),
+)
+
+late_bills = Table(
+    "late_bills",
+    finance,
+    Column("adjustment_id", Uuid),
+    Column("deployment", Text),
+    Column("posted_period", Date),
+    Column("occurred_at", TIMESTAMPTZ),
+    Column("amount_usd", Numeric),
+    Column("reason", Text),
+    Column("author", Text),
+    Column("created_at", TIMESTAMPTZ),
+)
+
+month_closes = Table(
+    "month_closes",
+    finance,
+    Column("month", Date),
+    Column("version", Integer),
+    Column("closed_at", TIMESTAMPTZ),
+    Column("author", Text),
+    Column("operator", Text),
+    Column("accepted", JSONB),
+    Column("parts", JSONB),
+    Column("sha256", Text),
+    Column("events", BigInteger),
+    Column("adjustments", BigInteger),
+    Column("total_usd", Numeric),
+    Column("reopened_at", TIMESTAMPTZ),
+    Column("reopened_by", Text),
+    Column("reopen_reason", Text),
 )
 
 overdrafts = Table(

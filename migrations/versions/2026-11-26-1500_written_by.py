@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from alembic import op
 
-revision = "20261126_1700"
+revision = "20261126_1500"
 down_revision = "20261126_1400"
 branch_labels = None
 depends_on = None
