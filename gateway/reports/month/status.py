@@ -108,7 +108,11 @@ _WORDS: Mapping[str, _Words] = {
         finding=lambda row: (
             f"{row['found']:,} provider(s) whose bill is not reconciled: {row['providers']}"
         ),
-        fine=lambda _: "each provider's bill is reconciled",
+        fine=lambda row: (
+            "each provider's bill is reconciled"
+            if row["is_over"]
+            else "providers' bills are due when the month is over"
+        ),
         remedy="tollgate reconcile import FILE --provider P …; tollgate reconcile approve "
         "--provider P --month M --reason …",
     ),

@@ -91,12 +91,13 @@ CHECKS = (
         "WHERE posted_period = :month AND kind = 'redelivery'",
     ),
     # By day of use, as bills are: the bill, less what was metered and approved, must leave nothing.
-    # Sums by day are enough: they hold the known costs, also of a provider without any bill.
+    # Sums by day are enough: they hold the known costs, also of a provider without any bill. The
+    # bill of a running month is not due yet.
     MonthCheck(
         name="unreconciled-providers",
         select="SELECT count(*) AS found, coalesce(string_agg(provider || CASE WHEN billed IS NULL "
         "THEN ' (no bill)' ELSE ' (' || trim_scale(left_usd)::text || ' USD left)' END, ', ' "
-        "ORDER BY provider), '') AS providers FROM ("
+        "ORDER BY provider), '') AS providers, now() >= CAST(:end AS timestamptz) AS is_over FROM ("
         "SELECT provider, sum(billed) AS billed, "
         "coalesce(sum(billed), 0) - sum(booked) AS left_usd FROM ("
         "SELECT provider, NULL::numeric AS billed, cost_usd AS booked "
@@ -111,7 +112,7 @@ CHECKS = (
         "UNION ALL SELECT provider, coalesce(amount_usd, 0), 0 FROM finance.provider_bills "
         "WHERE day >= :month AND day < CAST(:end AS timestamptz) AT TIME ZONE 'UTC'"
         ") AS amounts GROUP BY provider) AS provider_sums "
-        "WHERE left_usd <> 0",
+        "WHERE left_usd <> 0 AND now() >= CAST(:end AS timestamptz)",
     ),
     # Hours that are billed by the policy, and those with a row. A late bill has neither an
     # estimate nor an import of its own: it makes no hour known.
