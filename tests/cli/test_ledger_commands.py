@@ -103,9 +103,13 @@ def test_a_month_is_listed_check_by_check(cli: Cli, ledger: Ledger) -> None:
     ledger.write([event(1)])
     checks = json.loads(cli.ok("month", "status", "2026-11", "--format", "json"))
     assert {check["status"] for check in checks} == {"ok"}
-    assert {"unsettled", "unpriced", "GPU hours", "dead letters", "conflicting events"} <= {
-        c["check"] for c in checks
-    }
+    assert {
+        "unsettled-events",
+        "unpriced-models",
+        "missing-gpu-bills",
+        "dead-letters",
+        "conflicting-events",
+    } <= {c["check"] for c in checks}
     assert cli("month", "status").code in (0, 1)
     assert cli("month", "status", "2026-13").code == 2
 

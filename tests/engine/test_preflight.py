@@ -236,7 +236,8 @@ def test_the_build_of_the_interpreter_is_in_the_facts_of_every_benchmark() -> No
         for name, text in timed.items()
         if "machine.commit()" in text or name == "in_process.py"
     }
-    del timed["routing.py"]  # a simulated day: its figures hold no time of this machine
+    for simulated in ("routing.py", "forecast.py"):  # no figure holds a time of this machine
+        del timed[simulated]
     assert [name for name, text in timed.items() if "machine.describe()" not in text] == []
 
 

@@ -66,6 +66,7 @@ NOT_ACTS = {
     "refusals",
     "idempotency_claims",
     "leases",
+    "ledger_server",
     "limit_slots",
     "limit_ticks",
     "limit_windows",
