@@ -4,7 +4,6 @@ verify the hash of a closed one.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date
 from time import monotonic
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -115,7 +115,8 @@ def close(
         billed = _billed(toolbox, stores, wanted)
         with toolbox.open_reports() as reports:
             _show_open(reports.month_status(wanted, billed=billed), accepted)
-        _confirm(f"Close {wanted:%Y-%m}?", yes=yes)
+        if not yes:
+            confirm(f"Close {wanted:%Y-%m}?", done="changed", act="go on")
         closed = stores.months.close(
             wanted, billed=billed, accepted=accepted, reason=reason.strip(), on_part=_progress()
         )
@@ -148,7 +149,8 @@ def reopen(
     wanted = month_start(month)
     if not reason.strip():
         raise BadUsage("--reason must say why. Nothing was changed.")
-    _confirm(f"Reopen {wanted:%Y-%m}?", yes=yes)
+    if not yes:
+        confirm(f"Reopen {wanted:%Y-%m}?", done="changed", act="go on")
     with toolbox.open_approving() as stores:
         reopened = stores.months.reopen(wanted, reason=reason.strip())
     show_record(_record(reopened, state="provisional"), format)
@@ -237,21 +239,6 @@ def _record(found: MonthClose, *, state: str) -> dict[str, object]:
         else f"{found.author} ({found.operator})",
         "accepted": found.accepted,
     }
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask before a change unless `yes`; end the command if refused. Raises `BadUsage` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was changed. Use --yes to go on without "
-            "asking."
-        )
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
 
 
 def _progress() -> Callable[[str, int], None]:

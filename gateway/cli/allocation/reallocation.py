@@ -4,13 +4,13 @@ centre to another, and another login approves it.
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.ids import reallocation_id_of
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.allocation.reallocation import ReallocationState, new_reallocation
 from gateway.domain.money import format_usd
@@ -114,7 +114,8 @@ def approve(
     entry = _entry(toolbox, wanted)
     if entry.state == ReallocationState.PROPOSED:
         note(_sentence(entry))
-        _confirm(yes=yes)
+        if not yes:
+            confirm("Approve it?", done="booked", act="approve")
     with toolbox.open_approving() as stores:
         approved = stores.reallocations.approve(wanted, reason=reason.strip())
     show_record(
@@ -203,18 +204,3 @@ def _amount(text: str) -> Decimal:
     if not amount.is_finite():
         raise BadUsage(f"'{text}' is not an amount. Write --amount-usd 120.50")
     return amount
-
-
-def _confirm(*, yes: bool) -> None:
-    """Ask before booking unless `yes`; end the command if refused. Raises `BadUsage` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was booked. Use --yes to approve without "
-            "asking."
-        )
-    if not typer.confirm("Approve it?", err=True):
-        raise typer.Exit(1)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from gateway.cli.operator import ReasonOption
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -234,7 +235,8 @@ def approve(
         if not found.has_bill:
             raise NothingFound(f"No bill of {provider} was imported for {month}. Nothing to book.")
         _show_effect(found, causes)
-        _confirm(yes=yes)
+        if not yes:
+            confirm("Book these differences as adjustments?", done="booked", act="book")
         booked = approve_month(
             stores,
             provider,
@@ -429,18 +431,3 @@ def _show_effect(found: Reconciliation, causes: tuple[Cause, ...]) -> None:
         if rows:
             nusd = sum(row.difference_nusd for row in rows)
             note(f"{cause.value:<14}{len(rows):>6} row(s){format_usd(usd_from_nusd(nusd)):>18}")
-
-
-def _confirm(*, yes: bool) -> None:
-    """Ask before booking unless `yes`; end the command if refused. Raises `BadUsage` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was booked. Use --yes to book without "
-            "asking."
-        )
-    if not typer.confirm("Book these differences as adjustments?", err=True):
-        raise typer.Exit(1)

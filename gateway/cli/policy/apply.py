@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.operator import operator_name
-from gateway.cli.policy.document import FilesArgument, confirm, read_policy, require_version
+from gateway.cli.policy.document import FilesArgument, read_policy, require_version
 from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_plan
 from gateway.cli.policy.wait_until_live import wait_until_live
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy, document_sha256
@@ -56,7 +57,7 @@ def apply(
         plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
-            confirm(files, "Apply?")
+            confirm("Apply?", done="applied", act="apply", is_input_free="-" not in files)
         _put_in_force(
             toolbox,
             stores,
@@ -99,7 +100,7 @@ def rollback(
         )
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
-            confirm((), f"Apply version {wanted.version} again?")
+            confirm(f"Apply version {wanted.version} again?", done="applied", act="apply")
         why = message or f"rollback to version {wanted.version}"
         _put_in_force(
             toolbox,

@@ -1,5 +1,5 @@
-"""Reads policy files and stored versions for the policy commands, yields notes on missing prices,
-and asks for confirmation; it stores nothing.
+"""Reads policy files and stored versions for the policy commands, and yields notes on missing
+prices; it stores nothing.
 
 Several files are one document: `read_policy` joins them.
 """
@@ -134,17 +134,3 @@ def _lines_with(name: str, parsed: ParsedPolicy) -> Iterator[tuple[str, int]]:
         for number, text in enumerate(file.text.splitlines(), 1):
             if name in text:
                 yield file.path, number
-
-
-def confirm(files: Sequence[str], question: str) -> None:
-    """Ask the person at the terminal before a change that reads these files.
-
-    Raises `BadUsage` without a terminal to ask, `typer.Exit` on a no.
-    """
-    if "-" in files or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was applied. Use --yes to apply "
-            "without asking."
-        )
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)

@@ -4,7 +4,6 @@ which posts adjustments; no entry and no event is edited.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +12,12 @@ import typer
 
 from gateway.cli.operator import ReasonOption, operator_name
 from gateway.cli.price.terms import PriceTerms, moment_of, month_of, rates_of
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import Dated, ModelKey, NewEntry, PriceBook, PriceOrigin
-from gateway.errors import BadUsage, NothingFound, PolicyRejected
+from gateway.errors import NothingFound, PolicyRejected
 from gateway.services.policy.apply import require_current, version_of
 from gateway.services.policy.price_changes import (
     Difference,
@@ -215,7 +215,8 @@ def sync(
         ]
         if not entries or dry_run:
             return
-        _confirm("Add these prices?", yes=yes)
+        if not yes:
+            confirm("Add these prices?", done="written", act="write")
         added = stores.prices.add(entries, author=operator_name(), reason=reason)
     note(f"Added {added} dated price(s). Gateways use each from its moment on.")
 
@@ -259,7 +260,8 @@ def reprice(
             note(f"{count} event(s) keep their cost: {why}.")
         if not differences or dry_run:
             return
-        _confirm("Post these differences as adjustments?", yes=yes)
+        if not yes:
+            confirm("Post these differences as adjustments?", done="written", act="write")
         posted = repricing.ledger.post(
             repricing.month, repricing.adjustments(), author=operator_name(), reason=reason
         )
@@ -400,18 +402,3 @@ def _policy_of(stores: Stores, version: int) -> Policy | None:
         return None if stored is None else version_of(stored).policy
     except PolicyRejected:
         return None
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask before writing unless `yes`; end the command if refused. Raises `BadUsage` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was written. Use --yes to write "
-            "without asking."
-        )
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -73,7 +74,8 @@ def import_bill(
         late = sum(line.end > toolbox.now() for line in lines)
         if late:
             note(f"{late} line(s) end in the future: their hours to come count as empty.")
-        _confirm(yes=yes)
+        if not yes:
+            confirm("Import this bill?", done="imported", act="import")
         found = stores.gpu_bills.add(BillFile(name=name, sha256=sha256(data).hexdigest()), lines)
     show_record(
         {
@@ -138,18 +140,3 @@ def _show_effect(found: Sequence[DeploymentBill]) -> None:
         for one in found
     ]
     note(table_text(columns, rows, lambda place: place in (1, 4, 5, 6, 7)).rstrip())
-
-
-def _confirm(*, yes: bool) -> None:
-    """Ask before writing unless `yes`; end the command if refused. Raises `BadUsage` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage(
-            "There is no terminal to ask on, so nothing was imported. Use --yes to import without "
-            "asking."
-        )
-    if not typer.confirm("Import this bill?", err=True):
-        raise typer.Exit(1)
