@@ -17,6 +17,7 @@ import typer
 from gateway.cli.audit.residency_page import Section, page
 from gateway.cli.price.terms import month_of
 from gateway.cli.terminal.output import Table, csv_of, moment, note, write
+from gateway.domain.calendar_months import next_month
 from gateway.domain.ledger.audit_chain import ChainFinding, ChainWalk
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import version_of
@@ -121,7 +122,7 @@ def residency(
 def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
     """Read a team's month from reports and stores, verify it, and return the report's content."""
     first = datetime.combine(month, time(), UTC)
-    next_first = datetime.combine(_next_month(month), time(), UTC)
+    next_first = datetime.combine(next_month(month), time(), UTC)
     with toolbox.open_reports() as reports:
         past = reports.residency_month(team=team, first=first, next_first=next_first)
     with toolbox.open_stores() as stores:
@@ -181,11 +182,6 @@ def _checked_chain(log: AuditTrail) -> _Chain:
     walk = ChainWalk()
     findings = list(walk.findings(log.rows()))
     return _Chain(rows=walk.rows, head=str(walk.head or "none"), findings=findings)
-
-
-def _next_month(month: date) -> date:
-    """Return the first day of the month after the given one."""
-    return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
 def _html(evidence: _Evidence) -> str:

@@ -16,6 +16,7 @@ from itertools import combinations
 from math import exp, log
 from statistics import median, quantiles
 
+from gateway.domain.calendar_months import next_month
 from gateway.domain.forecasting.daily import WEEK, History
 
 LEAST_WEEKS = 8
@@ -68,9 +69,9 @@ def outlook(history: History, months: int) -> list[MonthAhead]:
     level = median([float(sum(week, Decimal(0))) for week in _weeks(history)[-LEVEL_WEEKS:]]) / WEEK
     middle_of_level = history.next_day - timedelta(days=LEVEL_WEEKS * WEEK // 2)
     found = []
-    month = _next_month(history.next_day)
+    month = next_month(history.next_day)
     for _ in range(months):
-        after = _next_month(month)
+        after = next_month(month)
         days = (after - month).days
         weeks_ahead = ((month - middle_of_level).days + days / 2) / WEEK
         low, middle, high = (
@@ -91,11 +92,6 @@ def _weeks(history: History) -> Sequence[Sequence[Decimal]]:
 def _bounded(pace: float) -> float:
     """Return a growth within the bounds of a forecast of many months."""
     return min(max(pace, -MOST_GROWTH), MOST_GROWTH)
-
-
-def _next_month(day: date) -> date:
-    """Return the first day of the month after a day's own."""
-    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
 def _rounded(amount: float) -> Decimal:

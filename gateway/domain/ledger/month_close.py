@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from hashlib import sha256
+
+from gateway.domain.calendar_months import next_month
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +77,6 @@ def month_sha256(parts: Iterable[HashedPart]) -> str:
     """Return the hash of a month: SHA-256 over a line for each part, `name rows sha256`."""
     lines = "".join(f"{part.name} {part.rows} {part.sha256}\n" for part in parts)
     return sha256(lines.encode()).hexdigest()
-
-
-def next_month(month: date) -> date:
-    """Return the first day of the month after one, which is given by its first day."""
-    return (month.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
 def month_moments(month: date) -> tuple[datetime, datetime]:

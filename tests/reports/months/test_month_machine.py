@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from gateway.domain.ledger.month_close import next_month
+from gateway.domain.calendar_months import next_month
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import OperatorError
 from gateway.reports import Reports, ask, open_reports, to_csv, to_json

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.domain.calendar_months import next_month
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.reports.exports.focus.charge import Charge, LineKind
 from gateway.reports.report import Cell, Column, ColumnKind
@@ -68,10 +69,6 @@ def cells_of(charge: Charge, *, is_billed_elsewhere: bool) -> tuple[Cell, ...]:
 
 def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
-
-
-def _next_month(month: date) -> date:
-    return (month.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
 def _is_usage(charge: Charge) -> bool:
@@ -221,7 +218,7 @@ def _columns() -> Iterator[FocusColumn]:
     yield of(
         "BillingPeriodEnd",
         "the first moment after the month",
-        lambda c: _midnight(_next_month(c.posted_period)),
+        lambda c: _midnight(next_month(c.posted_period)),
         ColumnKind.TIME,
     )
     yield of(
