@@ -23,10 +23,8 @@ from gateway.wire.bills.exports.cells import (
     read_name,
 )
 from gateway.wire.bills.exports.collected import ReadLine
-from gateway.wire.bills.exports.json_pages import page_results
 from gateway.wire.bills.exports.mapping import ExportMapping
-from gateway.wire.bills.exports.openai import empty_day
-from gateway.wire.bills.exports.text import WrongExport
+from gateway.wire.bills.exports.page_lines import empty_day, page_lines, usage_lines
 
 _TOKEN_TYPES = {
     "uncached_input_tokens": TokenKind.INPUT,
@@ -39,36 +37,29 @@ _CALLS = {"web_search": TokenKind.WEB_SEARCH, "code_execution": TokenKind.CODE_I
 
 
 def read_usage(texts: Iterable[str], mapping: ExportMapping) -> Iterator[ReadLine]:
-    """Yield the lines of a page of messages' usage. Raises `WrongExport`."""
-    for line, bucket, members in page_results(texts):
-        try:
-            day = _day(bucket)
-            if members is None:
-                yield empty_day(line, day)
-                continue
-            counts = _usage_counts(members)
-            model = read_name(members.get(mapping.columns.get("model", "model")), "model")
-            if model is None and any(counts.values()):
-                raise WrongCell("model is null: ask for it with group_by[]=model")
-            owner = _owner(members, mapping)
-            for kind, count in counts.items():
-                if count:
-                    yield ReadLine(line, day, *owner, model or "", kind.value, count, None)
-        except WrongCell as wrong:
-            raise WrongExport(line, str(wrong)) from None
+    """Return the lines of a page of messages' usage, read one by one, which raises
+    `WrongExport`.
+    """
+
+    def usage(line: int, day: date, members: Mapping[str, Any]) -> Iterator[ReadLine]:
+        """Yield the lines of a result of usage."""
+        counts = _usage_counts(members)
+        model = read_name(members.get(mapping.columns.get("model", "model")), "model")
+        if model is None and any(counts.values()):
+            raise WrongCell("model is null: ask for it with group_by[]=model")
+        yield from usage_lines(line, day, _owner(members, mapping), model or "", counts)
+
+    return page_lines(texts, day_of=_day, result=usage)
 
 
 def read_cost(texts: Iterable[str], mapping: ExportMapping) -> Iterator[ReadLine]:
-    """Yield the lines of a page of costs. Raises `WrongExport`."""
-    for line, bucket, members in page_results(texts):
-        try:
-            day = _day(bucket)
-            if members is None:
-                yield empty_day(line, day)
-                continue
-            yield _cost(line, day, members, mapping)
-        except WrongCell as wrong:
-            raise WrongExport(line, str(wrong)) from None
+    """Return the lines of a page of costs, read one by one, which raises `WrongExport`."""
+
+    def cost(line: int, day: date, members: Mapping[str, Any]) -> Iterator[ReadLine]:
+        """Yield the line of a result of costs."""
+        yield _cost(line, day, members, mapping)
+
+    return page_lines(texts, day_of=_day, result=cost)
 
 
 def _day(bucket: Mapping[str, Any]) -> date:
