@@ -1,5 +1,5 @@
-"""Prepares names for messages: makes a text safe to print, finds the known name that was probably
-meant, and shortens lists.
+"""Prepares names for messages and files: makes a text safe to print or to open in a spreadsheet,
+finds the known name that was probably meant, and shortens lists.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 SHOWN_CHARACTERS = 60
 SHOWN_NAMES = 8
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet calculates a cell that begins with one: a team called `=HYPERLINK(...)`."""
 
 
 def shown(text: str) -> str:
@@ -19,6 +21,11 @@ def shown(text: str) -> str:
     if short.isprintable():
         return short
     return "".join(letter if letter.isprintable() else "?" for letter in short)
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return a text, with an apostrophe before one that a spreadsheet would calculate."""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -18,15 +18,13 @@ import msgspec
 
 from gateway.domain.money import plain_usd
 from gateway.domain.pricing.pricing import Line
+from gateway.domain.words import spreadsheet_text
 from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.questions.usage_me import OwnUsage
 from gateway.reports.receipts.attempt import AttemptReceipt
 from gateway.reports.receipts.receipt import Receipt, arithmetic
 from gateway.reports.report import Cell, ColumnKind, Export, Report
 
-# Spreadsheets read these as the start of a formula: a team called `=HYPERLINK(...)` must stay a
-# name.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 LATENCY_DIGITS = 6  # a microsecond, the clock's resolution
 
 
@@ -136,8 +134,7 @@ def number_of(cell: Cell) -> Decimal:
 
 def without_formula(cell: Cell) -> str:
     """Return a text cell, with an apostrophe before one that a spreadsheet would calculate."""
-    text = "" if cell is None else str(cell)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+    return "" if cell is None else spreadsheet_text(str(cell))
 
 
 def _json_text(value: object) -> str:

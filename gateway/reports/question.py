@@ -233,7 +233,7 @@ def _range(first: str | None, last: str | None, *, month: str | None) -> tuple[d
         raise BadUsage("Give either --month, or --from and --to.")
     if first is None or last is None:
         raise BadUsage("--from and --to go together; both days are in the range.")
-    days = _day(first), _day(last)
+    days = day_of(first), day_of(last)
     if days[0] > days[1]:
         raise BadUsage(f"The range ends on {last}, before it begins on {first}.")
     return days
@@ -278,14 +278,14 @@ def _year_before(day: date) -> date:
 def _require_time(name: Split, text: str) -> None:
     """Raise `BadUsage` unless a text is a value of a dimension of time."""
     if name is Dimension.DAY:
-        _day(text)
+        day_of(text)
     elif name in _TIME_SHAPES:
         shape, example = _TIME_SHAPES[name]
         if not shape.fullmatch(text):
             raise BadUsage(f"'{text}' is not a {name}. Write it as {example}.")
 
 
-def _day(text: str) -> date:
+def day_of(text: str) -> date:
     """Return the day that a text `YYYY-MM-DD` names. Raises `BadUsage`."""
     try:
         return date.fromisoformat(text)

@@ -4,7 +4,6 @@ another currency.
 
 from __future__ import annotations
 
-from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import typer
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.allocation.currency import new_rate
 from gateway.errors import BadUsage
+from gateway.reports.question import day_of
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -53,7 +53,7 @@ def add(
     toolbox: Toolbox = ctx.obj
     rate = new_rate(
         currency=currency,
-        first_day=_day(first),
+        first_day=day_of(first),
         usd_per_unit=_rate(usd_per_unit),
         source=source,
     )
@@ -95,16 +95,6 @@ def list_all(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         for one in found
     ]
     show(Table(COLUMNS, rows), format, empty="No rates: reports are in USD.")
-
-
-def _day(text: str) -> date:
-    """Return a day from the command line. Raises `BadUsage`."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise BadUsage(
-            f"'{text}' is not a day. Write it as YYYY-MM-DD, for example 2026-11-20."
-        ) from None
 
 
 def _rate(text: str) -> Decimal:

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gateway.domain.money import format_usd
+from gateway.domain.words import spreadsheet_text
 
 FOLD_FROM = 40  # longer cells are prose
 WIDE = 100_000  # without a terminal nothing is wrapped or cut: the reader may be a program
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run these
 
 
 class Format(StrEnum):
@@ -181,7 +181,7 @@ def _csv_cell(cell: Any) -> str:
     if isinstance(plain, list):
         return " ".join(map(str, plain))
     if isinstance(plain, str):
-        return f"'{plain}" if plain.startswith(FORMULA_STARTS) else plain
+        return spreadsheet_text(plain)
     return bytes(plain).decode() if isinstance(cell, Decimal) else str(plain)
 
 
