@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -17,6 +16,7 @@ from gateway.domain.forecasting.spikes import (
     spikes,
     weekdays_before,
 )
+from gateway.errors import BadUsage
 from gateway.reports.dimensions import UNALLOCATED, Dimension, Split
 from gateway.reports.forecasts.history import daily_spending, days_before, one_split, today_of
 from gateway.reports.question import Question
@@ -26,9 +26,10 @@ from gateway.reports.sources.aggregate import ATTEMPTS, TOTAL, aggregate
 from gateway.reports.sources.connection import ReadSnapshot
 
 BY = (Dimension.TEAM,)
-DRIVERS = (Dimension.MODEL, Dimension.KEY)
+DRIVERS = (Dimension.DAY, Dimension.MODEL, Dimension.KEY)
 MOST = 20
-"""Spikes that are listed; each asks five short questions for its driver."""
+"""Spikes that are listed; each asks a question for its driver."""
+MOST_DAYS = 366
 COLUMNS = (
     Column(name="spent_usd", unit="USD", kind=ColumnKind.MONEY),
     Column(name="usual_usd", unit="USD", kind=ColumnKind.MONEY),
@@ -54,10 +55,12 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
     """Return the days of the asked time that stand out, the largest change first; without a time,
     of the last four weeks. Days that are not over are left out.
 
-    Raises: BadUsage: a split that is not one line a day.
+    Raises: BadUsage: a split that is not one line a day, or too many days.
     """
     split = one_split(BY if question.by is None else question.by, "spikes")
     first, last = _days(question, today_of(snapshot))
+    if (last - first).days >= MOST_DAYS:
+        raise BadUsage(f"Report spikes looks at {MOST_DAYS} days at most: name a later --from.")
     begin = days_before(first, COMPARED_DAYS)
     read_to = max(begin, last)
     spending = daily_spending(snapshot, question, split=split, first=begin, last=read_to)
@@ -116,31 +119,24 @@ def _explained(
         asks_why=False,
         where=(*question.where, (split, value)),
     )
-    (model, key), driver_usd = largest_driver(
-        spike,
-        now=_by_driver(snapshot, asked, spike.day),
-        before=[_by_driver(snapshot, asked, day) for day in weekdays_before(spike.day)],
-    )
-    return Found(part=part, spike=spike, model=model, key=key, driver_usd=driver_usd)
-
-
-def _by_driver(
-    snapshot: ReadSnapshot, question: Question, day: date
-) -> Mapping[tuple[str, str], Decimal]:
-    """Return the spending of one day by model and key."""
+    before = weekdays_before(spike.day)
     read = aggregate(
         snapshot,
-        replace(question, days=(day, day)),
+        replace(asked, days=(before[-1], spike.day)),
         (ATTEMPTS, TOTAL),
         name="driver",
         title="",
         by=DRIVERS,
         sorted_by=TOTAL,
     )
-    return {
-        (str(row["model"]), str(row["key"])): Decimal(str(row["total_usd"] or 0))
-        for row in read.records()
-    }
+    by_day: dict[object, dict[tuple[str, str], Decimal]] = {}
+    for row in read.records():
+        driver = str(row["model"]), str(row["key"])
+        by_day.setdefault(row["day"], {})[driver] = Decimal(str(row["total_usd"] or 0))
+    (model, key), driver_usd = largest_driver(
+        spike, now=by_day.get(spike.day, {}), before=[by_day.get(day, {}) for day in before]
+    )
+    return Found(part=part, spike=spike, model=model, key=key, driver_usd=driver_usd)
 
 
 def _notes(found: list[Found], split: Split, *, count: int) -> tuple[str, ...]:
