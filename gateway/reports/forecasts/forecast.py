@@ -5,6 +5,8 @@ on earlier days.
 from __future__ import annotations
 
 from calendar import monthrange
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 
@@ -21,7 +23,7 @@ from gateway.reports.forecasts.history import (
     today_of,
 )
 from gateway.reports.question import Question
-from gateway.reports.report import Cell, Column, ColumnKind, Report
+from gateway.reports.report import Column, ColumnKind, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot
 
@@ -29,7 +31,26 @@ BY = (Dimension.TEAM,)
 _NANO = Decimal("0.000000001")
 AMOUNTS = ("spent_usd", "forecast_usd", "low_usd", "high_usd", "previous_usd")
 COLUMNS = tuple(Column(name=name, unit="USD", kind=ColumnKind.MONEY) for name in AMOUNTS)
-Amounts = tuple[Decimal | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthForecast:
+    """The amounts of a part, in USD, in the order of the report's columns.
+
+    `expected` is None without a week of history; `low` and `high` also without an interval.
+    """
+
+    spent: Decimal
+    expected: Decimal | None
+    low: Decimal | None
+    high: Decimal | None
+    previous: Decimal
+
+    @property
+    def cells(self) -> tuple[Decimal | None, ...]:
+        """Return the amounts in whole nano-dollars."""
+        amounts = (self.spent, self.expected, self.low, self.high, self.previous)
+        return tuple(None if one is None else one.quantize(_NANO) for one in amounts)
 
 
 def run(snapshot: ReadSnapshot, question: Question) -> Report:
@@ -46,90 +67,79 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
     split = one_split(BY if question.by is None else question.by, "forecast")
     end = month.replace(day=monthrange(month.year, month.month)[1])
     ahead = max(0, (end - today).days + 1)  # today is not over, so it is forecast too
-    known_until = min(today - timedelta(days=1), end)
     first = days_before(month, KEPT_DAYS)
     spending = daily_spending(snapshot, question, split=split, first=first, last=min(today, end))
-    parts = spending.parts
-    tested = back_test([_full_days(part, first, known_until) for part in parts.values()], ahead)
-    of_whole = back_test([_full_days(spending.whole, first, known_until)], ahead)
+    tested = back_test([_full_days(part, ahead) for part in spending.parts.values()], ahead)
+    of_whole = back_test([_full_days(spending.whole, ahead)], ahead)
     rows = {
-        name: amounts_of(
-            part, month=month, known_until=known_until, ahead=ahead, interval=tested.interval
-        )
-        for name, part in parts.items()
+        name: forecast_of(part, month=month, ahead=ahead, interval=tested.interval)
+        for name, part in spending.parts.items()
     }
-    total = _total(list(rows.values()), tested.interval, of_whole.interval)
+    total = total_of(list(rows.values()), of_whole.interval or tested.interval)
     return Report(
         name="forecast",
         title=f"Forecast of {month:%Y-%m}",
         dataset=question.dataset,
         columns=(split.report_column, *COLUMNS),
         rows=tuple(
-            (name, *rows[name])
-            for name in in_order({name: row[1] or Decimal(0) for name, row in rows.items()})
+            (name, *rows[name].cells)
+            for name in in_order({name: row.expected or Decimal(0) for name, row in rows.items()})
         ),
-        total={**total, "attempts": spending.read.total["attempts"]},
+        total={
+            **dict(zip(AMOUNTS, total.cells, strict=True)),
+            "attempts": spending.read.total["attempts"],
+        },
         complete_until=spending.read.complete_until,
         notes=(*_notes(tested, ahead), *spending.read.notes),
     )
 
 
-def amounts_of(
-    history: History, *, month: date, known_until: date, ahead: int, interval: Interval | None
-) -> Amounts:
-    """Return the amounts of a row: spent, forecast, low, high, and the month before.
-
-    The forecast is the spending of full days, and `ahead` expected days; never less than
-    is spent. Without a week of history it is None, and without an interval low and high are.
+def forecast_of(
+    history: History, *, month: date, ahead: int, interval: Interval | None
+) -> MonthForecast:
+    """Return a part's forecast: the spending of full days, and `ahead` expected days; never less
+    than is spent.
     """
     begin = (month - history.first_day).days
     before = (month - timedelta(days=1)).replace(day=1)
     previous = sum(history.amounts[max(0, (before - history.first_day).days) : begin], Decimal(0))
     spent = sum(history.amounts[begin:], Decimal(0))
-    full = _full_days(history, history.first_day, known_until)
+    full = _full_days(history, ahead)
     booked = sum(full.amounts[begin:], Decimal(0))
     coming = expected(full, ahead) if ahead else Decimal(0)
-    if coming is None:
-        return (spent, None, None, None, previous)
-    found = max(spent, booked + coming)
-    if not ahead or not coming:
-        return (spent, _rounded(found), _rounded(found), _rounded(found), previous)
-    if interval is None:
-        return (spent, _rounded(found), None, None, previous)
-    low = min(found, max(spent, booked + coming * interval.low))
-    high = max(found, booked + coming * interval.high)
-    return (spent, _rounded(found), _rounded(low), _rounded(high), previous)
+    found = low = high = None
+    if coming is not None:
+        found = max(spent, booked + coming)
+        if not coming:
+            low = high = found
+        elif interval is not None:
+            low = min(found, max(spent, booked + coming * interval.low))
+            high = max(found, booked + coming * interval.high)
+    return MonthForecast(spent=spent, expected=found, low=low, high=high, previous=previous)
 
 
-def _full_days(history: History, first: date, last: date) -> History:
-    """Return the history up to a day that is over."""
-    return History(first_day=first, amounts=history.amounts[: (last - first).days + 1])
+def total_of(rows: Sequence[MonthForecast], interval: Interval | None) -> MonthForecast:
+    """Return the total: the parts add up, but their ends do not, because parts miss in both
+    directions; so it has an interval of its own.
 
-
-def _total(
-    rows: list[Amounts], of_part: Interval | None, of_whole: Interval | None
-) -> dict[str, Cell]:
-    """Return the total: the parts add up, but their ends do not; parts miss in both directions.
-
-    So the ends come from the whole's own earlier misses or, with few of them, from the parts'.
+    A part too new to forecast is at least its spending.
     """
-    spent, found, previous = (
-        sum((row[index] or Decimal(0) for row in rows), Decimal(0)) for index in (0, 1, 4)
-    )
-    unknown = sum((row[0] or Decimal(0) for row in rows if row[1] is None), Decimal(0))
-    found += unknown  # a part too new to forecast is at least its spending
-    interval = of_whole or of_part
+    spent = sum((row.spent for row in rows), Decimal(0))
+    found = sum((row.spent if row.expected is None else row.expected for row in rows), Decimal(0))
     coming = found - spent
-    ends: tuple[Decimal | None, Decimal | None] = (None, None)
+    low = high = None
     if not coming:
-        ends = (found, found)
+        low = high = found
     elif interval is not None:
-        ends = (
-            spent + coming * min(Decimal(1), interval.low),
-            spent + coming * max(Decimal(1), interval.high),
-        )
-    low, high = (None if one is None else _rounded(one) for one in ends)
-    return dict(zip(AMOUNTS, (_rounded(spent), _rounded(found), low, high, previous), strict=True))
+        low = spent + coming * min(Decimal(1), interval.low)
+        high = spent + coming * max(Decimal(1), interval.high)
+    previous = sum((row.previous for row in rows), Decimal(0))
+    return MonthForecast(spent=spent, expected=found, low=low, high=high, previous=previous)
+
+
+def _full_days(history: History, ahead: int) -> History:
+    """Return the history up to the last day that is over: in a running month without today."""
+    return history.until(1 if ahead else 0)
 
 
 def _notes(tested: BackTest, ahead: int) -> tuple[str, ...]:
@@ -152,11 +162,6 @@ def _notes(tested: BackTest, ahead: int) -> tuple[str, ...]:
         f"earlier forecasts of {ahead} days: it held {tested.coverage:.0%}; the median error was "
         f"{tested.median_error:.1%}.",
     )
-
-
-def _rounded(amount: Decimal) -> Decimal:
-    """Return an amount in whole nano-dollars."""
-    return amount.quantize(_NANO)
 
 
 REPORT = ReportKind(
