@@ -12,11 +12,12 @@ import streamlit as st
 
 from dashboard import empty_states
 from dashboard.display import cell, heading, inert
+from dashboard.downloads import csv_button
 from dashboard.filters import address_filters, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_report
-from gateway.reports import BadUsage, Dimension, Report, to_csv
+from gateway.reports import BadUsage, Dimension, Report
 
 BY = {
     "Team": Dimension.TEAM,
@@ -80,14 +81,7 @@ def show_page(title: str, choose_report: Callable[[], ShownReport]) -> None:
     st.caption(shown.about)
     names = () if by is None else (by[0].value,)
     show_report(report, (*names, *shown.fixed, *shown.columns))
-    st.download_button(
-        "CSV",
-        to_csv(report),
-        file_name=f"tollgate-{shown.report}-{month}-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-    )
+    csv_button(st, report, name=f"{shown.report}-{month}", width="content")
     show_notes(report)
 
 

@@ -12,11 +12,12 @@ import streamlit as st
 
 from dashboard import charts, empty_states
 from dashboard.display import NOTHING, moment, money, share
+from dashboard.downloads import csv_button
 from dashboard.filters import dataset, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_cells
-from gateway.reports import Cell, to_csv
+from gateway.reports import Cell
 
 MOST_BARS = 20
 USED_UP, OVER, WITHIN = "used up", "over by its end", "within"
@@ -45,15 +46,7 @@ def show() -> None:
     if not report.rows:
         empty_states.show_no_budget(dataset())
         return
-    save.download_button(
-        "CSV",
-        to_csv(report),
-        file_name=f"tollgate-budgets-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
-    )
+    csv_button(save, report, name="budgets")
     rows = report.records()
     _show_headlines(rows)
     _show_bars(rows)

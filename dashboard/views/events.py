@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard import address, empty_states
 from dashboard.display import count, inert, money
+from dashboard.downloads import csv_button
 from dashboard.filters import (
     DATASET_KEY,
     address_filters,
@@ -25,7 +26,7 @@ from dashboard.notes import show_notes
 from dashboard.source import answer, whole_csv
 from dashboard.tables import show_report
 from dashboard.views import receipt
-from gateway.reports import BadUsage, Dataset, Dimension, to_csv
+from gateway.reports import BadUsage, Dataset, Dimension
 
 PAGE_ROWS = 50
 PICKERS = (
@@ -107,24 +108,18 @@ def show() -> None:
         "events",
         question(month=month, where=where, limit=PAGE_ROWS, offset=(number - 1) * PAGE_ROWS),
     )
-    save.download_button(
-        "This page",
-        to_csv(report),
-        file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
+    csv_button(
+        save,
+        report,
+        name=f"events-{month}-page-{number}",
+        label="This page",
         help=f"The {len(report.rows)} events of this page, as CSV.",
     )
-    save_all.download_button(
-        f"All {int(str(attempts)):,}",
+    csv_button(
+        save_all,
         lambda: whole_csv("events", everything),
-        file_name=f"tollgate-events-{month}-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
+        name=f"events-{month}",
+        label=f"All {int(str(attempts)):,}",
         help="Every event that matches, as CSV. On the command line: tollgate report events "
         "--format csv",
     )

@@ -10,11 +10,12 @@ import streamlit as st
 
 from dashboard import charts, empty_states
 from dashboard.display import money
+from dashboard.downloads import csv_button
 from dashboard.filters import dataset, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension, to_csv
+from gateway.reports import Cell, Dimension
 
 SPLITS = {
     "Team": Dimension.TEAM,
@@ -44,15 +45,7 @@ def show() -> None:
     )
     by = SPLITS[split]
     report = answer("forecast", question(month="all", by=(by,)))
-    save.download_button(
-        "CSV",
-        to_csv(report),
-        file_name=f"tollgate-forecast-by-{by.value}-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
-    )
+    csv_button(save, report, name=f"forecast-by-{by.value}")
     _show_headlines(report.total)
     st.subheader(f"{report.title}, by {split.lower()}")
     show_report(report, (by.value, *FIGURES))

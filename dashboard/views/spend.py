@@ -11,6 +11,7 @@ import streamlit as st
 
 from dashboard import charts, empty_states
 from dashboard.display import compact, count, counted, inert, money, share
+from dashboard.downloads import csv_button
 from dashboard.filters import (
     address_filters,
     as_option,
@@ -23,7 +24,7 @@ from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
 from dashboard.views import events
-from gateway.reports import UNALLOCATED, BadUsage, Dimension, Report, to_csv
+from gateway.reports import UNALLOCATED, BadUsage, Dimension, Report
 
 SPLITS = {
     "Team": Dimension.TEAM,
@@ -93,15 +94,7 @@ def show() -> None:
     )
     by = SPLITS[split]
     report = answer("spend", question(month=month, by=(by,), where=where))
-    save.download_button(
-        "CSV",
-        to_csv(report),
-        file_name=f"tollgate-spend-{month}-by-{by.value}-{dataset()}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
-    )
+    csv_button(save, report, name=f"spend-{month}-by-{by.value}")
     if not report.rows:
         empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return

@@ -1,0 +1,34 @@
+"""Offers a report as a CSV file to the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from dashboard.filters import dataset
+from gateway.reports import Report, to_csv
+
+
+def csv_button(
+    place: Any,
+    report: Report | Callable[[], bytes],
+    *,
+    name: str,
+    label: str = "CSV",
+    width: Literal["stretch", "content"] = "stretch",
+    help: str | None = None,
+) -> None:
+    """Show a button at a place of the page that saves a report as `tollgate-NAME-DATASET.csv`.
+
+    A function makes the file when it is asked for. The page is not run again.
+    """
+    place.download_button(
+        label,
+        to_csv(report) if isinstance(report, Report) else report,
+        file_name=f"tollgate-{name}-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width=width,
+        help=help,
+    )
