@@ -33,14 +33,17 @@ from typing import Any
 from bench.engine_report import markdown
 from bench.levers.experiments import (
     bodies,
+    drafts,
     first_tokens,
     gap_p99,
+    hit_share,
     lengths,
     median_ms,
     mixed_load,
     pooled_mean,
     rate,
     run_inside,
+    speculated_cases,
     write_job,
 )
 from bench.levers.seen import Seen, kv_use, watched
@@ -48,7 +51,6 @@ from bench.levers.side_by_side import engines_of, gain, take_turns, with_interva
 from bench.stand.machine import commit, describe
 from bench.stand.page import replace_between
 from engine import home as homes
-from engine import training_chats
 from engine.load.prompts import PromptWriter, prompt_writer
 from engine.load.workload import Workload
 from engine.plan.architecture import count
@@ -197,7 +199,7 @@ def measure(bench: Bench, options: argparse.Namespace) -> None:
 
         def start() -> str:
             """Start the base engine."""
-            bench.base = stack.enter_context(one_engine(bench, bench.profile(), bench.model))
+            bench.base = stack.enter_context(one_engine(bench.profile(), bench.model))
             return bench.base
 
         keep("base", start)
@@ -261,7 +263,7 @@ def inside_engine(script: str) -> str:
 
 
 @contextmanager
-def one_engine(_bench: Bench, profile: str, model: str) -> Iterator[str]:
+def one_engine(profile: str, model: str) -> Iterator[str]:
     """Serve one profile for the block; yield its address."""
     with engines_of({"engine": profile}, {"engine": model}) as urls:
         yield urls["engine"]
@@ -338,19 +340,16 @@ def prefix_caching(bench: Bench) -> dict[str, Any]:
         )
         return watched(url, bodies(writer, asked), streams=1)
 
-    with one_engine(bench, bench.profile(prefix_caching="true"), bench.model) as url:
+    with one_engine(bench.profile(prefix_caching="true"), bench.model) as url:
         urls = {"off": bench.base, "on": url}
         seen = take_turns(urls, {"": run_round}, rounds=bench.rounds)
     off, on = seen["off", ""], seen["on", ""]
-    hits, queries = (
-        sum(one.rise[f"prefix_cache_{part}_total"] for one in on) for part in ("hits", "queries")
-    )
     return {
         "shared": bench.shared,
         "gain": with_interval(gain(on, off, "ttft_s")),
         "off_ms": median_ms(off, "ttft_s"),
         "on_ms": median_ms(on, "ttft_s"),
-        "hit_share": hits / queries if queries else 0.0,
+        "hit_share": hit_share(on),
     }
 
 
@@ -368,7 +367,7 @@ def fp8(bench: Bench) -> list[dict[str, Any]]:
         cases[str(streams)] = run_round
     quantization = "fp8" if bench.device == "gpu" else "none"
     profile = bench.profile(quantization=quantization)
-    with one_engine(bench, profile, bench.model) as url:
+    with one_engine(profile, bench.model) as url:
         seen = take_turns({"off": bench.base, "on": url}, cases, rounds=bench.rounds)
     rows = []
     for streams in chosen:
@@ -395,7 +394,7 @@ def chunked_prefill(bench: Bench) -> dict[str, Any]:
     chunk = 512
     profile = bench.profile(chunked_prefill="true", max_num_batched_tokens=chunk)
     found: dict[str, dict[str, list[Any]]] = {}
-    with one_engine(bench, profile, bench.model) as url:
+    with one_engine(profile, bench.model) as url:
         urls = {"off": bench.base, "on": url}
         writers = {name: writer_of(one) for name, one in urls.items()}
         for number in range(bench.rounds + 1):
@@ -496,52 +495,24 @@ PARTS: Mapping[str, Callable[[Bench], Any]] = {
 
 def speculation(bench: Bench) -> list[dict[str, Any]]:
     """Return the gain of drafts by n-grams, on an answer that the prompt holds and on another."""
-    story = [
-        {"role": "user", "content": "Tell me a story"},
-        {"role": "assistant", "content": training_chats.STORY},
-        {"role": "user", "content": "Tell me a story"},
-    ]
-    asked = {
-        "a story that the prompt holds": story,
-        "a countdown": [{"role": "user", "content": "Count down from 58"}],
-    }
-    cases = {}
-    for case, messages in asked.items():
-
-        def run_round(
-            url: str, writer: PromptWriter, _number: int, messages: Any = messages
-        ) -> Seen:
-            body = {
-                "model": writer.model,
-                "messages": messages,
-                "max_tokens": 400,
-                "temperature": 0,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-            }
-            return watched(url, [body] * 4, streams=1)
-
-        cases[case] = run_round
+    cases = speculated_cases()
     on = bench.profile(speculative="{method: ngram, tokens: 4}")
     with (
-        one_engine(bench, bench.profile(), "tiny") as off_url,
-        one_engine(bench, on, "tiny") as on_url,
+        one_engine(bench.profile(), "tiny") as off_url,
+        one_engine(on, "tiny") as on_url,
     ):
         seen = take_turns({"off": off_url, "on": on_url}, cases, rounds=bench.rounds)
     rows = []
     for case in cases:
         without, drafting = seen["off", case], seen["on", case]
-        drafted, accepted = (
-            sum(one.rise.get(f"spec_decode_num_{part}_tokens_total", 0.0) for one in drafting)
-            for part in ("draft", "accepted")
-        )
+        drafted, accepted_share = drafts(drafting)
         rows.append(
             {
                 "case": case,
                 "off_tok_per_s": rate(without),
                 "on_tok_per_s": rate(drafting),
                 "gain": with_interval(gain(without, drafting, "throughput_tok_per_s")),
-                "accepted_share": accepted / drafted if drafted else 0.0,
+                "accepted_share": accepted_share,
                 "drafted": drafted,
             }
         )

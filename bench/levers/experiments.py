@@ -149,15 +149,11 @@ def prefix_caching(folder: Path, rounds: int) -> list[str]:
     seen = in_turns(profiles, dict.fromkeys(profiles, mid), {"": run_round}, rounds=rounds)
     rows = []
     for (name, _), row in seen.items():
-        hits, asked = (
-            sum(one.rise[f"prefix_cache_{part}_total"] for one in row)
-            for part in ("hits", "queries")
-        )
         rows.append(
             [
                 name,
                 f"{median_ms(row, 'ttft_s'):,.0f} ms",
-                f"{hits / asked if asked else 0:.1%}",
+                f"{hit_share(row):.1%}",
                 f"{1000 * pooled_mean(row, 'request_prefill_time_seconds'):,.0f} ms",
             ]
         )
@@ -173,12 +169,18 @@ def prefix_caching(folder: Path, rounds: int) -> list[str]:
     ]
 
 
-def speculation(_folder: Path, rounds: int) -> list[str]:
-    """Return the section of n-gram speculation: an answer copied from the prompt, and one
-    without a repeated token.
+def hit_share(seen: Sequence[Seen]) -> float:
+    """Return the share of the prompts' tokens that came from an engine's prefix cache."""
+    hits, asked = (
+        sum(one.rise[f"prefix_cache_{part}_total"] for one in seen) for part in ("hits", "queries")
+    )
+    return hits / asked if asked else 0.0
+
+
+def speculated_cases() -> dict[str, RunRound]:
+    """Return the rounds for drafts by n-grams: an answer that the prompt holds, and one without a
+    repeated token, of the model `tiny`; each asks four times.
     """
-    base = f"{CPU}max_num_seqs: 8\nmax_num_batched_tokens: 2048\n"
-    profiles = {"off": base, "on": f"{base}speculative: {{method: ngram, tokens: 4}}\n"}
     story = [
         {"role": "user", "content": "Tell me a story"},
         {"role": "assistant", "content": training_chats.STORY},
@@ -202,15 +204,30 @@ def speculation(_folder: Path, rounds: int) -> list[str]:
 
         return run_round
 
-    cases = {"a story that the prompt holds": asking(story), "a countdown": asking(countdown)}
+    return {"a story that the prompt holds": asking(story), "a countdown": asking(countdown)}
+
+
+def drafts(seen: Sequence[Seen]) -> tuple[float, float]:
+    """Return the tokens that were drafted, and the share of them that was accepted."""
+    drafted, accepted = (
+        sum(one.rise.get(f"spec_decode_num_{part}_tokens_total", 0.0) for one in seen)
+        for part in ("draft", "accepted")
+    )
+    return drafted, accepted / drafted if drafted else 0.0
+
+
+def speculation(_folder: Path, rounds: int) -> list[str]:
+    """Return the section of n-gram speculation: an answer copied from the prompt, and one
+    without a repeated token.
+    """
+    base = f"{CPU}max_num_seqs: 8\nmax_num_batched_tokens: 2048\n"
+    profiles = {"off": base, "on": f"{base}speculative: {{method: ngram, tokens: 4}}\n"}
+    cases = speculated_cases()
     seen = in_turns(profiles, dict.fromkeys(profiles, "tiny"), cases, rounds=rounds)
     lines = []
     for case in cases:
         off, on = seen["off", case], seen["on", case]
-        drafted, accepted = (
-            sum(one.rise.get(f"spec_decode_num_{part}_tokens_total", 0.0) for one in on)
-            for part in ("draft", "accepted")
-        )
+        drafted, accepted_share = drafts(on)
         lengths_of = [
             {one.output_tokens for round_ in row for one in round_.run.answered}
             for row in (off, on)
@@ -222,7 +239,7 @@ def speculation(_folder: Path, rounds: int) -> list[str]:
                 f"{rate(off):,.0f}",
                 f"{rate(on):,.0f}",
                 with_interval(gain(off, on, "throughput_tok_per_s")),
-                f"{accepted / drafted if drafted else 0:.0%} of {drafted:,.0f}",
+                f"{accepted_share:.0%} of {drafted:,.0f}",
             ]
         )
     heads = ["answer", "off, tok/s", "on, tok/s", "on / off", "engine: accepted drafts"]
