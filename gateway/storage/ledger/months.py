@@ -54,11 +54,21 @@ _EVENT = """ROW(request_id, attempt, team, project, cost_centre, key_id, end_use
   deployment, provider, model, region, is_self_hosted, data_class, outcome, usage_source,
   input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens, price_id,
   cost_nusd, held_nusd, digest)::text"""
+_ADJUSTMENT = """ROW(adjustment_id, request_id, attempt, team, cost_centre, occurred_at,
+  amount_nusd, kind, reason, author, deployment, settles, reallocation_id)::text"""
+_NO_MONEY = "count(*) AS rows, NULL AS nusd, 0 AS counted"
+
+
+def _hash_of(line: str, *, order: str) -> str:
+    """Return the SQL of the SHA-256 over the lines of a window, in a fixed order."""
+    lines = f"string_agg({line}, E'\\n' ORDER BY {order})"
+    return f"encode(sha256(convert_to({lines}, 'UTF8')), 'hex') AS sha256"
+
+
 # By hour, as the roll-ups read them: an hour's text fits into memory.
 _EVENTS_OF_HOURS = f"""
 SELECT hour, count(*) AS rows, sum(cost_nusd) AS nusd, count(*) AS counted,
-       encode(sha256(convert_to(string_agg(line, E'\\n' ORDER BY request_id, attempt), 'UTF8')),
-         'hex') AS sha256
+       {_hash_of("line", order="request_id, attempt")}
 FROM generate_series(CAST(:begin AS timestamptz), CAST(:end AS timestamptz) - interval '1 hour',
   interval '1 hour') AS wanted (hour)
 CROSS JOIN LATERAL (
@@ -71,73 +81,63 @@ GROUP BY hour ORDER BY hour
 _LATE_EVENTS = f"""
 SELECT date_trunc('hour', occurred_at, 'UTC') AS hour, count(*) AS rows, sum(cost_nusd) AS nusd,
        count(*) AS counted,
-       encode(sha256(convert_to(string_agg({_EVENT}, E'\\n' ORDER BY request_id, attempt), 'UTF8')),
-         'hex') AS sha256
+       {_hash_of(_EVENT, order="request_id, attempt")}
 FROM tollgate.usage_events
 WHERE posted_period = :month AND posted_period <> {_OWN_MONTH} AND NOT is_demo
   AND recorded_at <= :until
 GROUP BY 1 ORDER BY 1
 """  # noqa: S608 - constants
 # A repricing books as many as there are events. Late bills are hashed, and belong to no total.
-_ADJUSTMENTS = """
+_ADJUSTMENTS = f"""
 SELECT date_trunc('hour', occurred_at, 'UTC') AS hour, count(*) AS rows,
        sum(amount_nusd) FILTER (WHERE kind <> 'late_bill') AS nusd,
        count(*) FILTER (WHERE kind <> 'late_bill') AS counted,
-       encode(sha256(convert_to(string_agg(ROW(adjustment_id, request_id, attempt, team,
-         cost_centre, occurred_at, amount_nusd, kind, reason, author, deployment, settles,
-         reallocation_id)::text,
-         E'\\n' ORDER BY adjustment_id), 'UTF8')), 'hex') AS sha256
+       {_hash_of(_ADJUSTMENT, order="adjustment_id")}
 FROM tollgate.adjustments WHERE posted_period = :month AND created_at <= :until
 GROUP BY 1 ORDER BY 1
-"""
-_ALLOCATION = """
-SELECT deployment, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(kept::text, E'\\n' ORDER BY hour, kept::text), 'UTF8')),
-         'hex') AS sha256
+"""  # noqa: S608 - constants
+_ALLOCATION = f"""
+SELECT deployment, {_NO_MONEY},
+       {_hash_of("kept::text", order="hour, kept::text")}
 FROM tollgate.closed_gpu_hours AS kept WHERE month = :month AND version = :version
 GROUP BY deployment ORDER BY deployment
-"""
+"""  # noqa: S608 - constants
 # Writers of prices do not wait for a close, and no transaction is older than ten minutes. So these
 # were all committed.
-_RATES = """
-SELECT provider, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(ROW(price_id, provider, model, source, rates)::text,
-         E'\\n' ORDER BY price_id), 'UTF8')), 'hex') AS sha256
+_RATES = f"""
+SELECT provider, {_NO_MONEY},
+       {_hash_of("ROW(price_id, provider, model, source, rates)::text", order="price_id")}
 FROM tollgate.prices WHERE created_at <= CAST(:until AS timestamptz) - interval '10 minutes'
 GROUP BY provider ORDER BY provider
-"""
+"""  # noqa: S608 - constants
 # By the days of the month: a policy of a later day ends a share, and changes no day before.
 _DAYS = """greatest(first_day, CAST(:month AS date)) AS first_day,
   least(next_day, (CAST(:month AS date) + interval '1 month')::date) AS next_day"""
 _IN_MONTH = """first_day < CAST(:month AS date) + interval '1 month'
   AND coalesce(next_day > CAST(:month AS date), true)"""
 _SHARES = f"""
-SELECT team, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(dated::text, E'\\n' ORDER BY first_day, cost_centre),
-         'UTF8')), 'hex') AS sha256
+SELECT team, {_NO_MONEY},
+       {_hash_of("dated::text", order="first_day, cost_centre")}
 FROM (SELECT team, {_DAYS}, event_cost_centre, cost_centre, trim_scale(share) AS share
       FROM finance.cost_centre_shares WHERE {_IN_MONTH}) AS dated
 GROUP BY team ORDER BY team
 """  # noqa: S608 - constants
 _IDLE_RULES = f"""
-SELECT deployment, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(dated::text, E'\\n' ORDER BY first_day), 'UTF8')),
-         'hex') AS sha256
+SELECT deployment, {_NO_MONEY},
+       {_hash_of("dated::text", order="first_day")}
 FROM (SELECT deployment, {_DAYS}, rule, weights FROM finance.idle_rules WHERE {_IN_MONTH}) AS dated
 GROUP BY deployment ORDER BY deployment
 """  # noqa: S608 - constants
-_IDLE_COSTS = """
-SELECT deployment, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(kept::text, E'\\n' ORDER BY hour, kept::text), 'UTF8')),
-         'hex') AS sha256
+_IDLE_COSTS = f"""
+SELECT deployment, {_NO_MONEY},
+       {_hash_of("kept::text", order="hour, kept::text")}
 FROM tollgate.closed_idle_costs AS kept WHERE month = :month AND version = :version
 GROUP BY deployment ORDER BY deployment
-"""
+"""  # noqa: S608 - constants
 # Those that the close had. A currency without any may get its first one later.
 _CURRENCIES = f"""
-SELECT currency, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(rate::text, E'\\n' ORDER BY first_day), 'UTF8')),
-         'hex') AS sha256
+SELECT currency, {_NO_MONEY},
+       {_hash_of("rate::text", order="first_day")}
 FROM (
     SELECT currency, {_DAYS}, usd_per_unit, source FROM (
         SELECT newest.*, lead(first_day) OVER (PARTITION BY currency ORDER BY first_day) AS next_day
@@ -147,20 +147,19 @@ FROM (
 ) AS rate
 GROUP BY currency ORDER BY currency
 """  # noqa: S608 - constants
-_TRUE_UPS = """
-SELECT bill.provider, count(*) AS rows, NULL AS nusd, 0 AS counted,
-       encode(sha256(convert_to(string_agg(bill::text, E'\\n' ORDER BY adjustment_id), 'UTF8')),
-         'hex') AS sha256
+_TRUE_UPS = f"""
+SELECT bill.provider, {_NO_MONEY},
+       {_hash_of("bill::text", order="adjustment_id")}
 FROM tollgate.true_ups AS bill JOIN tollgate.adjustments AS booked USING (adjustment_id)
 WHERE booked.posted_period = :month AND booked.created_at <= :until
 GROUP BY bill.provider ORDER BY bill.provider
-"""
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """A part of the hash: the SELECTs of its windows, each with the number of rows, their sum in
-    nano-dollars, those that the close counts, and their hash. `is_by_day`: a window is a day.
+    nano-dollars, those that the close counts, and their hash. `by_day`: its window is a day.
     """
 
     name: str
