@@ -16,6 +16,10 @@ from gateway.storage.postgres.database import Database, within
 
 ROLE = "tollgate_reader"
 LONG_READ = "10min"
+SETTINGS = (
+    "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), "
+    "set_config('work_mem', '32MB', true)"
+)
 
 Row = Mapping[str, Any]  # a row as Postgres returns it; each report makes its own types of it
 Statement = str | Executable  # a fixed text, or an expression that was composed
@@ -77,10 +81,11 @@ def snapshot_of(connection: Connection) -> ReadSnapshot:
     """Return the snapshot of a connection without a transaction.
 
     Each question is planned for its own month and filters, so that the tenth of a kind takes as
-    long as the first: Postgres would keep one plan for all.
+    long as the first: Postgres would keep one plan for all. With its own 4 MB of memory it would
+    write the groups of a large report to disk.
     """
     connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
+    connection.execute(text(SETTINGS))
     return ReadSnapshot(connection)
 
 

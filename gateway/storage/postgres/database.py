@@ -40,8 +40,6 @@ SESSION = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",
-    # With Postgres' own 4 MB a report spilled its groups to disk.
-    "work_mem": "32MB",
     "timezone": "UTC",
 }
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
