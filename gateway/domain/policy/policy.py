@@ -363,11 +363,12 @@ class Team:
     projects: frozenset[str] = frozenset()
     project_limits: Mapping[str, Limits] = field(default_factory=dict)
     key_limits: Mapping[str, Limits] = field(default_factory=dict)
+    # True if its cost centre may depend on the day: kept, because each request asks.
+    has_dated_cost_centre: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def has_dated_cost_centre(self) -> bool:
-        """Return True if its cost centre may depend on the day."""
-        return not isinstance(self.cost_centre, str)
+    def __post_init__(self) -> None:
+        """Note whether the cost centre has dates."""
+        object.__setattr__(self, "has_dated_cost_centre", not isinstance(self.cost_centre, str))
 
     @property
     def cost_centre_names(self) -> frozenset[str]:
