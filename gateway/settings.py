@@ -212,6 +212,12 @@ class Settings(BaseSettings):
             )
         return url
 
+    @field_validator("smtp_url", "smtp_from", "smtp_password_file", mode="before")
+    @classmethod
+    def _unset_if_empty(cls, value: object) -> object:
+        """Return None for an empty text: a deployment's template always sets these variables."""
+        return None if value == "" else value
+
     @field_validator("smtp_url")
     @classmethod
     def _checked_smtp_url(cls, url: str | None) -> str | None:

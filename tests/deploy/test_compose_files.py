@@ -40,12 +40,16 @@ KNOWN = {
     "profiles",
     "read_only",
     "restart",
+    "secrets",
     "security_opt",
     "stop_grace_period",
     "tmpfs",
     "volumes",
 }
-LISTS = ("cap_drop", "networks", "ports", "profiles", "security_opt", "tmpfs", "volumes")
+LISTS = (
+    *("cap_drop", "networks", "ports", "profiles", "secrets", "security_opt", "tmpfs"),
+    "volumes",
+)
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
 
 
@@ -57,8 +61,10 @@ def test_the_services_use_known_attributes_of_the_right_shape() -> None:
         "x-reports-login",
         "x-admin-login",
         "x-finance-login",
+        "x-mail",
         "x-hardened",
         "services",
+        "secrets",
         "networks",
         "volumes",
     }
@@ -122,7 +128,9 @@ def test_no_secret_stands_in_a_file() -> None:
     """Committed text is public: secrets come from the environment, and have no default."""
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
-            if re.search(r"PASSWORD|KEY|SECRET|TOKEN|URL", name):
+            if name.endswith("_FILE"):
+                assert str(value).removeprefix("/run/secrets/") in service["secrets"], name
+            elif re.search(r"PASSWORD|KEY|SECRET|TOKEN|URL", name):
                 assert re.search(r"\$\{[A-Z_]+(:\?[^}]+|:-)\}", str(value)), name
     settings = [
         line for line in (FOLDER / ".env.example").read_text().splitlines() if "PASSWORD=" in line
@@ -137,6 +145,33 @@ def test_no_secret_stands_in_a_file() -> None:
                 )
                 is None
             ), file
+
+
+@pytest.mark.parametrize(
+    ("values", "server"),
+    [
+        ({}, None),
+        (
+            {"SMTP_URL": "smtp://ops@mail.example", "SMTP_FROM": "tollgate@example.com"},
+            "mail.example",
+        ),
+    ],
+)
+def test_the_values_of_mail_are_settings_of_the_gateway(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], server: str | None
+) -> None:
+    """Also while they are empty: a gateway without mail must start."""
+    for name in ("gateway", "admin"):
+        written = SERVICES[name]["environment"]
+        given = {key: written[key] for key in written if "_SMTP_" in key}
+        assert set(given) == {f"TOLLGATE_SMTP_{one}" for one in ("URL", "FROM", "PASSWORD_FILE")}
+        for key, value in given.items():
+            filled = re.sub(r"\$\{([A-Z_]+):-\}", lambda one: values.get(one[1], ""), value)
+            monkeypatch.setenv(key, filled)
+        account = Settings().mail_account
+        assert (None if account is None else account.server.host) == server
+        assert account is None or account.password == "file:/run/secrets/smtp_password"
+    assert COMPOSE["secrets"]["smtp_password"]["file"] == "${SMTP_PASSWORD_FILE:-/dev/null}"
 
 
 def test_the_readme_needs_no_secret_that_git_would_take() -> None:
