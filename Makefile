@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test engine-environment check coverage chaos residency fuzz clients engines fuzz-api oracles reconcile-seeds focus fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds focus fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ chaos: .venv/dev.stamp ## Break it on purpose and count: about 45 minutes (docs/
 residency: .venv/dev.stamp ## 20,000 policies against an oracle, then each rule's operator flipped
 	@$(BIN)/python -m tests.residency
 	@$(BIN)/python -m tests.residency --mutations
+
+foreign-rows: .venv/dev.stamp ## REQUESTS=10000 random requests as a team: 0 foreign rows, and each view's condition is missed
+	@$(BIN)/python -m tests.access --requests $(or $(REQUESTS),10000)
 
 fuzz: .venv/dev.stamp ## Feed our HTTP/1.1 client damaged answers for SECONDS=60; needs no gateway
 	@$(BIN)/python -m tests.http1 --seconds $(or $(SECONDS),60)

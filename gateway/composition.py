@@ -356,6 +356,7 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
     with address_as(settings, LoginPurpose.REPORTS) as url:
         opened = reports.open_reports(
             url,
+            scope=reports.WHOLE_ORGANISATION,
             limit_s=limit_s,
             renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),
         )

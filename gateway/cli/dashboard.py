@@ -1,5 +1,5 @@
-"""Runs `tollgate dashboard`: requires sign-in beyond this machine, starts the Streamlit app as a
-child with few variables, and ends it with this command.
+"""Runs `tollgate dashboard`: requires sign-in beyond this machine and wherever it is set up, starts
+the Streamlit app as a child with few variables, and ends it with this command.
 """
 
 from __future__ import annotations
@@ -51,24 +51,18 @@ def dashboard(
         bool,
         typer.Option(
             "--insecure-local",
-            help="Listen beyond this machine without sign-in: only behind a proxy.",
+            help="Show everything without sign-in, also beyond this machine: only behind a proxy.",
         ),
     ] = False,
 ) -> None:
     """Show finance's reports in the browser until stopped. It may only read the finance views.
 
     Listens only on this machine. Another TOLLGATE_DASHBOARD_HOST is refused unless people must sign
-    in.
+    in. Where they sign in, the policy's field `dashboard` says which teams a person sees.
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
-    needs_sign_in = not (insecure_local or is_loopback(options.dashboard_host))
-    if needs_sign_in and not has_sign_in():
-        raise BadUsage(
-            "The dashboard would show every team's spending to everyone who can reach "
-            f"{options.dashboard_host}. Configure sign-in ([auth] in ~/{SECRETS}), or use "
-            "--insecure-local if a proxy in front of it signs people in."
-        )
+    needs_sign_in = requires_sign_in(options.dashboard_host, insecure_local=insecure_local)
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with toolbox.open_address(LoginPurpose.REPORTS) as url:
@@ -82,6 +76,21 @@ def dashboard(
             | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
         )
         raise typer.Exit(run_until_stopped(started, variables))
+
+
+def requires_sign_in(host: str, *, insecure_local: bool) -> bool:
+    """Return True if nothing is shown before sign-in: wherever it is set up. Raises `BadUsage` if it
+    is not, and `host` is reached from elsewhere.
+    """
+    if insecure_local:
+        return False
+    if not has_sign_in() and not is_loopback(host):
+        raise BadUsage(
+            "The dashboard would show every team's spending to everyone who can reach "
+            f"{host}. Configure sign-in ([auth] in ~/{SECRETS}), or use "
+            "--insecure-local if a proxy in front of it signs people in."
+        )
+    return has_sign_in()
 
 
 def command(options: Options) -> list[str]:

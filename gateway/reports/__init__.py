@@ -19,6 +19,11 @@ from gateway.domain.budgets.budgets import Account
 from gateway.domain.budgets.names import NamedBudget
 from gateway.domain.ledger.month_close import BilledSpan
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.policy.dashboard_roles import (
+    DashboardAccess,
+    DashboardRole,
+    DashboardRoles,
+)
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
 from gateway.reports.allocation.currency_rates import CurrencyRate, currency_rates
@@ -70,22 +75,33 @@ from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, recei
 from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.report_kind import ReportKind
+from gateway.reports.scope import NO_TEAM, WHOLE_ORGANISATION, Scope
 from gateway.reports.selfhost.demand import MeasuredDemand, measured_demand
+from gateway.reports.selfhost.engines import current_policy
 from gateway.reports.selfhost.versus_api import PRESENT, WhatIf, selfhost_vs_api
 from gateway.reports.sources.connection import Reader, ReadSnapshot
 from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
+from gateway.reports.teams.team_page import (
+    ErrorsOfTeam,
+    KeyOfTeam,
+    RefusalsOfTeam,
+    TeamPage,
+    team_page,
+)
 
 __all__ = [
     "ADJUSTMENTS",
     "DEMO_LEDGER_NOTE",
     "EVENTS",
     "NO_BUDGET",
+    "NO_TEAM",
     "PRESENT",
     "PRESENT_RATE",
     "REPORTS",
     "TIME",
     "UNALLOCATED",
+    "WHOLE_ORGANISATION",
     "AttemptReceipt",
     "BadUsage",
     "BookedAdjustment",
@@ -96,13 +112,18 @@ __all__ = [
     "Column",
     "ColumnKind",
     "CurrencyRate",
+    "DashboardAccess",
+    "DashboardRole",
+    "DashboardRoles",
     "DatabaseTooSlow",
     "DatabaseUnavailable",
     "Dataset",
     "Dimension",
+    "ErrorsOfTeam",
     "Export",
     "ExportKind",
     "FocusVersion",
+    "KeyOfTeam",
     "LedgerExport",
     "MeasuredDemand",
     "MonthStatus",
@@ -117,12 +138,15 @@ __all__ = [
     "Reallocation",
     "Receipt",
     "ReceiptVerdict",
+    "RefusalsOfTeam",
     "RefusedRequests",
     "Report",
     "ReportKind",
     "Reports",
     "ResidencyMonth",
+    "Scope",
     "Spender",
+    "TeamPage",
     "WhatIf",
     "arithmetic",
     "ask",
@@ -148,9 +172,15 @@ class Reports:
     Safe to share between threads; every method is one read-only snapshot.
     """
 
-    def __init__(self, reader: Reader) -> None:
-        """Take a reader; nothing is connected before the first question."""
-        self._reader = reader
+    def __init__(self, reader: Reader, scope: Scope) -> None:
+        """Take a reader and the scope of all answers; nothing is connected before the first
+        question.
+        """
+        self._reader, self._scope = reader, scope
+
+    def seen_by(self, scope: Scope) -> Reports:
+        """Return the reports of another scope, over the same connections."""
+        return Reports(self._reader, scope)
 
     def run(self, name: str, question: Question) -> Report:
         """Return the answer of the report with this name to a question.
@@ -158,7 +188,7 @@ class Reports:
         Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
         """
         kind = _kind_of(name, question)
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot, question = as_closed(snapshot, question)
             return _marked(snapshot, _answer(kind, snapshot, question))
 
@@ -170,7 +200,7 @@ class Reports:
         Raises the errors of `run`; reading a row may raise `DatabaseUnavailable`.
         """
         kind = _kind_of(name, question)
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             snapshot, question = as_closed(snapshot, question)
             report = _marked(snapshot, _answer(kind, snapshot, question))
@@ -190,7 +220,7 @@ class Reports:
         `since` is the watermark of an earlier export, or `0`. Raises `BadUsage`, `NothingFound` or
         `DatabaseUnavailable`; reading a row may raise `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             opened = open_export(snapshot, kind, question, since=since)
             self._reader.flush()
@@ -202,7 +232,7 @@ class Reports:
 
         Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             return _marked(snapshot, selfhost_vs_api(snapshot, question, what_if))
 
@@ -211,7 +241,7 @@ class Reports:
 
         Raises `NothingFound` without any, or `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             found = measured_demand(snapshot, question, days=days)
             if question.dataset is Dataset.DEMO or not is_demo_ledger(snapshot):
@@ -232,7 +262,7 @@ class Reports:
 
         `recent` are events of the request that may not be in the ledger yet.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             found = receipt(snapshot, request_id, dataset=dataset, team=team, recent=recent)
             return None if found is None else _marked(snapshot, found)
 
@@ -240,7 +270,7 @@ class Reports:
         """Return the responses of a team that upstreams gave this id. Raises
         `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return stored_responses(snapshot, team=team, response_id=response_id)
 
     def usage_me(
@@ -256,7 +286,7 @@ class Reports:
 
         `accounts` are the budgets that its requests are charged to. Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return usage_me(
                 snapshot, team=team, key_id=key_id, now=now, dataset=dataset, accounts=accounts
             )
@@ -267,14 +297,14 @@ class Reports:
 
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return (all_budgets if has_past else running_budgets)(snapshot, now)
 
     def budget_names(self) -> list[NamedBudget]:
         """Return the names of every budget, by which users may call it. Raises
         `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return budget_names(snapshot)
 
     def budget(self, account_id: str, now: datetime) -> BudgetDetail | None:
@@ -283,7 +313,7 @@ class Reports:
 
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return budget_detail(snapshot, account_id, now)
 
     def month_status(self, month: date, *, billed: Sequence[BilledSpan] = ()) -> MonthStatus:
@@ -291,19 +321,19 @@ class Reports:
         first day, and `billed` are the GPU hours that the policy declares. Raises
         `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return month_status(snapshot, month, billed=billed)
 
     def currency_rates(self) -> Sequence[CurrencyRate]:
         """Return the rates of display currencies that count. Raises `DatabaseUnavailable`."""
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return currency_rates(snapshot)
 
     def reallocations(self, month: date | None = None) -> Sequence[Reallocation]:
         """Return all re-allocations, or those of the month that begins on a day, oldest first.
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return reallocations(snapshot, month=month)
 
     def residency_month(
@@ -312,7 +342,7 @@ class Reports:
         """Return the destinations of a team's data between two moments, and the refused requests.
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
 
     @contextmanager
@@ -323,7 +353,7 @@ class Reports:
 
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             yield Past(snapshot=snapshot, since=since, until=until, dataset=dataset)
 
@@ -332,8 +362,23 @@ class Reports:
 
         Raises `DatabaseUnavailable`.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return recent_traffic(snapshot, since)
+
+    def dashboard_roles(self) -> DashboardRoles | None:
+        """Return the roles of the dashboard by the policy in force; None if it gives none, or if
+        this release cannot read it. Raises `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot(self._scope) as snapshot:
+            policy = current_policy(snapshot)
+            return None if policy is None else policy.dashboard
+
+    def team_page(self, team: str, now: datetime) -> TeamPage:
+        """Return a team's keys, limits, budgets, spending and last errors. Raises
+        `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot(self._scope) as snapshot:
+            return team_page(snapshot, team, now)
 
     def end_by(self, end_s: float) -> None:
         """Let every question fail at that monotonic time: the process is about to end."""
@@ -341,14 +386,14 @@ class Reports:
 
     def is_demo_ledger(self) -> bool:
         """Return True if this database's ledger was generated by `demo-data --as-ledger`."""
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return is_demo_ledger(snapshot)
 
     def hours_not_summed(self) -> int:
         """Return the number of hours that are not summed yet; reports read their events one by
         one.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return int(
                 snapshot.row("SELECT count(DISTINCT hour) AS hours FROM finance.dirty_hours")[
                     "hours"
@@ -418,13 +463,13 @@ def _kind_of(name: str, question: Question) -> ReportKind:
 
 
 def open_reports(
-    dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
+    dsn: str, *, scope: Scope, limit_s: float = inf, renew: Callable[[], str] | None = None
 ) -> Reports:
-    """Open the reports of a Postgres URL.
+    """Open the reports of a Postgres URL, as readers of a scope see them.
 
     Raises `BadUsage` if the URL is invalid; connects at the first question.
 
     `limit_s` limits each question of a waiting caller. `renew` returns the current URL, if its
     password may change meanwhile.
     """
-    return Reports(Reader(dsn, limit_s=limit_s, renew=renew))
+    return Reports(Reader(dsn, limit_s=limit_s, renew=renew), scope)

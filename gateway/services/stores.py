@@ -17,6 +17,7 @@ from gateway.domain.allocation.currency import NewRate
 from gateway.domain.allocation.reallocation import ApprovedReallocation, NewReallocation
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
+from gateway.domain.budgets.limits import Limits
 from gateway.domain.deployments.engine_counters import Tokens
 from gateway.domain.deployments.gpu_bills import BillLine
 from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, ImportedBill
@@ -170,9 +171,10 @@ class PolicyHistory(Protocol):
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
         allocation: PolicyAllocation,
+        limits: Mapping[str, Limits],
     ) -> int:
-        """Make a document the current policy, with all its declared budgets and the parts by which
-        reports allocate cost; return its version.
+        """Make a document the current policy, with all its declared budgets, the parts by which
+        reports allocate cost and the limits of each team; return its version.
         """
 
 

@@ -18,7 +18,7 @@ import pytest
 from gateway.domain.allocation.reallocation import new_reallocation
 from gateway.errors import BadUsage
 from gateway.main import build_toolbox
-from gateway.reports import Reports, ask, open_reports
+from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports
 from gateway.settings import Settings
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -55,7 +55,7 @@ def approver(as_login: Run, author: Cli) -> Cli:
 @pytest.fixture
 def finance(database_url: str) -> Iterator[Reports]:
     """The reports of this test's database."""
-    with open_reports(database_url) as opened:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as opened:
         yield opened
 
 

@@ -53,7 +53,7 @@ async def serving(
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
     settings = Settings(home=home, journal_max_bytes=32 * 2**20)
-    with reports.open_reports(database_url) as opened:
+    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened:
         stores = ServingStores(
             database=database,
             keys=KeyStore(database),

@@ -109,7 +109,7 @@ def test_the_page_shows_the_figures_of_the_report(
     nano-dollar.
     """
     write(*(random_event(number, rng) for number in range(60)))
-    with reports.open_reports(database_url) as finance:
+    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as finance:
         month = f"{finance.run('months', reports.ask()).records()[0]['month']:%Y-%m}"
         report = finance.run("spend", reports.ask(month=month))
         total = report.total["cost_usd"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import DatabaseTooSlow
-from gateway.reports import open_reports as open_reports
+from gateway.reports import WHOLE_ORGANISATION, open_reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
@@ -56,7 +56,7 @@ def test_a_page_says_that_hours_wait_to_be_summed_up(
 def test_demo_data_is_summed_up(cli: Cli, database_url: str) -> None:
     """The first look at the dashboard is at demo data, and no gateway may have run yet."""
     cli.ok("demo-data")
-    with open_reports(database_url) as finance:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
         assert finance.hours_not_summed() == 0
     database = Database(database_url)
     assert rollups.check(database) == ()

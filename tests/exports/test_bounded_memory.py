@@ -43,7 +43,7 @@ def fill(url: str, first: int, count: int) -> None:
 def peak_bytes(url: str, name: str) -> tuple[int, int]:
     """Return the number of exported rows and the most memory that Python held for them."""
     with (
-        reports.open_reports(url) as opened,
+        reports.open_reports(url, scope=reports.WHOLE_ORGANISATION) as opened,
         opened.export_ledger(EVENTS, ask(limit=None)) as export,
     ):
         seen = 0

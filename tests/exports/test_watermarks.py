@@ -39,7 +39,7 @@ class Warehouse:
     def load(self) -> list[str]:
         """Load the new rows, and return their keys."""
         with (
-            reports.open_reports(self.url) as opened,
+            reports.open_reports(self.url, scope=reports.WHOLE_ORGANISATION) as opened,
             opened.export_ledger(self.kind, EVERY, since=self.since) as export,
         ):
             new = [str(row[0]) for row in export.export.rows]

@@ -61,7 +61,7 @@ def exported(database: Database, database_url: str, tmp_path: Path) -> Path:
     path = tmp_path / "focus.parquet"
     kind = focus_export(FocusVersion.V1_2, is_billed_elsewhere=False)
     with (
-        reports.open_reports(database_url) as opened,
+        reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened,
         opened.export_ledger(kind, ask(limit=None)) as export,
         path.open("wb") as file,
     ):

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.budgets.limits import Limits
 from gateway.domain.operation import Operation
 from gateway.domain.policy.allocation import PolicyAllocation
 from gateway.domain.policy.policy import Deployment, PolicyVersion
@@ -79,6 +80,7 @@ class Shelf:
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
         allocation: PolicyAllocation,
+        limits: Mapping[str, Limits],
     ) -> int:
         self.budgets.append(budgets)
         current = self.current()

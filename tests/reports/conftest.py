@@ -28,5 +28,5 @@ def write(database: Database) -> Write:
 @pytest.fixture
 def finance(database_url: str) -> Iterator[reports.Reports]:
     """The reports of this test's database."""
-    with reports.open_reports(database_url) as opened:
+    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened:
         yield opened

@@ -33,7 +33,7 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
 def test_an_unreachable_database_gives_the_next_step() -> None:
     """A user cannot fix a traceback."""
     with (
-        reports.open_reports("postgresql://nobody@127.0.0.1:9/none") as shut,
+        reports.open_reports("postgresql://nobody@127.0.0.1:9/none", scope=reports.WHOLE_ORGANISATION) as shut,
         pytest.raises(DatabaseUnavailable, match="fix"),
     ):
         shut.run("spend", reports.ask())
@@ -42,7 +42,7 @@ def test_an_unreachable_database_gives_the_next_step() -> None:
 def test_a_database_without_the_schema_says_which_command_makes_it(empty_database_url: str) -> None:
     """The first thing that goes wrong on a new machine."""
     with (
-        reports.open_reports(empty_database_url) as opened,
+        reports.open_reports(empty_database_url, scope=reports.WHOLE_ORGANISATION) as opened,
         pytest.raises(DatabaseUnavailable, match="tollgate db upgrade"),
     ):
         opened.run("spend", reports.ask())
@@ -51,4 +51,4 @@ def test_a_database_without_the_schema_says_which_command_makes_it(empty_databas
 def test_an_invalid_address_is_refused() -> None:
     """A wrong setting is named at once, not at the first question."""
     with pytest.raises(BadUsage):
-        reports.open_reports("sqlite:///x")
+        reports.open_reports("sqlite:///x", scope=reports.WHOLE_ORGANISATION)

@@ -21,6 +21,7 @@ from gateway.domain.operation import CONVERSATIONS, OF_OPENAI, ONLY_STATED, Oper
 from gateway.domain.places.regions import ANY, RegionTree
 from gateway.domain.policy import cost_centres
 from gateway.domain.policy.cost_centres import CostCentreShare
+from gateway.domain.policy.dashboard_roles import DashboardRoles
 from gateway.domain.policy.idle_cost import IdleCost
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
@@ -462,6 +463,7 @@ class Policy:
     data_tags: Mapping[str, ResidencyRule] = field(default_factory=dict)
     facts_valid_days: int | None = None
     alerts: Alerts | None = None
+    dashboard: DashboardRoles | None = None
 
     @cached_property
     def region_tree(self) -> RegionTree:

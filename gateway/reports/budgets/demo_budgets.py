@@ -23,8 +23,8 @@ ZONE = "UTC"
 def demo_rows(
     snapshot: ReadSnapshot, spent: ColumnElement[Decimal], *, at: datetime
 ) -> Sequence[Row]:
-    """Return a row for each demo team's budget of the month that contains `at`; none if the
-    database has no demo data of that month.
+    """Return a row for the budget of each demo team with events in the month that contains `at`:
+    readers of some teams see those alone.
 
     `spent` sums the spending of facts.
     """
@@ -44,8 +44,6 @@ def demo_rows(
             select(team.label("team"), spent.label("spent_usd")).select_from(chosen).group_by(team)
         )
     }
-    if not spending:
-        return ()
     return [
         {
             "account": f"{name}/{BudgetPeriod.MONTH}",
@@ -60,11 +58,12 @@ def demo_rows(
             "ends_at": span.ends_at,
             "limit_usd": budget.limit_usd,
             "granted_usd": Decimal(0),
-            "spent_usd": spending.get(name, Decimal(0)),
+            "spent_usd": spending[name],
             "held_usd": Decimal(0),
             "leased_usd": Decimal(0),
-            "remaining_usd": max(budget.limit_usd - spending.get(name, Decimal(0)), Decimal(0)),
+            "remaining_usd": max(budget.limit_usd - spending[name], Decimal(0)),
             "is_current": True,
         }
         for name, budget in DEMO_BUDGETS.items()
+        if name in spending
     ]

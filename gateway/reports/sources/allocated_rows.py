@@ -17,8 +17,10 @@ from sqlalchemy import (
     Date,
     FromClause,
     Label,
+    MetaData,
     Numeric,
     Subquery,
+    Table,
     Text,
     and_,
     case,
@@ -32,6 +34,9 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, utc_day
 from gateway.reports.question import Question
@@ -42,6 +47,24 @@ from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 _ONE = literal_column("1.0000000000000000000000000000000000000000", Numeric)
 _MONEY = "_usd"
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
+_IDLE_COSTS = Table("idle_costs", MetaData(schema=other_views.gpu_cost.schema))
+
+
+class IdleCosts(FunctionElement[Any]):
+    """The function that returns the idle cost between two moments.
+
+    It has the schema of the snapshot's views: SQLAlchemy translates that of a table's name alone.
+    """
+
+    name = "idle_costs"
+    inherit_cache = True
+
+
+@compiles(IdleCosts)
+def _idle_costs_sql(element: IdleCosts, compiler: SQLCompiler, **options: Any) -> str:
+    """Return the SQL of the call."""
+    name = compiler.preparer.format_table(_IDLE_COSTS)
+    return f"{name}{compiler.process(element.clause_expr, **options)}"
 
 
 def with_shares(rows: FromClause) -> Subquery:
@@ -132,8 +155,7 @@ def idle_rows(question: Question, like: Columns) -> Subquery:
         column("cost_centre", Text),
         column("idle_usd", Numeric),
     )
-    schema = func.closed if question.is_as_closed else func.finance
-    idle = schema.idle_costs(*_bounds(question)).table_valued(*members, name="idle").c
+    idle = IdleCosts(*_bounds(question)).table_valued(*members, name="idle").c
     own: dict[str, ColumnElement[Any]] = {
         "occurred_at": idle.hour,
         "posted_period": cast(func.date_trunc("month", func.timezone(UTC_ZONE, idle.hour)), Date),

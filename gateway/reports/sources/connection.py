@@ -1,9 +1,13 @@
 """Connects the reports to Postgres with a role that may only SELECT from schema `finance`, and runs
 their queries in read-only snapshots.
+
+For the readers of some teams a snapshot acts as another role, which may only SELECT from schema
+`team`: the same views, of which Postgres returns those teams' rows alone (docs/decisions/0029).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +16,21 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Executable, text
 
+from gateway.reports.scope import Scope
 from gateway.storage.postgres.database import Database, within
 
-ROLE = "tollgate_reader"
+ROLE, TEAM_ROLE = "tollgate_reader", "tollgate_team_reader"
 LONG_READ = "10min"
 SETTINGS = (
     "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), "
     "set_config('work_mem', '32MB', true)"
 )
+# Both end with the transaction, so that a pooled connection keeps neither.
+_AS_TEAMS = text(
+    "SELECT set_config('tollgate.teams', CAST(CAST(:teams AS text[]) AS text), true), "
+    "set_config('role', :role, true)"
+)
+_OF_FINANCE = re.compile(r"\bfinance\.")
 
 Row = Mapping[str, Any]  # a row as Postgres returns it; each report makes its own types of it
 Statement = str | Executable  # a fixed text, or an expression that was composed
@@ -27,21 +38,37 @@ Statement = str | Executable  # a fixed text, or an expression that was composed
 
 @dataclass(frozen=True, slots=True)
 class ReadSnapshot:
-    """One repeatable-read transaction: all of a report's statements see the same events."""
+    """One repeatable-read transaction: all of a report's statements see the same events.
+
+    `is_of_teams`: it reads the views of schema `team` in place of those of `finance`.
+    """
 
     _connection: Connection
+    is_of_teams: bool = False
 
     def rows(self, statement: Statement, **values: object) -> Sequence[Row]:
         """Run one SELECT. Values travel as parameters, never inside the text."""
-        result = self._connection.execute(_executable(statement), values)
+        result = self._connection.execute(self._executable(statement), values)
         # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows
         # columns.
         return cast(Sequence[Row], result.mappings().all())
 
     def row(self, statement: Statement, **values: object) -> Row:
         """Run one SELECT that gives exactly one row, and return the row."""
-        result = self._connection.execute(_executable(statement), values)
+        result = self._connection.execute(self._executable(statement), values)
         return cast(Row, result.mappings().one())
+
+    def seen_by(self, scope: Scope) -> ReadSnapshot:
+        """Return this snapshot for the readers of a scope: that of some teams acts as their role
+        from here on.
+        """
+        if scope.teams is None:
+            return self
+        self._connection.execute(_AS_TEAMS, {"teams": list(scope.teams), "role": TEAM_ROLE})
+        return ReadSnapshot(
+            self._connection.execution_options(schema_translate_map={"finance": "team"}),
+            is_of_teams=True,
+        )
 
     def as_closed(self, version: str) -> ReadSnapshot:
         """Return this snapshot with the views of schema `closed` in place of those of `finance`.
@@ -51,8 +78,10 @@ class ReadSnapshot:
         self._connection.execute(
             text("SELECT set_config('tollgate.as_closed', :version, true)"), {"version": version}
         )
+        closed = "team_closed" if self.is_of_teams else "closed"
         return ReadSnapshot(
-            self._connection.execution_options(schema_translate_map={"finance": "closed"})
+            self._connection.execution_options(schema_translate_map={"finance": closed}),
+            is_of_teams=self.is_of_teams,
         )
 
     def take_time(self) -> None:
@@ -66,15 +95,29 @@ class ReadSnapshot:
         Postgres.
         """
         options = {"stream_results": True, "max_row_buffer": batch}
-        result = self._connection.execute(_executable(statement), values, execution_options=options)
+        result = self._connection.execute(
+            self._executable(statement), values, execution_options=options
+        )
         for rows in result.partitions(batch):
             yield cast(Sequence[tuple[Any, ...]], rows)
 
     def each(self, statement: Statement, *, batch: int, **values: object) -> Iterator[Row]:
         """Run one SELECT as `stream` does, and yield its rows one by one, by column name."""
         options = {"stream_results": True, "max_row_buffer": batch}
-        result = self._connection.execute(_executable(statement), values, execution_options=options)
+        result = self._connection.execute(
+            self._executable(statement), values, execution_options=options
+        )
         yield from cast(Iterator[Row], result.mappings())
+
+    def _executable(self, statement: Statement) -> Executable:
+        """Return a statement that SQLAlchemy can run, made from a fixed text if it is one.
+
+        SQLAlchemy translates the schema of an expression, never that of a text. A text that kept
+        `finance` would be refused: the role of teams may read nothing there.
+        """
+        if not isinstance(statement, str):
+            return statement
+        return text(_OF_FINANCE.sub("team.", statement) if self.is_of_teams else statement)
 
 
 def snapshot_of(connection: Connection) -> ReadSnapshot:
@@ -87,11 +130,6 @@ def snapshot_of(connection: Connection) -> ReadSnapshot:
     connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     connection.execute(text(SETTINGS))
     return ReadSnapshot(connection)
-
-
-def _executable(statement: Statement) -> Executable:
-    """Return a statement that SQLAlchemy can run, made from a fixed text if it is one."""
-    return text(statement) if isinstance(statement, str) else statement
 
 
 class Reader:
@@ -114,16 +152,16 @@ class Reader:
         )
 
     @contextmanager
-    def snapshot(self) -> Iterator[ReadSnapshot]:
-        """Open a read-only snapshot of the database. Raises `DatabaseUnavailable` with the next
-        step.
+    def snapshot(self, scope: Scope) -> Iterator[ReadSnapshot]:
+        """Open a read-only snapshot of the rows in a scope. Raises `DatabaseUnavailable` with the
+        next step.
         """
         with (
             self._database.explained(),
             within(self._limit_s),
             self._database.engine.connect() as connection,
         ):
-            yield snapshot_of(connection)
+            yield snapshot_of(connection).seen_by(scope)
 
     def flush(self) -> None:
         """Return when everything that a snapshot sees is on the disk of Postgres.

@@ -19,6 +19,11 @@ from gateway.storage.postgres.schema import other_views
 IDLE_UNKNOWN = (
     "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
 )
+_OWN_IDLE = (
+    "idle_usd is the share of idle GPU cost that the policy's rules give to these teams, and no "
+    "other column has it. The whole GPU bill is shown to finance."
+)
+_NO_IDLE = "Idle GPU cost not included: the whole GPU bill is shown to finance."
 
 _HOURS = other_views.gpu_cost
 _DAY = utc_day(_HOURS.c.hour)
@@ -85,8 +90,10 @@ def foreign_filters(question: Question) -> list[Split]:
 
 def idle_note(snapshot: ReadSnapshot, question: Question, *, has_column: bool = False) -> str:
     """Return the note on the part of the GPU bill that a report of charges leaves out, or has in a
-    column of its own.
+    column of its own. The readers of some teams see no bill.
     """
+    if snapshot.is_of_teams:
+        return _OWN_IDLE if has_column else _NO_IDLE
     days = gpu_days(question).c
     missing_hours = func.coalesce(func.sum(days.hours_without_bill), 0)
     found = snapshot.row(

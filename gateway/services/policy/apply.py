@@ -68,6 +68,7 @@ def apply_policy(
         expected_version=expected_version,
         budgets=policy.budgets,
         allocation=allocation_of(policy),
+        limits={team.name: team.limits for team in policy.teams.values()},
     )
     deployments = policy.deployments.values()
     prices.import_list_prices(

@@ -77,6 +77,8 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
     mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
     if "alerts" in document:
         mappings["alerts", "receivers"] = document["alerts"]
+    if "dashboard" in document:
+        mappings["dashboard", "roles"] = document["dashboard"]
     return mappings
 
 

@@ -4,11 +4,12 @@ is current, and the budget rules that they declare; parses none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, Row, select, text
 
 from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.budgets.limits import Limits
 from gateway.domain.policy.allocation import NO_ALLOCATION, PolicyAllocation
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
@@ -22,6 +23,15 @@ _INSERT = """
 INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)
 VALUES (:sha256, :document, :author, :message, :is_demo)
 RETURNING version
+"""
+
+
+# Postgres reads no policy document.
+_ADD_LIMITS = """
+INSERT INTO tollgate.policy_team_limits
+    (policy_version, team, requests_per_minute, tokens_per_minute, concurrent, is_shadow)
+VALUES (:version, :team, :requests_per_minute, :tokens_per_minute, :concurrent, :is_shadow)
+ON CONFLICT DO NOTHING
 """
 
 
@@ -42,12 +52,14 @@ class PolicyStore:
         expected_version: int | None,
         budgets: Sequence[BudgetRule] = (),
         allocation: PolicyAllocation = NO_ALLOCATION,
+        limits: Mapping[str, Limits] | None = None,
     ) -> int:
         """Make a document the current one, and store the budget rules that it declares; return its
         version, or the present version if it is already current.
 
         `budgets` are all rules that it declares; they bind the next worker that takes a slice.
-        `allocation` is for reports. Both are written even if the document is already current.
+        `allocation` and the `limits` of each team are for reports. All three are written even if the
+        document is already current.
         `expected_version` is the version that the author saw (0: none). Raises `BadUsage`, and
         changes nothing, if another version became current since.
         """
@@ -70,6 +82,7 @@ class PolicyStore:
                 version = int(connection.execute(text(_INSERT), row).scalar_one())
             budget_rules.write_rules(connection, budgets, policy_version=version)
             write_allocation(connection, allocation, policy_version=version)
+            _write_limits(connection, limits or {}, policy_version=version)
             return version
 
     def author(self, operator: str) -> str:
@@ -116,6 +129,25 @@ def _current(connection: Connection) -> StoredPolicy | None:
     newest = _STORED.order_by(policies.c.version.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     return policy_from_row(row) if row is not None else None
+
+
+def _write_limits(
+    connection: Connection, limits: Mapping[str, Limits], *, policy_version: int
+) -> None:
+    """Store the limits of each team of a policy version; those that are there already stay."""
+    rows = [
+        {
+            "version": policy_version,
+            "team": team,
+            "requests_per_minute": one.requests_per_minute,
+            "tokens_per_minute": one.tokens_per_minute,
+            "concurrent": one.concurrent,
+            "is_shadow": one.is_shadow,
+        }
+        for team, one in limits.items()
+    ]
+    if rows:
+        connection.execute(text(_ADD_LIMITS), rows)
 
 
 def _refuse_surprise(current: StoredPolicy | None, expected_version: int | None) -> None:

@@ -25,7 +25,13 @@ from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres.database import Database
 
 SCHEMA = "tollgate"
-ROLES = ("tollgate_reader", "tollgate_gateway", "tollgate_admin", "tollgate_finance")
+ROLES = (
+    "tollgate_reader",
+    "tollgate_gateway",
+    "tollgate_admin",
+    "tollgate_finance",
+    "tollgate_team_reader",
+)
 OLDEST_SERVER = 150000
 
 # Held for the whole upgrade: two replicas that start at once apply each step once.

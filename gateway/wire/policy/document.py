@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from gateway.domain.policy.policy import DataClass, Policy
 from gateway.domain.words import listed
 from gateway.wire.policy.cost_shares import CostShareBlock
+from gateway.wire.policy.dashboard import DashboardBlock
 from gateway.wire.policy.deployments import (
     BillingBlock,
     CredentialsBlock,
@@ -82,6 +83,11 @@ class PolicyDocument(Block):
         "{webhook: ..., secret: ...}",
         shown="none: budget alerts are only in log and metrics",
     )
+    dashboard: DashboardBlock | None = optional(
+        "Which teams a person sees in the dashboard, by a claim of the sign-in.",
+        "{finance: [finops], teams: {payments: [grp-payments]}}",
+        shown="none: people who sign in see no page",
+    )
 
     def policy(self) -> Policy:
         """Return the policy of a document without errors."""
@@ -148,4 +154,5 @@ BLOCKS: dict[str, type[Block]] = {
     "teams: keys": KeyBlock,
     "cost_centres": CostCentreBlock,
     "alerts": AlertsBlock,
+    "dashboard": DashboardBlock,
 }

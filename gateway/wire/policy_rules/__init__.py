@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from gateway.wire.policy.document import PolicyDocument
 from gateway.wire.policy_rules.alerts import check_alerts
+from gateway.wire.policy_rules.dashboard import check_dashboard
 from gateway.wire.policy_rules.deployments import check_deployment, check_groups, check_idle_cost
 from gateway.wire.policy_rules.ineffective import note_ineffective_blocks
 from gateway.wire.policy_rules.references import check_unique, known_names
@@ -36,3 +37,4 @@ def check(document: PolicyDocument) -> None:
     check_teams(document)
     check_budgets(document)
     check_alerts(document)
+    check_dashboard(document)

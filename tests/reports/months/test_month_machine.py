@@ -26,7 +26,7 @@ from sqlalchemy import text
 from gateway.domain.calendar_months import next_month
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import OperatorError
-from gateway.reports import Reports, ask, open_reports, to_csv, to_json
+from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_csv, to_json
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
@@ -68,7 +68,7 @@ class MonthMachine(RuleBasedStateMachine):
         self.database = Database(url)
         self.stack.callback(self.database.close)
         self.ledger, self.months = Ledger(self.database), MonthStore(self.database)
-        self.reports: Reports = self.stack.enter_context(open_reports(url))
+        self.reports: Reports = self.stack.enter_context(open_reports(url, scope=WHOLE_ORGANISATION))
         self.written: list[UsageEvent] = []
         self.spent = Decimal(0)
         self.is_closed = dict.fromkeys(MONTHS, False)

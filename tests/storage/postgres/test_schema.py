@@ -21,7 +21,8 @@ CHECKS = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE con
 # Every right that is not its owner's: of schemas, tables, columns and functions, with functions'
 # default for PUBLIC, and with the rights that later objects get.
 GRANTED = """
-WITH named AS (SELECT * FROM pg_namespace WHERE nspname IN ('tollgate', 'finance', 'closed')),
+WITH named AS (SELECT * FROM pg_namespace WHERE nspname IN ('tollgate', 'finance', 'closed', 'team',
+  'team_closed')),
 objects (kind, name, owner, rights) AS (
     SELECT 'schema', nspname::text, nspowner, coalesce(nspacl, acldefault('n', nspowner)) FROM named
     UNION ALL

@@ -1,8 +1,8 @@
 """Declares the columns of the `finance` views that are not over usage events; migrations create
 these views, and reports query them.
 
-They are the views of budgets, prices, GPU cost, journals, months, refusals, adjustments and the
-audit log. Tests compare them with the migrations.
+They are the views of budgets, keys, prices, GPU cost, journals, months, refusals, adjustments and
+the audit log. Tests compare them with the migrations.
 """
 
 from __future__ import annotations
@@ -83,6 +83,20 @@ spike_alerts = Table(
     Column("usual_usd", Numeric),
     Column("driver_usd", Numeric),
     Column("raised_at", TIMESTAMPTZ),
+)
+
+api_keys = Table(
+    "api_keys",
+    finance,
+    Column("key_id", Text),
+    Column("team", Text),
+    Column("project", Text),
+    Column("created_at", TIMESTAMPTZ),
+    Column("expires_at", TIMESTAMPTZ),
+    Column("revoked_at", TIMESTAMPTZ),
+    Column("paused_at", TIMESTAMPTZ),
+    Column("replaces", Text),
+    Column("is_demo", Boolean),
 )
 
 audit_log = Table(
@@ -469,6 +483,17 @@ refusals = Table(
     Column("code", Text),
     Column("rules", ARRAY(Text)),
     Column("requests", BigInteger),
+)
+
+team_limits = Table(
+    "team_limits",
+    finance,
+    Column("team", Text),
+    Column("requests_per_minute", BigInteger),
+    Column("tokens_per_minute", BigInteger),
+    Column("concurrent", BigInteger),
+    Column("is_shadow", Boolean),
+    Column("policy_version", Integer),
 )
 
 true_ups = Table(

@@ -123,3 +123,19 @@ deployment_prices = Table(
         ["price_id"], ["tollgate.prices.price_id"], name="deployment_prices_price_id_fkey"
     ),
 )
+
+policy_team_limits = Table(
+    "policy_team_limits",
+    metadata,
+    Column("policy_version", Integer, primary_key=True),
+    Column("team", Text, primary_key=True),
+    Column("requests_per_minute", BigInteger),
+    Column("tokens_per_minute", BigInteger),
+    Column("concurrent", BigInteger),
+    Column("is_shadow", Boolean, nullable=False),
+    ForeignKeyConstraint(
+        ["policy_version"],
+        ["tollgate.policies.version"],
+        name="policy_team_limits_policy_version_fkey",
+    ),
+)

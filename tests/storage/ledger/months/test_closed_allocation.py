@@ -17,7 +17,7 @@ from sqlalchemy import text
 from gateway.domain.allocation.currency import new_rate
 from gateway.domain.policy.idle_cost import IdleRule
 from gateway.errors import OperatorError
-from gateway.reports import Reports, ask, open_reports, to_csv, to_json
+from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_csv, to_json
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.months import MonthStore
@@ -184,7 +184,7 @@ def test_a_report_as_closed_keeps_cost_centres_idle_cost_and_currencies(
 ) -> None:
     """Also after a new policy, a first rate, a correction of idle weights and a GPU bill."""
     fill(database)
-    with open_reports(database_url) as reports:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as reports:
         before = shown(reports), shown(reports, currency="EUR")
         by_centre = ask(month="2026-08", as_closed=True, by=["cost_centre"])
         rows = reports.run("spend", by_centre).records()
@@ -223,7 +223,7 @@ def test_an_idle_rule_that_goes_by_use_stays_as_it_was_closed(
     close(database, AUGUST)
     late = event(2, at=moment(AUGUST), team="search", cost_nusd=10**8, **used)
     Ledger(database).write([late])
-    with open_reports(database_url) as reports:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as reports:
         assert idle_of(reports, "team") == {"payments": Decimal("0.9")}
         MonthStore(database).reopen(AUGUST, reason="the late event belongs to it")
         assert idle_of(reports, "team") == dict.fromkeys(("payments", "search"), Decimal("0.4"))
