@@ -10,7 +10,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import address, empty_states, sign_in
+from dashboard import access, address, empty_states, sign_in
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
 from dashboard.views import (
@@ -20,6 +20,7 @@ from dashboard.views import (
     events,
     forecast,
     latency,
+    my_team,
     quality,
     receipt,
     selfhost,
@@ -37,20 +38,8 @@ def main() -> None:
     st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
     sign_in.require()
-    page = st.navigation(
-        [
-            spend.page(),
-            costs.page(),
-            selfhost.page(),
-            budgets.page(),
-            forecast.page(),
-            latency.page(),
-            engines.page(),
-            quality.page(),
-            events.page(),
-            receipt.page(),
-        ]
-    )
+    sign_in.require_role()
+    page = st.navigation(_pages())
     address.restore_query(page.url_path)
     with st.sidebar:
         dataset = choose_dataset()
@@ -71,6 +60,27 @@ def main() -> None:
         empty_states.show_too_slow(hours_not_summed())
     except DatabaseUnavailable as away:
         empty_states.show_away(away.message)
+
+
+def _pages() -> list[st.Page]:
+    """Return the pages of the person's menu, the first one first."""
+    own = [my_team.page()] if access.viewer().access.teams else []
+    pages = [
+        spend.page(),
+        costs.page(),
+        selfhost.page(),
+        budgets.page(),
+        forecast.page(),
+        latency.page(),
+        engines.page(),
+        quality.page(),
+        events.page(),
+        receipt.page(),
+    ]
+    if access.sees_all_teams():
+        return pages + own
+    of_organisation = {selfhost.page().url_path, engines.page().url_path}
+    return own + [page for page in pages if page.url_path not in of_organisation]
 
 
 main()

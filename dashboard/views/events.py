@@ -117,7 +117,7 @@ def show() -> None:
     )
     csv_button(
         save_all,
-        lambda: whole_csv("events", everything),
+        whole_csv("events", everything),
         name=f"events-{month}",
         label=f"All {int(str(attempts)):,}",
         help="Every event that matches, as CSV. On the command line: tollgate report events "

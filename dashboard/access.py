@@ -1,0 +1,142 @@
+"""Finds the rows that the person at the browser may see, and opens the reports for them alone.
+
+The role comes from the claims of the sign-in and the policy's field `dashboard`. The rows are
+Postgres' choice: a team's reports act as another role there (docs/decisions/0029). Without sign-in,
+which `tollgate dashboard` allows on this machine alone, every row is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import streamlit as st
+
+from gateway import reports
+from gateway.reports import (
+    NO_TEAM,
+    WHOLE_ORGANISATION,
+    DashboardAccess,
+    DashboardRole,
+    DashboardRoles,
+    Reports,
+    Scope,
+)
+
+SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # set to "required" by `tollgate dashboard`
+URL_VARIABLE = "TOLLGATE_REPORTS_URL"
+ROLES_KEPT_S = 10  # how soon a changed policy counts
+# The provider's groups are those of the sign-in: Streamlit's cookie would keep them for a month.
+LONGEST_SIGN_IN_S = 12 * 3600
+
+
+class NotConfigured(Exception):
+    """The dashboard was started without an address of the reports."""
+
+
+class NoRole(Exception):
+    """The signed-in person has no role, so no report may be opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """The person at the browser. `person` is None without sign-in."""
+
+    person: str | None
+    access: DashboardAccess
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope of the person's reports."""
+        return WHOLE_ORGANISATION if self.access.sees_all else Scope.of_teams(self.access.teams)
+
+    @property
+    def may_close(self) -> bool:
+        """Return True if the person may close months: a signed-in person of finance."""
+        return self.person is not None and self.access.role is DashboardRole.FINANCE
+
+
+ANYONE = Viewer(person=None, access=DashboardAccess(role=DashboardRole.FINANCE))
+
+
+def needs_sign_in() -> bool:
+    """Return True if nothing may be shown before sign-in."""
+    return os.environ.get(SIGN_IN_VARIABLE) == "required"
+
+
+def is_signed_in() -> bool:
+    """Return True if the person has signed in, and not too long ago."""
+    issued_s = st.user.get("iat")
+    is_recent = isinstance(issued_s, int | float) and time.time() - issued_s < LONGEST_SIGN_IN_S
+    # `is_logged_in` is absent without a configured [auth]: then access is refused.
+    return st.user.get("is_logged_in", False) is True and is_recent
+
+
+def viewer() -> Viewer:
+    """Return the person at the browser. Raises `NoRole`, `NotConfigured` or
+    `reports.DatabaseUnavailable`.
+    """
+    if not needs_sign_in():
+        return ANYONE
+    if not is_signed_in():
+        raise NoRole
+    claims: Mapping[str, object] = st.user.to_dict()
+    roles = _roles(reports_url())
+    access = None if roles is None else roles.access_of(claims)
+    if access is None:
+        raise NoRole
+    return Viewer(person=_name_of(claims), access=access)
+
+
+def person() -> str:
+    """Return the signed-in person's name, for the page alone."""
+    return _name_of(st.user.to_dict())
+
+
+def sees_all_teams() -> bool:
+    """Return True if the person may see every team. Raises the errors of `viewer`."""
+    return viewer().access.sees_all
+
+
+def scope() -> Scope:
+    """Return the scope of the person's reports. Raises the errors of `viewer`."""
+    return viewer().scope
+
+
+def reports_url() -> str:
+    """Return the Postgres URL of the reports from the environment. Raises `NotConfigured` without
+    one.
+    """
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        raise NotConfigured
+    return url
+
+
+def reports_of(url: str, scope: Scope) -> Reports:
+    """Return the reports of a Postgres URL for the readers of a scope."""
+    return _open_reports(url).seen_by(scope)
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _open_reports(url: str) -> Reports:
+    """Open the connections of a Postgres URL, for the readers of no team; Streamlit keeps one for
+    all sessions.
+    """
+    return reports.open_reports(url, scope=NO_TEAM)
+
+
+@st.cache_data(show_spinner=False, ttl=ROLES_KEPT_S, max_entries=2)
+def _roles(url: str) -> DashboardRoles | None:
+    """Return the roles of the policy in force, cached for a few seconds; None if it gives none."""
+    return reports_of(url, WHOLE_ORGANISATION).dashboard_roles()
+
+
+def _name_of(claims: Mapping[str, object]) -> str:
+    """Return a person's name for the books: the e-mail address, else the subject."""
+    for claim in ("email", "preferred_username", "sub"):
+        if isinstance(name := claims.get(claim), str) and name:
+            return name
+    return "unknown"
