@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds focus fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds focus dashboard-tour fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,10 @@ focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; need
 		.venv/focus/bin/pip install --disable-pip-version-check --no-deps -qr tests/focus/requirements.txt; }
 	@FOCUS_VALIDATOR=$(CURDIR)/.venv/focus/bin/focus-validator \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/focus/official_validator.py
+
+dashboard-tour: .venv/dev.stamp ## Click through the dashboard with 3 and 300 teams, wide, narrow, dark; screenshots in tests/output/tour
+	@bash tests/install_tools.sh
+	@$(BIN)/python -m tests.dashboard.tour $(if $(TEAMS),--teams $(TEAMS))
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

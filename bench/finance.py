@@ -50,18 +50,22 @@ COMBINATION_S = 15.0
 # The questions of each page when it opens, as report and splits.
 Asked = tuple[str, Sequence[str]]
 PAGES: Mapping[str, Sequence[Asked]] = {
-    "Spend": (
-        ("overview", ()),
+    "Overview": (
         ("spend", ("team",)),
-        ("spend", ("day", "team")),
-        ("destinations", ("day", "destination")),
-        ("destinations", ("destination", "provider", "region", "deployment")),
-        ("tokens", ("day",)),
-        ("savings", ("team",)),
+        ("spend", ("team",)),  # the days that are over, beside those of the month before
+        ("spend", ("day",)),
+        ("spend", ("model",)),
+        ("forecast", ("team",)),
+    ),
+    "Teams": (("spend", ("team",)), ("spend", ("team",)), ("spend", ("day", "team"))),
+    "Models and providers": (
+        ("destinations", ("provider",)),
+        ("destinations", ("provider",)),
+        ("destinations", ("day", "provider")),
     ),
     "Latency": (("latency", ("route", "deployment")), ("latency", ("day", "deployment"))),
 }
-REPORTS_ALONE: Sequence[Asked] = (("retries", ("route",)), ("months", ()))
+REPORTS_ALONE: Sequence[Asked] = (("retries", ("route",)), ("months", ()), ("events", ()))
 SPLITS = (*Dimension, "tag:feature", "tag:customer")
 # Waiting times are not counted by end user and tag: these pages read events.
 UNTIMED = (Dimension.END_USER, Dimension.TAG)

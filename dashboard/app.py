@@ -9,9 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
 from dashboard import access, address, empty_states, sign_in
 from dashboard.filters import choose_dataset
+from dashboard.shell.choices import keep_choices, restore_choices
+from dashboard.shell.leading import follow
+from dashboard.shell.search import show_search
 from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
 from dashboard.views import (
     budgets,
@@ -24,13 +28,21 @@ from dashboard.views import (
     quality,
     receipt,
     selfhost,
-    spend,
 )
+from dashboard.views.spend import models, overview, teams
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (
     Path(__file__).parent / name for name in ("logo.svg", "icon.svg")
 )  # nothing is fetched from outside
+# The menu: its sections and their pages, in the order in which they are shown.
+MENU = {
+    "Spend": (overview, teams, models, costs, budgets, forecast),
+    "Self-hosted": (selfhost, engines),
+    "Operations": (events, receipt, latency, quality),
+}
+# Pages that show facts of the whole organisation: a team lead does not get them.
+OF_ORGANISATION = (selfhost, engines)
 
 
 def main() -> None:
@@ -39,21 +51,13 @@ def main() -> None:
     st.logo(str(LOGO), size="large")
     sign_in.require()
     sign_in.require_role()
-    page = st.navigation(_pages())
+    menu = _menu()
+    page = st.navigation(menu, expanded=True)
+    follow([each for pages in menu.values() for each in pages])
     address.restore_query(page.url_path)
-    with st.sidebar:
-        dataset = choose_dataset()
-        st.caption("Costs in USD. Days and months in UTC.")
-    if dataset is Dataset.DEMO:
-        st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
+    restore_choices()
     try:
-        if dataset is Dataset.REAL and is_demo_ledger():
-            st.warning(
-                "**Demo ledger.** Its events were generated, they are not real spend.",
-                icon=":material/science:",
-            )
-        page.run()
-        address.remember_query(page.url_path)
+        _show(page)
     except NotConfigured:
         empty_states.show_not_configured()
     except DatabaseTooSlow:
@@ -62,25 +66,35 @@ def main() -> None:
         empty_states.show_away(away.message)
 
 
-def _pages() -> list[st.Page]:
-    """Return the pages of the person's menu, the first one first."""
-    own = [my_team.page()] if access.viewer().access.teams else []
-    pages = [
-        spend.page(),
-        costs.page(),
-        selfhost.page(),
-        budgets.page(),
-        forecast.page(),
-        latency.page(),
-        engines.page(),
-        quality.page(),
-        events.page(),
-        receipt.page(),
-    ]
-    if access.sees_all_teams():
-        return pages + own
-    of_organisation = {selfhost.page().url_path, engines.page().url_path}
-    return own + [page for page in pages if page.url_path not in of_organisation]
+def _menu() -> dict[str, list[Page]]:
+    """Return the sections of the person's menu with their pages, the first page first."""
+    viewer = access.viewer()
+    hidden = () if viewer.access.sees_all else OF_ORGANISATION
+    menu = {
+        section: [view.page() for view in views if view not in hidden]
+        for section, views in MENU.items()
+    }
+    if viewer.access.teams:
+        menu = {"Mine": [my_team.page()], **menu}
+    return {section: pages for section, pages in menu.items() if pages}
+
+
+def _show(page: Page) -> None:
+    """Show the sidebar, the marks of generated data and the page."""
+    with st.sidebar:
+        dataset = choose_dataset()
+        show_search()
+        st.caption("Money in USD unless chosen otherwise. Days and months in UTC.")
+    if dataset is Dataset.DEMO:
+        st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
+    elif is_demo_ledger():
+        st.warning(
+            "**Demo ledger.** Its events were generated, they are not real spend.",
+            icon=":material/science:",
+        )
+    page.run()
+    address.remember_query(page.url_path)
+    keep_choices()
 
 
 main()

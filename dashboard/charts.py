@@ -6,7 +6,7 @@ Colour-blind readers can distinguish the colours, on both themes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -16,6 +16,8 @@ import altair as alt
 import pandas as pd
 import streamlit as st
 
+from dashboard.shell.viewer import separators
+
 # After Okabe and Ito, each adjusted until it has a contrast of 3:1 with the white and with the dark
 # background.
 COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
@@ -23,12 +25,25 @@ OTHER = "Other"
 HEIGHT_PX = 290
 MOST_GROUPS = len(COLOURS) - 1
 MONEY_AXIS = "$,~r"
+ROOM_FOR_WORDS = 1.3  # of the longest bar
 WHOLE = "Bill"  # the last step of a waterfall, in grey
 MOST_OF_A_GAUGE = (
     1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
 )
 
 Point = Mapping[str, Any]
+PICK = "pick"  # the name of a chart's selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Click:
+    """What a click on a mark does: `on_pick` gets the value of `field` (`group`, or `iso` for the
+    day). `key` is the chart's name in the session.
+    """
+
+    key: str
+    field: str
+    on_pick: Callable[[str], None]
 
 
 def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Point]:
@@ -67,8 +82,9 @@ def stacked_days(
     size_format: str,
     names: Sequence[str] | None = None,
     colours: Sequence[str] = COLOURS,
-    is_half_width: bool = False,
     alt_text: str,
+    currency: str = "USD",
+    click: Click | None = None,
 ) -> None:
     """Show a chart with one bar a day, its parts by group. `read` formats a figure for the
     tooltip.
@@ -84,7 +100,7 @@ def stacked_days(
             y=alt.Y(
                 "sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)
             ),
-            color=_colour(domain, colours, legend_columns=2 if is_half_width else 4),
+            color=_colour(domain, colours),
             order=alt.Order("place:Q"),
             tooltip=[
                 alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
@@ -93,7 +109,7 @@ def stacked_days(
             ],
         )
     )
-    _show(chart, alt_text)
+    _show(chart, alt_text, currency=currency, click=click)
 
 
 def lines(
@@ -141,9 +157,11 @@ def bars(
     read: Any,
     size_format: str,
     alt_text: str,
+    currency: str = "USD",
+    click: Click | None = None,
 ) -> None:
-    """Show a chart with one bar per group, largest first: for groups that overlap and so must not
-    be stacked.
+    """Show a chart with one bar per group in the order given, with its figure beside it: for groups
+    that need no colour of their own, or that overlap and so must not be stacked.
     """
     frame = pd.DataFrame(
         {
@@ -152,16 +170,98 @@ def bars(
             "words": [read(p[size]) for p in points],
         }
     )
-    chart = (
+    ends = [0.0, *frame["size"]]
+    scale = alt.Scale(domain=[min(ends), max(ends) * ROOM_FOR_WORDS or 1], nice=False)
+    drawn = alt.Chart(frame).encode(
+        y=alt.Y("group:N", title=None, sort=list(frame["group"]), axis=alt.Axis(labelLimit=190))
+    )
+    marks = drawn.mark_bar(cornerRadius=1, color=COLOURS[0], height={"band": 0.7}).encode(
+        x=alt.X(
+            "size:Q",
+            title=size_title,
+            scale=scale,
+            axis=alt.Axis(format=size_format, tickCount=4),
+        ),
+        tooltip=[alt.Tooltip("group:N", title="Part"), alt.Tooltip("words:N", title=size_title)],
+    )
+    texts = drawn.mark_text(align="left", dx=5, color=COLOURS[-1]).encode(
+        x=alt.X("size:Q"), text="words:N"
+    )
+    if click is not None:
+        marks = _clickable(marks, click)
+    _draw(alt.layer(marks, texts).properties(height=alt.Step(26)), alt_text, currency, click)
+
+
+def columns(
+    points: Sequence[Point],
+    *,
+    place: str,
+    size: str,
+    earlier: str | None = None,
+    names: tuple[str, str] = ("This period", "Before"),
+    size_title: str,
+    read: Any,
+    size_format: str,
+    alt_text: str,
+    currency: str = "USD",
+    click: Click | None = None,
+) -> None:
+    """Show a chart with one column per point, in their order, and a line of the `earlier` amounts.
+
+    `names` are those of the columns and of the line. A point has its `place` for people, and an
+    `iso` that a click gives back.
+    """
+    frame = pd.DataFrame(
+        {
+            "place": [str(p[place]) for p in points],
+            "iso": [str(p["iso"]) for p in points],
+            "size": [None if p[size] is None else float(p[size]) for p in points],
+            "words": [read(p[size]) for p in points],
+            "earlier": [_float(p.get(earlier)) if earlier else None for p in points],
+            "before": [read(p.get(earlier)) if earlier else "" for p in points],
+            "kind": names[0],
+            "line": names[1],
+        }
+    )
+    tooltip = [
+        alt.Tooltip("iso:N", title="Time (UTC)"),
+        alt.Tooltip("words:N", title=names[0]),
+        *([alt.Tooltip("before:N", title=names[1])] if earlier else []),
+    ]
+    x = alt.X("place:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    colour = alt.Scale(domain=list(names), range=[COLOURS[0], COLOURS[1]])
+    legend = alt.Legend(title=None, orient="top", offset=6, labelLimit=260) if earlier else None
+    bar = (
         alt.Chart(frame)
-        .mark_bar(cornerRadius=1, color=COLOURS[0])
+        .mark_bar(cornerRadius=1)
         .encode(
-            x=alt.X("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
-            y=alt.Y("group:N", title=None, sort="-x", axis=alt.Axis(labelLimit=260)),
-            tooltip=[alt.Tooltip("group:N", title="Tag"), alt.Tooltip("words:N", title=size_title)],
+            x=x,
+            y=alt.Y("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
+            color=alt.Color("kind:N", scale=colour, legend=legend),
+            tooltip=tooltip,
         )
     )
-    _show(chart, alt_text)
+    if click is not None:
+        bar = _clickable(bar, click)
+    drawn: Any = bar
+    if earlier:
+        line = (
+            alt.Chart(frame)
+            .mark_line(strokeWidth=2, strokeDash=[5, 3], interpolate="monotone")
+            .encode(
+                x=x,
+                y=alt.Y("earlier:Q", title=size_title),
+                color=alt.Color("line:N", scale=colour, legend=legend),
+                tooltip=tooltip,
+            )
+        )
+        drawn = alt.layer(bar, line)
+    _draw(drawn.properties(height=HEIGHT_PX), alt_text, currency, click)
+
+
+def _float(amount: Any) -> float | None:
+    """Return an amount as a chart has it, None for an unknown one."""
+    return None if amount is None else float(amount)
 
 
 def ranges(
@@ -362,6 +462,7 @@ def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.D
     return pd.DataFrame(
         {
             "day": pd.to_datetime([point["day"] for point in points]),
+            "iso": [str(point["day"]) for point in points],
             "group": [str(point[group]) for point in points],
             "size": [None if point[size] is None else float(point[size]) for point in points],
             "words": [read(point[size]) for point in points],
@@ -385,17 +486,45 @@ def _days(points: Sequence[Point]) -> alt.X:
     return alt.X("yearmonthdate(day):T", title=None, axis=axis, scale=alt.Scale(domain=month))
 
 
-def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: int = 4) -> alt.Color:
-    """Return the colours and the legend of a chart's groups, in the order of `domain`."""
+def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
+    """Return the colours and the legend of a chart's groups, in the order of `domain`.
+
+    Three short names in a row fit a screen of 420 pixels; four were cut at its edge.
+    """
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(
-            title=None, orient="top", offset=6, labelLimit=240, columns=legend_columns
-        ),
+        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=100, columns=3),
     )
 
 
-def _show(chart: alt.Chart, alt_text: str) -> None:
+def _show(chart: Any, alt_text: str, *, currency: str = "USD", click: Click | None = None) -> None:
     """Draw a chart at the common height, with its text for screen readers."""
-    st.altair_chart(chart.properties(height=HEIGHT_PX), alt=alt_text)
+    if click is not None:
+        chart = _clickable(chart, click)
+    _draw(chart.properties(height=HEIGHT_PX), alt_text, currency, click)
+
+
+def _clickable(chart: Any, click: Click) -> Any:
+    """Return a chart whose marks can be picked, and look like it."""
+    chart = chart.add_params(alt.selection_point(name=PICK, fields=[click.field], toggle=False))
+    chart.mark.cursor = "pointer"
+    return chart
+
+
+def _draw(chart: Any, alt_text: str, currency: str, click: Click | None) -> None:
+    """Draw a chart with the reader's separators, and call back if a mark is picked."""
+    thousands, decimals = separators()
+    signs = ["$", ""] if currency == "USD" else ["", f" {currency}"]
+    numbers = alt.NumberLocale(decimal=decimals, thousands=thousands, grouping=[3], currency=signs)
+    chart = chart.configure(locale=alt.Locale(number=numbers))
+    if click is None:
+        st.altair_chart(chart, alt=alt_text)
+        return
+
+    def picked() -> None:
+        found = st.session_state[click.key].selection.get(PICK) or []
+        if found and click.field in found[0]:
+            click.on_pick(str(found[0][click.field]))
+
+    st.altair_chart(chart, alt=alt_text, key=click.key, on_select=picked, selection_mode=PICK)

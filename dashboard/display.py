@@ -1,18 +1,20 @@
-"""Formats the figures, times and headings of reports as text for people, with units, thousands
+"""Formats the figures, times and headings of reports as text for people, with units, the reader's
 separators and `unknown` for an unknown figure; it draws nothing.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 
-from gateway.domain.money import format_usd
+from dashboard.shell.viewer import local_moment, localised, zone_name
+from gateway.domain.money import format_amount
 from gateway.reports import Cell, Column, ColumnKind, plain_decimal
 
 UNKNOWN = "unknown"
 NOTHING = "–"  # for values that do not apply, as opposed to unknown ones
+_CURRENCY = re.compile(r"[A-Z]{3}\b")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=@/])")
 
 
@@ -23,10 +25,25 @@ def inert(name: str) -> str:
     return _MARKDOWN.sub(r"\\\1", " ".join(name.split()))
 
 
-def money(amount: Cell) -> str:
-    """Return an amount as `$1,234.56`, four significant digits below a cent, `unknown` for None."""
+def money(amount: Cell, currency: str = "USD") -> str:
+    """Return an amount as `$1,234.56` or `1,234.56 EUR`, four significant digits below a cent,
+    `unknown` for None.
+    """
     assert amount is None or isinstance(amount, (Decimal, int)), "money is exact"
-    return format_usd(None if amount is None else Decimal(amount))
+    if amount is None:
+        return UNKNOWN
+    return localised(format_amount(Decimal(amount), currency))
+
+
+def metric_money(amount: Cell, currency: str = "USD") -> str:
+    """Return an amount for a metric: it reads Markdown, which would typeset two dollar signs."""
+    return money(amount, currency).replace("$", "\\$")
+
+
+def currency_of(column: Column) -> str:
+    """Return the currency of a column of money, the first word of its unit."""
+    found = _CURRENCY.match(column.unit)
+    return "USD" if found is None else found[0]
 
 
 def exact_money(amount: Decimal | None) -> str:
@@ -41,7 +58,7 @@ def counted(number: Cell, noun: str) -> str:
 
 def count(number: Cell) -> str:
     """Return a number with thousands separators, `1,234`."""
-    return UNKNOWN if number is None else f"{number:,}"
+    return UNKNOWN if number is None else localised(f"{number:,}")
 
 
 def compact(number: Cell) -> str:
@@ -53,8 +70,8 @@ def compact(number: Cell) -> str:
     value = float(str(number))
     for size, unit in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
         if value >= size:
-            return f"{value / (1e3 if unit == 'k' else size):,.1f} {unit}"
-    return f"{number:,}"
+            return localised(f"{value / (1e3 if unit == 'k' else size):,.1f} {unit}")
+    return localised(f"{number:,}")
 
 
 def seconds(duration_s: Cell) -> str:
@@ -64,7 +81,7 @@ def seconds(duration_s: Cell) -> str:
     if duration_s is None:
         return NOTHING
     value = float(str(duration_s))
-    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:,.2f} s"
+    return localised(f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:,.2f} s")
 
 
 def share(part: Cell) -> str:
@@ -72,12 +89,20 @@ def share(part: Cell) -> str:
     if part is None:
         return NOTHING
     percent = f"{100 * float(str(part)):.2f}"
-    return "< 0.01 %" if part and percent == "0.00" else f"{percent} %"
+    return localised("< 0.01 %" if part and percent == "0.00" else f"{percent} %")
+
+
+def change(part: Cell) -> str:
+    """Return a change as a signed percentage, `+12.5 %`; a dash without one."""
+    if part is None:
+        return NOTHING
+    value = 100 * float(str(part))
+    return localised(f"{value:+,.1f} %" if abs(value) < 1000 else f"{value:+,.0f} %")
 
 
 def moment(at: Cell) -> str:
-    """Return a time as text in UTC to the second, a dash without one."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if isinstance(at, datetime) else NOTHING
+    """Return a time as text in the reader's time zone to the second, a dash without one."""
+    return local_moment(at) if isinstance(at, datetime) else NOTHING
 
 
 def means_nothing(column: Column) -> bool:
@@ -97,15 +122,15 @@ def cell(column: Column, value: Cell) -> str:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
         case ColumnKind.MONEY:
-            return money(value)
+            return money(value, currency_of(column))
         case ColumnKind.COUNT:
             return count(value)
         case ColumnKind.SECONDS:
             return seconds(value)
         case ColumnKind.HOURS:
-            return f"{value:,.2f}"
+            return localised(f"{value:,.2f}")
         case ColumnKind.SHARE:
-            return share(value)
+            return (change if "change_share" in column.name else share)(value)
         case ColumnKind.TIME:
             return moment(value)
         case ColumnKind.DAY:
@@ -130,7 +155,7 @@ _HEADINGS = {
     "dearest_saving_usd": "Saved against the dearest, USD",
     "default_usd": "At the first listed, USD",
     "default_saving_usd": "Saved against the first listed, USD",
-    "previous_usd": "Month before, USD",
+    "previous_usd": "Before, USD",
     "change_usd": "Change, USD",
     "change_share": "Change",
     "year_before_usd": "Year before, USD",
@@ -166,7 +191,6 @@ _HEADINGS = {
     "unknown_share": "Share unknown",
     "derived_share": "Share estimated",
     "usage_source": "Usage from",
-    "occurred_at": "Time (UTC)",
     "request_id": "Request",
     "key_id": "Key",
     "day": "Day (UTC)",
@@ -194,8 +218,19 @@ def heading(column: Column) -> str:
     """Return a column's heading: a fixed text for some names, else the words of its name, and its
     currency.
     """
-    if column.name in _HEADINGS:
-        return _HEADINGS[column.name]
-    is_money = column.name.endswith("_usd")
-    words = column.name.removesuffix("_usd").replace("_", " ")
+    if column.name == "occurred_at":
+        return f"Time ({zone_name()})"
+    currency = currency_of(column)
+    name = column.name
+    if column.kind is ColumnKind.MONEY and currency != "USD":
+        name = name.replace(currency.lower(), "usd")
+    return _usd_heading(name).replace("USD", currency)
+
+
+def _usd_heading(name: str) -> str:
+    """Return the heading of a column by its name, with its money in USD."""
+    if name in _HEADINGS:
+        return _HEADINGS[name]
+    is_money = name.endswith("_usd")
+    words = name.removesuffix("_usd").replace("_", " ")
     return f"{words[:1].upper()}{words[1:]}{', USD' if is_money else ''}"

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from dashboard import empty_states
-from dashboard.display import cell, heading, inert
+from dashboard.display import cell, heading
 from dashboard.downloads import csv_button
-from dashboard.filters import address_filters, choose_month, dataset, month_name, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
-from dashboard.source import answer
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
+from dashboard.shell.leading import refusals_shown, requests_button
+from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import BadUsage, Dimension, Report
+from gateway.reports import REPORTS, Dimension, Report
 
 BY = {
     "Team": Dimension.TEAM,
@@ -49,39 +52,46 @@ class ShownReport:
 
 
 def show_page(title: str, choose_report: Callable[[], ShownReport]) -> None:
-    """Show a page about a month: its title, pickers, and the report that the reader chooses."""
-    head, picker = st.columns([6, 2], vertical_alignment="bottom")
-    head.title(title)
-    if answer("months", question(month="all")).complete_until is None:
+    """Show a page about a time: its title, the bar, and the report that the reader chooses."""
+    st.title(title)
+    if newest_event(dataset()) is None:
         empty_states.show_no_data(dataset())
         return
-    with picker:
-        month = choose_month()
-    where = address_filters()
     shown = choose_report()
-    split = st.segmented_control(
-        "Split by",
-        list(shown.splits),
-        default=shown.split,
-        required=shown.split is not None,
-        key=f"split_{shown.report}",
-    )
-    by = None if split is None else (shown.splits[split],)
-    try:
-        asked = question(month=month, by=by, where=where)
-    except BadUsage as wrong:
-        st.error(inert(wrong.message))
-        return
-    with st.spinner("Reading…", show_time=True):
-        report = answer(shown.report, asked)
+    splits = [by for by in shown.splits.values() if by.value not in st.query_params]
+    converts = REPORTS[shown.report].converts
+    choices = show_bar(Applies(currency=converts, splits=_first(splits, shown)))
+    with refusals_shown(choices):
+        _show_report(shown, choices)
+
+
+def _first(splits: Sequence[Dimension], shown: ShownReport) -> Sequence[Dimension]:
+    """Return the splits with the report's own one first; none if it has no split at first."""
+    if shown.split is None:
+        return ()
+    own = shown.splits[shown.split]
+    return [*([own] if own in splits else []), *(one for one in splits if one is not own)]
+
+
+def _show_report(shown: ShownReport, choices: Choices) -> None:
+    """Show a report's headlines, table, download and notes."""
+    by = None
+    if shown.split is not None:
+        own = shown.splits[shown.split].value
+        left = [one.value for one in shown.splits.values() if one.value not in choices.where]
+        by = choices.by or (own if own in left else left[0])
+    with st.spinner("Reading …", show_time=True):
+        report = answer(shown.report, choices.question(by=None if by is None else (by,)))
     if not report.rows:
-        empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
+        empty_states.show_nothing_matches(choices.label, is_filtered=bool(choices.where))
         return
-    _show_headlines(report, shown.headlines)
+    _show_headlines(report, [choices.money(name) for name in shown.headlines])
     st.caption(shown.about)
-    names = () if by is None else (by[0].value,)
-    show_report(report, (*names, *shown.fixed, *shown.columns))
-    csv_button(st, report, name=f"{shown.report}-{month}", width="content")
+    names = () if by is None else (by,)
+    show_report(report, (*names, *shown.fixed, *(choices.money(name) for name in shown.columns)))
+    with st.container(horizontal=True, key="below"):
+        csv_button(st, report, name=f"{shown.report}-{choices.file_label}", width="content")
+        requests_button(st, choices)
     show_notes(report)
 
 

@@ -4,7 +4,7 @@ returns the row that the reader picks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ NUMBERS = (
     ColumnKind.HOURS,
     ColumnKind.SHARE,
 )
-MOST_ROWS_SHOWN, TALL_PX = 16, 560
+MOST_ROWS_SHOWN, TALL_PX = 18, 560
+SHADE = "background-color: rgba(128, 138, 150, 0.16)"  # on both themes
 
 Reads = Mapping[str, Callable[[Any], str]]  # the format of a column's cells, by heading
 
@@ -50,17 +51,24 @@ def show_cells(
     *,
     numbers: Sequence[str] = (),
     key: str | None = None,
+    on_pick: Callable[[int], None] | None = None,
+    shaded: Collection[int] = (),
 ) -> int | None:
     """Show a table of columns by heading: sorted by their values, formatted by `reads`; return the
     picked row.
 
-    The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
+    With `on_pick` a picked row calls it before the page is drawn again. `shaded` rows stand out, as
+    a total does. The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
     """
     # As objects: pandas would turn money into floats and missing counts into NaN.
     frame = pd.DataFrame(
         {name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()}
     )
     styled = frame.style.format(dict(reads))
+    if shaded:
+        styled = styled.apply(
+            lambda row: [SHADE if row.name in shaded else ""] * len(row), axis="columns"
+        )
     settings: dict[str, Any] = {
         "hide_index": True,
         "placeholder": UNKNOWN,
@@ -70,8 +78,17 @@ def show_cells(
     if key is None:
         st.dataframe(styled, **settings)
         return None
+
+    def picked_row() -> None:
+        if on_pick is not None and (rows := st.session_state[key].selection.rows):
+            on_pick(rows[0])
+
     event = st.dataframe(
-        styled, on_select="rerun", selection_mode="single-row", key=key, **settings
+        styled,
+        on_select="rerun" if on_pick is None else picked_row,
+        selection_mode="single-row",
+        key=key,
+        **settings,
     )
     picked = event.selection.rows
     return picked[0] if picked else None

@@ -13,13 +13,22 @@ import streamlit as st
 from dashboard import charts, empty_states
 from dashboard.display import NOTHING, moment, money, share
 from dashboard.downloads import csv_button
-from dashboard.filters import dataset, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.leading import refusals_shown
+from dashboard.shell.viewer import zone_name
 from dashboard.source import answer
 from dashboard.tables import show_cells
-from gateway.reports import Cell
+from gateway.reports import Cell, Dimension
 
 MOST_BARS = 20
+# The periods that run now, whatever time the reader chose; a budget has an owner and no model.
+RUNNING = Applies(
+    filters=(Dimension.TEAM, Dimension.PROJECT, Dimension.KEY, Dimension.COST_CENTRE),
+    days=False,
+    month=False,
+)
 USED_UP, OVER, WITHIN = "used up", "over by its end", "within"
 FIRST_MONEY = {
     "Limit": "limit_usd",
@@ -40,18 +49,22 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the budgets page: headlines, bars and a table."""
-    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    title.title("Budgets")
-    report = answer("budgets", question(month="all"))
-    if not report.rows:
-        empty_states.show_no_budget(dataset())
-        return
-    csv_button(save, report, name="budgets")
-    rows = report.records()
-    _show_headlines(rows)
-    _show_bars(rows)
-    _show_table(rows)
-    show_notes(report)
+    st.title("Budgets")
+    choices = show_bar(RUNNING)
+    with refusals_shown(choices):
+        report = answer("budgets", choices.question())
+        if not report.rows and choices.where:
+            empty_states.show_nothing_matches("running budgets", is_filtered=True)
+            return
+        if not report.rows:
+            empty_states.show_no_budget(dataset())
+            return
+        rows = report.records()
+        _show_headlines(rows)
+        _show_bars(rows)
+        _show_table(rows)
+        csv_button(st, report, name="budgets", width="content")
+        show_notes(report)
 
 
 def outlook(row: Row) -> str:
@@ -134,7 +147,7 @@ def _show_table(rows: Sequence[Row]) -> None:
     columns |= {
         head: [_or_nothing(row, name) for row in rows] for head, name in FIRST_MONEY.items()
     }
-    columns["Resets (UTC)"] = [
+    columns[f"Resets ({zone_name()})"] = [
         moment(row["resets_at"]) if row["resets_at"] else "never" for row in rows
     ]
     columns |= {head: [_or_nothing(row, name) for row in rows] for head, name in MORE_MONEY.items()}

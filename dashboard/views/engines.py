@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.filters import question
+from dashboard.downloads import csv_button
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
 from dashboard.source import answer
 from dashboard.tables import show_report
+from gateway.reports import Dimension
 
 COLUMNS = (
     "deployment",
@@ -33,9 +35,11 @@ def page() -> st.Page:
 def show() -> None:
     """Show each engine's newest sample, or a hint if there is none."""
     st.title("Engines")
-    report = answer("engines", question(month="all"))
+    choices = show_bar(Applies(filters=(Dimension.DEPLOYMENT,), days=False, month=False))
+    report = answer("engines", choices.question())
     if not report.rows:
         st.info("No engine of your own was sampled yet: a running gateway looks every minute.")
         return
     show_report(report, COLUMNS)
+    csv_button(st, report, name="engines", width="content")
     show_notes(report)

@@ -11,19 +11,29 @@ import streamlit as st
 from dashboard import charts, empty_states
 from dashboard.display import money
 from dashboard.downloads import csv_button
-from dashboard.filters import dataset, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
-from dashboard.source import answer
+from dashboard.shell.bar import Applies, label_of, show_bar
+from dashboard.shell.choices import FILTERS, Choices
+from dashboard.shell.leading import refusals_shown
+from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
 from gateway.reports import Cell, Dimension
 
-SPLITS = {
-    "Team": Dimension.TEAM,
-    "Cost centre": Dimension.COST_CENTRE,
-    "Model": Dimension.MODEL,
-    "Project": Dimension.PROJECT,
-    "Key": Dimension.KEY,
-}
+SPLITS = (
+    Dimension.TEAM,
+    Dimension.COST_CENTRE,
+    Dimension.MODEL,
+    Dimension.PROJECT,
+    Dimension.KEY,
+)
+# It looks ahead from the present day, whatever time the reader chose.
+ABOUT_NOW = Applies(
+    filters=[one for one in FILTERS if one is not Dimension.DAY],
+    days=False,
+    month=False,
+    splits=SPLITS,
+)
 FIGURES = ("spent_usd", "forecast_usd", "low_usd", "high_usd", "previous_usd")
 SPIKE = ("spent_usd", "usual_usd", "change_usd", "model", "key", "driver_usd")
 
@@ -35,23 +45,28 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the forecast page: headlines, a table, the months ahead, and spikes."""
-    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    title.title("Forecast")
-    if answer("months", question(month="all")).complete_until is None:
+    st.title("Forecast")
+    if newest_event(dataset()) is None:
         empty_states.show_no_data(dataset())
         return
-    split = st.segmented_control(
-        "Split by", list(SPLITS), default="Team", required=True, key="forecast_split"
-    )
-    by = SPLITS[split]
-    report = answer("forecast", question(month="all", by=(by,)))
-    csv_button(save, report, name=f"forecast-by-{by.value}")
+    choices = show_bar(ABOUT_NOW)
+    with refusals_shown(choices):
+        _show_figures(choices)
+
+
+def _show_figures(choices: Choices) -> None:
+    """Show the forecast of the running month, the months ahead and the spikes, by the split."""
+    by = choices.by or SPLITS[0].value
+    with st.spinner("Forecasting …", show_time=True):
+        report = answer("forecast", choices.question(by=(by,)))
     _show_headlines(report.total)
-    st.subheader(f"{report.title}, by {split.lower()}")
-    show_report(report, (by.value, *FIGURES))
+    with st.container(horizontal=True, vertical_alignment="bottom", key="table_head"):
+        st.subheader(f"{report.title}, by {label_of(by).lower()}", width="stretch")
+        csv_button(st, report, name=f"forecast-by-{by}", width="content")
+    show_report(report, (by, *FIGURES))
     show_notes(report)
-    _show_months_ahead()
-    _show_spikes(by, split)
+    _show_months_ahead(choices)
+    _show_spikes(choices, by)
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:
@@ -76,9 +91,9 @@ def _show_headlines(total: Mapping[str, Cell]) -> None:
     )
 
 
-def _show_months_ahead() -> None:
+def _show_months_ahead(choices: Choices) -> None:
     """Show the coming months with their ranges."""
-    report = answer("outlook", question(month="all"))
+    report = answer("outlook", choices.question())
     st.subheader("The months ahead")
     if not report.rows:
         st.caption(report.notes[0])
@@ -96,16 +111,16 @@ def _show_months_ahead() -> None:
     st.caption(report.notes[0])
 
 
-def _show_spikes(by: Dimension, split: str) -> None:
+def _show_spikes(choices: Choices, by: str) -> None:
     """Show the days of the last four weeks that stand out."""
     st.subheader("Days that stand out")
-    report = answer("spikes", question(month="all", by=(by,)))
+    report = answer("spikes", choices.question(by=(by,)))
     if not report.rows:
         st.caption("None in the last four weeks.")
         return
-    show_report(report, ("day", by.value, *SPIKE))
+    show_report(report, ("day", by, *SPIKE))
     st.caption(
-        f"Days of a {split.lower()} that differ from the usual weekday. A key that runs away: "
+        f"Days of a {label_of(by).lower()} that differ from the usual weekday. A key that runs away: "
         "tollgate key pause KEY"
     )
 

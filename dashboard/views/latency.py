@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard import charts, empty_states
-from dashboard.display import NOTHING, count, inert, seconds
-from dashboard.filters import address_filters, choose, choose_month, dataset, month_name, question
+from dashboard.display import NOTHING, count, seconds
+from dashboard.downloads import csv_button
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
-from dashboard.source import answer
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
+from dashboard.shell.leading import refusals_shown, requests_button
+from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import BadUsage, Cell, Dimension
+from gateway.reports import Cell, Dimension
 
 COLUMNS = (
     "route",
@@ -38,32 +42,30 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the latency page: headlines, percentiles by day and deployment, and a table."""
-    title, month_picker, route_picker = st.columns([5, 2, 2], vertical_alignment="bottom")
-    title.title("Latency")
-    if answer("months", question(month="all")).complete_until is None:
+    st.title("Latency")
+    if newest_event(dataset()) is None:
         empty_states.show_no_data(dataset())
         return
-    with month_picker:
-        month = choose_month()
-    with route_picker:
-        route = choose(Dimension.ROUTE, month=month)
-    where = address_filters(other_than=(Dimension.ROUTE,)) | {Dimension.ROUTE: route}
-    try:
-        asked = question(month=month, where=where)
-    except BadUsage as wrong:
-        st.error(inert(wrong.message))
-        return
-    report = answer("latency", asked)
+    choices = show_bar(Applies())
+    with refusals_shown(choices):
+        _show_figures(choices)
+
+
+def _show_figures(choices: Choices) -> None:
+    """Show headlines, percentiles by day and deployment, and a table."""
+    report = answer("latency", choices.question())
     if not report.rows:
-        empty_states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
+        empty_states.show_nothing_matches(choices.label, is_filtered=bool(choices.where))
         return
     _show_headlines(report.total)
-    daily = answer(
-        "latency", question(month=month, by=(Dimension.DAY, Dimension.DEPLOYMENT), where=where)
-    ).records()
+    by = (Dimension.DAY.value, Dimension.DEPLOYMENT.value)
+    daily = answer("latency", choices.question(by=by)).records()
     _show_percentiles(daily, "ttft", "Time to first token (TTFT)", unit="s", per_s=1)
     _show_percentiles(daily, "tpot", "Time per output token (TPOT)", unit="ms", per_s=1000)
     show_report(report, COLUMNS)
+    with st.container(horizontal=True, key="below"):
+        csv_button(st, report, name=f"latency-{choices.file_label}", width="content")
+        requests_button(st, choices)
     st.caption(
         "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers and "
         "failures are counted as not measured and are in no percentile. TPOT is per output token "

@@ -187,4 +187,3 @@ def _show_refusals(found: TeamPage) -> None:
         {},
         numbers=("Requests",),
     )
-

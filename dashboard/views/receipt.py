@@ -13,6 +13,7 @@ from dashboard import address
 from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, seconds
 from dashboard.filters import DATASET_KEY, dataset
 from dashboard.notes import show_notes
+from dashboard.shell.viewer import zone_name
 from dashboard.source import find_receipt
 from dashboard.tables import show_cells
 from gateway.domain.money import usd_from_nusd
@@ -88,7 +89,7 @@ def _show_request(found: Receipt) -> None:
     tags = ", ".join(f"{name}={value}" for name, value in sorted(found.tags.items()))
     _show_facts(
         {
-            "Received (UTC)": moment(found.occurred_at),
+            f"Received ({zone_name()})": moment(found.occurred_at),
             "Project": found.project,
             "Cost centre": found.cost_centre,
             "Key": found.key_id,

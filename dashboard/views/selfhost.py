@@ -11,12 +11,15 @@ import streamlit as st
 
 from dashboard import charts, empty_states
 from dashboard.display import UNKNOWN, count, inert, money
-from dashboard.filters import choose, choose_month, dataset, month_name, question
+from dashboard.downloads import csv_button
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
+from dashboard.shell.leading import refusals_shown
 from dashboard.source import answer, compare_with_api
 from dashboard.tables import show_report
 from gateway.reports import (
-    BadUsage,
     Cell,
     Dataset,
     Dimension,
@@ -65,37 +68,37 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the page: headlines, the waterfall of the bill, the comparison, and the hours."""
-    title, month_picker, deployment_picker = st.columns([5, 2, 2], vertical_alignment="bottom")
-    title.title("Self-hosted economics")
+    st.title("Self-hosted economics")
     if dataset() is Dataset.DEMO:
         empty_states.show_no_gpu_bill(dataset())
         return
-    with month_picker:
-        month = choose_month()
-    with deployment_picker:
-        deployment = choose(Dimension.DEPLOYMENT, month=month)
-    try:
-        asked = question(month=month, where={Dimension.DEPLOYMENT: deployment})
-    except BadUsage as wrong:
-        st.error(inert(wrong.message))
-        return
+    choices = show_bar(Applies(filters=(Dimension.DEPLOYMENT,)))
+    with refusals_shown(choices):
+        _show_figures(choices)
+
+
+def _show_figures(choices: Choices) -> None:
+    """Show headlines, the waterfall of the bill, the comparison, and the hours."""
+    asked = choices.question()
     hours, lines = answer("gpu", asked), answer("gpu-bill", asked)
     if hours.total["bill_usd"] is None and not hours.rows:
         empty_states.show_no_gpu_bill(dataset())
     else:
         _show_headlines(hours.total)
         _show_waterfall(lines)
+        csv_button(st, lines, name=f"gpu-bill-{choices.file_label}", width="content")
         show_notes(lines)
-    _show_comparison(month)
+    _show_comparison(choices)
     if hours.rows:
         st.subheader("Hours and bills by day")
         show_report(hours, HOURS)
+        csv_button(st, hours, name=f"gpu-hours-{choices.file_label}", width="content")
         st.caption(
             "The bill is the imported one, else uptime × rate. Import an invoice: "
             "`tollgate engine bill import FILE`."
         )
         show_notes(hours)
-    st.caption(f"Shown: {month_name(month)}.")
+    st.caption(f"Shown: {inert(choices.label)}.")
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:
@@ -205,18 +208,19 @@ def _amount(row: Mapping[str, Cell]) -> Decimal:
     return Decimal(str(row["amount_usd"]))
 
 
-def _show_comparison(month: str) -> None:
+def _show_comparison(choices: Choices) -> None:
     """Show own GPUs beside an API, with pickers for the what-ifs."""
     st.subheader("Own GPUs or an API")
     what_if = _choose_what_if()
     try:
-        found = compare_with_api(question(month=month), what_if)
+        found = compare_with_api(choices.without(*choices.where).question(), what_if)
     except NothingFound as wrong:
         st.warning(inert(wrong.message), icon=":material/search_off:")
         return
     if found.rows:
         _show_verdicts(found.records())
         show_report(found, COMPARED)
+        csv_button(st, found, name=f"selfhost-vs-api-{choices.file_label}", width="content")
     else:
         st.info("No traffic of a route and no own deployment to compare in this month.")
     show_notes(found)

@@ -43,6 +43,7 @@ class Compared(StrEnum):
     """The time that a question's time is compared with."""
 
     PREVIOUS = "previous"
+    MONTH = "month"
     YEAR = "year"
 
 
@@ -110,8 +111,9 @@ class Question:
     def before(self) -> Question:
         """Return the question about the time that this one is compared with, not compared itself.
 
-        The days before a range are as many as its own; those of the year before have the same
-        dates, and 29 February is 28 February there. Raises `BadUsage` if there is no such time.
+        The days before a range are as many as its own; those of the month or the year before have
+        the same dates, or the last day of a month that is too short. Raises `BadUsage` if there is
+        no such time.
         """
         assert self.compared is not None
         if self.month is not None:
@@ -127,6 +129,8 @@ class Question:
         try:
             if self.compared is Compared.YEAR:
                 days = _year_before(first), _year_before(last)
+            elif self.compared is Compared.MONTH:
+                days = _month_before(first), _month_before(last)
             else:
                 before = first - timedelta(days=1)
                 days = before - (last - first), before
@@ -273,6 +277,14 @@ def _year_before(day: date) -> date:
     """Return the same date one year before. Raises `ValueError` before year 1."""
     is_leap_day = (day.month, day.day) == (2, 29)
     return day.replace(year=day.year - 1, day=28 if is_leap_day else day.day)
+
+
+def _month_before(day: date) -> date:
+    """Return the same date one month before, or the last day of a month that is too short. Raises
+    `ValueError` before year 1.
+    """
+    last = day.replace(day=1) - timedelta(days=1)
+    return last.replace(day=min(day.day, last.day))
 
 
 def _require_time(name: Split, text: str) -> None:

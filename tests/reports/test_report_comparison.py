@@ -72,6 +72,26 @@ def test_a_month_is_compared_with_the_one_before(finance: Reports, write: Write)
     assert any("the whole month 2026-10" in note for note in report.notes)
 
 
+def test_days_are_compared_with_the_same_days_of_the_month_before(
+    finance: Reports, write: Write
+) -> None:
+    """A running month beside a whole one looks like a saving that is none."""
+    write(
+        spent(1, "payments", 4, datetime(2026, 10, 3, 9, tzinfo=UTC)),
+        spent(2, "payments", 9, OCTOBER),
+        spent(3, "payments", 5, datetime(2026, 11, 3, 9, tzinfo=UTC)),
+    )
+    asked = ask(first="2026-11-01", last="2026-11-30", by=["team"], compare="month")
+    assert asked.before().days == (date(2026, 10, 1), date(2026, 10, 30))
+    report = finance.run("spend", asked)
+    assert (report.total["total_usd"], report.total["previous_usd"]) == (5, 4)
+    march = ask(first="2026-03-29", last="2026-03-31", compare="month").before()
+    assert march.days == (date(2026, 2, 28), date(2026, 2, 28))
+    assert ask(month="2026-01", compare="month").before().month == date(2025, 12, 1)
+    with pytest.raises(BadUsage, match="no time before"):
+        ask(first="0001-01-02", last="0001-01-03", compare="month").before()
+
+
 def test_an_unknown_cost_has_no_change(finance: Reports, write: Write) -> None:
     """Unknown less something is unknown, not a saving."""
     write(spent(1, "search", 1, OCTOBER), event(2, team="search", at=NOVEMBER, **UNKNOWN))

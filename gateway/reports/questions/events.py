@@ -7,14 +7,13 @@ from typing import Any
 
 from sqlalchemy import Label, Select, Text, cast, func, select
 
-from gateway.reports.dimensions import Columns, each_tag, tag_label
+from gateway.reports.dimensions import Columns, TagKey, each_tag, tag_label
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, total_of, total_row
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.reports.sources.facts import EVENTS, facts
-from gateway.reports.sources.facts import events as events_of
+from gateway.reports.sources.facts import EVENTS, Source, facts, source_for
 from gateway.reports.sources.notes import notes_on, read_freshness
 
 
@@ -81,7 +80,7 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
     Without a limit it lists no rows.
     """
     rows = () if question.limit is None else tuple(event_rows(snapshot, question))
-    source = events_of(question.dataset)
+    source = _source_of_total(question)
     total = total_row(snapshot, _TOTAL, facts(source, question.conditions), source=source)
     fresh = read_freshness(snapshot, question)
     return Report(
@@ -93,6 +92,21 @@ def events(snapshot: ReadSnapshot, question: Question) -> Report:
         total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
         notes=(_listed(question, total["attempts"], len(rows)), *notes_on(question, total, fresh)),
+    )
+
+
+def _source_of_total(question: Question) -> Source:
+    """Return the smallest source that knows the filters: to count a page's events one by one would
+    read the whole month.
+
+    Money is not shared by cost centres: a page lists the events that one is booked on.
+    """
+    filters = [dimension for dimension, _ in question.where]
+    return source_for(
+        question.dataset,
+        filters=filters,
+        moments=question.moments,
+        from_events=question.is_as_closed or any(isinstance(one, TagKey) for one in filters),
     )
 
 
