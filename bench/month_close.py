@@ -37,6 +37,7 @@ OWN = {
     "end_user": "'u' || n % 5000",
     "cost_nusd": "n % 1000000",
     "posted_period": "CAST('2026-09-01' AS date)",
+    "written_by": "pg_current_xact_id()",
 }
 COLUMNS = [column.name for column in usage_events.columns]
 # Copies of one event, each with its own id, moment, owners and cost.
@@ -89,12 +90,12 @@ def main() -> None:
     print("the bar of 60 s is " + ("met" if bar_s <= BAR_S else "missed"))
 
 
-def fill(database: Database, events: int) -> None:
-    """Write the events of the month in batches, and sum up their hours."""
-    for first in range(0, events, BATCH):
+def fill(database: Database, events: int, *, batch: int = BATCH) -> None:
+    """Write the events of the month, a batch in each transaction, and sum up their hours."""
+    for first in range(0, events, batch):
         values = {
             "first": first,
-            "last": min(first + BATCH, events) - 1,
+            "last": min(first + batch, events) - 1,
             "events": events,
             "begin_ms": BEGIN_MS,
             "month_ms": MONTH_MS,
@@ -102,7 +103,8 @@ def fill(database: Database, events: int) -> None:
         with database.begin() as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text(FILL), values)
-        print(f"{values['last'] + 1:,} events written", flush=True)
+        if (values["last"] + 1) % BATCH == 0 or values["last"] + 1 == events:
+            print(f"{values['last'] + 1:,} events written", flush=True)
     with database.begin() as connection:
         connection.execute(
             text(

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, cast, func, literal, not_, select
+from sqlalchemy import ColumnElement, and_, cast, func, literal, not_, select
 
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports.dimensions import Columns
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema.base import PgSnapshot
+from gateway.storage.postgres.schema.base import PgSnapshot, Xid8
 from gateway.storage.postgres.schema.other_views import watermark
 
 FROM_THE_START = "0"
@@ -38,8 +38,15 @@ class Watermark:
         return f"{self.database}/{self.snapshot}"
 
     def is_after(self, row: Columns) -> ColumnElement[bool]:
-        """Return the SQL condition that a row was not visible to the watermark's export."""
-        return not_(func.pg_visible_in_snapshot(row.written_by, self._literal()))
+        """Return the SQL condition that a row was not visible to the watermark's export.
+
+        Its first half is implied by the second: an index finds the rows by it.
+        """
+        oldest_open, _, _ = self.snapshot.partition(":")
+        return and_(
+            row.written_by >= cast(literal(oldest_open), Xid8),
+            not_(func.pg_visible_in_snapshot(row.written_by, self._literal())),
+        )
 
     def _literal(self) -> ColumnElement[str]:
         """Return the snapshot as a value of SQL."""

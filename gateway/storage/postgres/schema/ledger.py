@@ -118,6 +118,7 @@ usage_events = Table(
         ),
     ),
     Index("usage_events_team_occurred_at", "team", "occurred_at"),
+    Index("usage_events_written_by", "written_by"),
     Index(
         "usage_events_to_check",
         "posted_period",
@@ -195,6 +196,7 @@ adjustments = Table(
         unique=True,
         postgresql_where=text("settles"),
     ),
+    Index("adjustments_written_by", "written_by"),
 )
 
 dead_letters = Table(
