@@ -78,6 +78,9 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
         demo: Annotated[
             bool, typer.Option("--demo", help="Generated demo data in place of real events.")
         ] = False,
+        currency: Annotated[  # for the refusal with its reason
+            str | None, typer.Option("--currency", metavar="CODE", hidden=True)
+        ] = None,
         out: OutOption = None,
         format: FormatOption = Format.TABLE,
     ) -> None:
@@ -99,7 +102,7 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
             ops_usd_per_month=_number("--ops-usd-per-month", ops_usd_per_month, is_zero_fine=True)
             or Decimal(0),
         )
-        question = ask(month=month, demo=demo)
+        question = ask(month=month, demo=demo, currency=currency)
         with toolbox.open_reports() as reports:
             found = reports.selfhost_vs_api(question, what_if)
         export = Export(report=found, rows=iter(found.rows))

@@ -242,6 +242,7 @@ class Reports:
 
         Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
         """
+        _kind_of("selfhost-vs-api", question)
         with self._reader.snapshot(self._scope) as snapshot:
             snapshot.take_time()
             return _marked(snapshot, selfhost_vs_api(snapshot, question, what_if))
@@ -469,9 +470,11 @@ def _kind_of(name: str, question: Question) -> ReportKind:
         raise BadUsage(
             f"Report {name} cannot be compared with an earlier time. Try `report spend`."
         )
-    if question.currency is not None and not kind.converts:
-        able = ", ".join(one.name for one in REPORTS.values() if one.converts)
-        raise BadUsage(f"Report {name} is in USD alone. In another currency: {able}.")
+    if question.currency is not None and kind.usd_alone:
+        able = ", ".join(one.name for one in REPORTS.values() if not one.usd_alone)
+        raise BadUsage(
+            f"Report {name} has no other currency: {kind.usd_alone}. In another currency: {able}."
+        )
     if kind.by is None and question.by:
         raise BadUsage(
             f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`."

@@ -21,7 +21,7 @@ class ReportKind:
 
     `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
     `compares`: it can be compared with an earlier time. `explains`: and can say why it changed.
-    `converts`: its money can be shown in another currency.
+    `usd_alone`: why its money has no other currency; empty if it can be shown in one.
     `reproduces`: it reads booked facts alone, so it can show a month as it was closed.
     """
 
@@ -33,7 +33,7 @@ class ReportKind:
     each_row: Callable[[ReadSnapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
     compares: bool = False
     explains: bool = False
-    converts: bool = False
+    usd_alone: str = ""
     reproduces: bool = False
 
 
@@ -78,6 +78,5 @@ def summary(
         by=by,
         run=run,
         compares=TOTAL in measures,
-        converts=True,
         reproduces=True,
     )

@@ -18,10 +18,9 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.allocation.currency import new_rate
-from gateway.domain.money import round_parts, usd_from_nusd
 from gateway.errors import BadUsage, OperatorError
 from gateway.main import build_toolbox
-from gateway.reports import Reports, ask
+from gateway.reports import REPORTS, Reports, ask
 from gateway.settings import Settings
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger import rollups
@@ -30,6 +29,7 @@ from gateway.storage.postgres.database import Database
 from tests.allocation.applied_policies import apply, centre
 from tests.cli.conftest import Cli
 from tests.reports.conftest import Write
+from tests.reports.test_gpu_report import MIDNIGHT, own, runs
 from tests.storage.factories import event
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -78,7 +78,8 @@ def test_a_report_in_euros_end_to_end(
     assert json.loads(cli.ok(*ask_for[:4], "--format", "json"))["total"]["cost_usd"] == 2.5006
     compared = json.loads(cli.ok(*ask_for, "--compare", "previous"))
     assert {"previous_eur", "change_eur"} <= set(compared["total"])
-    assert cli("report", "gpu", "--currency", "EUR").code == 2
+    refused = cli("report", "selfhost-vs-api", "--currency", "EUR")
+    assert (refused.code, "it compares price lists" in refused.err) == (2, True)
     assert cli("report", "spend", "--currency", "EURO").code == 2
     listed = json.loads(cli.ok("currency", "list", "--format", "json"))
     assert [(row["currency"], row["source"]) for row in listed] == [("EUR", "ECB 2026-10-30")]
@@ -152,30 +153,6 @@ def test_a_closed_month_keeps_its_rates(database: Database, database_url: str) -
         connection.execute("UPDATE tollgate.currency_rates SET usd_per_unit = 1")
 
 
-@pytest.mark.parametrize(
-    ("usd", "currency", "source"),
-    [
-        ("0", "EUR", "s"),
-        ("-1", "EUR", "s"),
-        ("NaN", "EUR", "s"),
-        ("Infinity", "EUR", "s"),
-        ("1", "USD", "s"),
-        ("1", "EU", "s"),
-        ("1", "EUR", " "),
-        ("1." + "1" * 40, "EUR", "s"),
-    ],
-)
-def test_a_wrong_rate_is_refused(usd: str, currency: str, source: str) -> None:
-    """An entry cannot be taken back."""
-    with pytest.raises(BadUsage):
-        new_rate(
-            currency=currency,
-            first_day=NOON.date(),
-            usd_per_unit=Decimal(usd),
-            source=source,
-        )
-
-
 @pytest.mark.parametrize("by", [["team"], ["cost_centre", "model"], ["tag"], ["day", "team"]])
 def test_the_parts_of_any_rates_add_up(
     finance: Reports, write: Write, database: Database, rng: Random, by: list[str]
@@ -208,15 +185,44 @@ def test_the_parts_of_any_rates_add_up(
     assert total["total_eur"] == total["cost_eur"]
 
 
-def test_rounded_parts_add_up() -> None:
-    """The largest remainders get the units that are left, the first of equal ones."""
-    third = Decimal(1) / 3
-    whole = usd_from_nusd(10**9)
-    assert round_parts([third, third, third], whole) == [
-        Decimal("0.333333334"),
-        Decimal("0.333333333"),
-        Decimal("0.333333333"),
-    ]
-    assert round_parts([Decimal("-0.0000000004"), Decimal("1.0000000004")], whole) == [0, 1]
-    assert round_parts([Decimal(5)], whole) == [5]
-    assert round_parts([], Decimal(0)) == []
+def test_the_gpu_bill_in_euros_adds_up(finance: Reports, write: Write, database: Database) -> None:
+    """Each day at its rate; bill = applied + idle + variance in each row and in the total."""
+    for day in range(2):
+        runs(database, hours=24, begin=MIDNIGHT + timedelta(days=day))
+    write(*(own(n, at=MIDNIGHT + timedelta(hours=n), cost_nusd=10**9 + n) for n in range(40)))
+    with pytest.raises(OperatorError, match="no rate of EUR on 2026-11-20"):
+        finance.run("gpu", ask(month="2026-11", currency="EUR"))
+    rates(database, (MIDNIGHT.date(), "0.7"), (MIDNIGHT.date() + timedelta(days=1), "1.3"))
+    report = finance.run("gpu", ask(month="2026-11", currency="EUR"))
+    newest, oldest = report.records()
+    assert not [column.name for column in report.columns if "usd" in column.name]
+    assert oldest["bill_eur"] == Decimal("212.571428571")  # 148.80 USD at 0.7
+    assert oldest["eur_per_gpu_hour"] == Decimal("4.428571429")
+    for row in (newest, oldest, report.total):
+        assert row["idle_eur"] == row["empty_eur"] + row["underfilled_eur"]
+        assert row["bill_eur"] == row["applied_eur"] + row["idle_eur"] + row["variance_eur"]
+    for name in ("bill_eur", "applied_eur", "idle_eur", "empty_eur", "estimated_eur"):
+        assert amounts((newest, oldest), name) == report.total[name]
+    bill = finance.run("gpu-bill", ask(month="2026-11", currency="EUR"))
+    assert amounts(bill.records(), "amount_eur") == bill.total["amount_eur"]
+    # Its lines are rounded by team, those of `gpu` by day.
+    assert abs(bill.total["amount_eur"] - report.total["bill_eur"]) < Decimal("1e-8")
+    assert bill.notes[-2].startswith("Money in EUR")
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_report_shows_dollars_for_euros(
+    finance: Reports, write: Write, database: Database, name: str
+) -> None:
+    """A report that has no other currency says so, with its reason."""
+    rates(database, (date(2026, 11, 1), "1.25"))
+    write(event(1), own(2))
+    question = ask(month="2026-11", currency="EUR")
+    if REPORTS[name].usd_alone:
+        with pytest.raises(BadUsage, match=f"Report {name} has no other currency: ") as refused:
+            finance.run(name, question)
+        assert REPORTS[name].usd_alone in str(refused.value)
+    else:
+        report = finance.run(name, question)
+        assert not [one for one in report.columns if "usd" in one.name or "USD" in one.unit]
+        assert any("rate_source" in note for note in report.notes)

@@ -433,4 +433,5 @@ REPORT = ReportKind(
     "period?",
     by=None,
     run=budgets,
+    usd_alone="limits are set and enforced in USD",
 )

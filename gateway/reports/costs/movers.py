@@ -75,5 +75,4 @@ REPORT = ReportKind(
     question="Where did spending change most, against the time before and a year before?",
     by=BY,
     run=movers,
-    converts=True,
 )

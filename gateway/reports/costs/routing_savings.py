@@ -149,5 +149,4 @@ REPORT = ReportKind(
     question="What did routing save, against the dearest and the default deployment?",
     by=BY,
     run=routing_savings,
-    converts=True,
 )

@@ -132,5 +132,4 @@ REPORT = ReportKind(
     question="What did 1,000 tokens of each kind cost?",
     by=(),
     run=token_costs,
-    converts=True,
 )

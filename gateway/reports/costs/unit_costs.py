@@ -234,5 +234,4 @@ REPORT = ReportKind(
     question="What does one request, answer, task or end user cost?",
     by=(Dimension.TEAM,),
     run=unit_costs,
-    converts=True,
 )

@@ -170,4 +170,5 @@ REPORT = ReportKind(
     question="What will this month have cost at its end?",
     by=BY,
     run=run,
+    usd_alone="the days to come have no rate yet",
 )

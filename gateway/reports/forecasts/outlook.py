@@ -88,4 +88,5 @@ REPORT = ReportKind(
     question="What will the next 18 months cost if they go on as the last half year?",
     by=None,
     run=run,
+    usd_alone="the months to come have no rate yet",
 )

@@ -160,4 +160,5 @@ REPORT = ReportKind(
     question="Which days stand out, and which model and key drove them?",
     by=BY,
     run=run,
+    usd_alone="a change of the rate would look like a change of use",
 )

@@ -73,5 +73,4 @@ REPORT = ReportKind(
     question="Which months are there, and can they still change?",
     by=None,
     run=months,
-    converts=True,
 )

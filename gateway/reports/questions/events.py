@@ -150,6 +150,7 @@ REPORT = ReportKind(
     question="Which attempts are behind a total?",
     by=None,
     run=events,
+    usd_alone="its rows are the ledger's own, each with its price, and the ledger is in USD",
     each_row=event_rows,
     reproduces=True,
 )

@@ -150,4 +150,5 @@ REPORT = ReportKind(
     question="What would rules, limits and routes in shadow have done?",
     by=None,
     run=shadow,
+    usd_alone="it counts requests and has no money",
 )

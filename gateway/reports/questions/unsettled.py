@@ -147,6 +147,7 @@ REPORT = ReportKind(
     question="Which attempts have an unknown cost, for how long, and why?",
     by=None,
     run=unsettled,
+    usd_alone="a hold is a bound of the ledger, and `reconcile resolve` takes USD",
     each_row=unsettled_rows,
     reproduces=True,
 )

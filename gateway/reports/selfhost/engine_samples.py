@@ -76,4 +76,5 @@ REPORT = ReportKind(
     question="How full are our own engines, and how fast do they answer?",
     by=None,
     run=engines,
+    usd_alone="it has no money",
 )

@@ -15,7 +15,8 @@ from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
+from gateway.reports.sources.currencies import rounded
+from gateway.reports.sources.gpu_days import foreign_filters, gpu_days, require_gpu_rates
 from gateway.reports.sources.notes import read_freshness
 
 MAX_ROWS = 50_000
@@ -37,6 +38,11 @@ COLUMNS = (
     Column(name="estimated_usd", unit="USD, uptime × rate", kind=ColumnKind.MONEY),
     Column(name="imported_usd", unit="USD, imported bill", kind=ColumnKind.MONEY),
 )
+# Rounded in another currency, the sums are those of their rounded parts.
+_SUMS = {
+    "idle_usd": ("empty_usd", "underfilled_usd"),
+    "bill_usd": ("applied_usd", "idle_usd", "variance_usd"),
+}
 _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per_gpu_hour")
 
 
@@ -51,11 +57,12 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
             f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
             "single team or request. Filter by deployment or day."
         )
+    require_gpu_rates(snapshot, question)
     every = gpu_days(question).c
     days = select(*every)
     total = snapshot.row(select(*(func.sum(every[name]).label(name) for name in _SUMMED)))
     rows = snapshot.rows(days.order_by(desc("day"), "deployment").limit(MAX_ROWS))
-    return Report(
+    report = Report(
         name=REPORT.name,
         title=REPORT.title,
         dataset=question.dataset,
@@ -65,6 +72,7 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
         complete_until=read_freshness(snapshot, question).complete_until,
         notes=_notes(question, total),
     )
+    return report if question.currency is None else rounded(report, sums=_SUMS)
 
 
 def _notes(question: Question, total: Row) -> tuple[str, ...]:
@@ -96,9 +104,9 @@ def _notes(question: Question, total: Row) -> tuple[str, ...]:
         "bill = applied + idle + variance in each hour; idle = empty + underfilled. Applied "
         "includes corrections; attempts that are still unknown are not in it, so they are in idle "
         "until they are resolved.",
-        "Money in USD, days in UTC. An imported bill counts for its hours. Any other hour is "
-        "billed while its engine is seen up, or always if the policy has hours: always; at the "
-        "rate of the policy then in force.",
+        f"Money in {question.currency or 'USD'}, days in UTC. An imported bill counts for its "
+        "hours. Any other hour is billed while its engine is seen up, or always if the policy has "
+        "hours: always; at the rate of the policy then in force.",
     )
 
 

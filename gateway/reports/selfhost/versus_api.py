@@ -412,4 +412,5 @@ REPORT = ReportKind(
     question="Do our own GPUs cost less than an API, and from which volume?",
     by=None,
     run=selfhost_vs_api,
+    usd_alone="it compares price lists, which are in USD, and volumes that are still to come",
 )

@@ -9,7 +9,18 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import CTE, Select, Text, cast, func, literal, null, select, union_all
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    Text,
+    cast,
+    func,
+    literal,
+    null,
+    select,
+    union_all,
+)
 
 from gateway.domain.money import EXACT
 from gateway.errors import BadUsage
@@ -17,7 +28,13 @@ from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.reports.sources.gpu_days import foreign_filters, gpu_conditions
+from gateway.reports.sources.currencies import rounded
+from gateway.reports.sources.gpu_days import (
+    foreign_filters,
+    gpu_conditions,
+    gpu_hours,
+    require_gpu_rates,
+)
 from gateway.reports.sources.notes import read_freshness
 from gateway.storage.postgres.schema import other_views
 
@@ -43,11 +60,12 @@ def gpu_bill(snapshot: ReadSnapshot, question: Question) -> Report:
             f"Report gpu-bill cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
             "single team or request. Filter by deployment or day."
         )
+    require_gpu_rates(snapshot, question)
     found = snapshot.rows(_lines(question))
     bills: dict[str, Decimal] = {}
     for row in found:
         bills[row["deployment"]] = bills.get(row["deployment"], Decimal(0)) + row["amount_usd"]
-    return Report(
+    report = Report(
         name=REPORT.name,
         title=REPORT.title,
         dataset=question.dataset,
@@ -60,22 +78,26 @@ def gpu_bill(snapshot: ReadSnapshot, question: Question) -> Report:
             "The lines of a deployment add up to its bill. Empty: no request was in flight. "
             "Underfilled: requests were in flight, below the declared capacity. Variance: the "
             "bill's difference to the declared rate, and charges beyond the GPU hours.",
-            "Money in USD, hours in UTC. Hours without a known bill are left out: tollgate report "
-            "gpu counts them.",
+            f"Money in {question.currency or 'USD'}, hours in UTC. Hours without a known bill are "
+            "left out: tollgate report gpu counts them.",
         ),
     )
+    return report if question.currency is None else rounded(report)
 
 
 def _lines(question: Question) -> Select[Any]:
     """Return the SELECT of a question's lines: deployment, line, team and amount."""
     hours = _billed_hours(question)
     applied = other_views.gpu_applied.c
+    charged: ColumnElement[Any] = applied.applied_usd
+    if question.currency is not None:
+        charged = charged * hours.c.per_usd
     by_team = (
         select(
             hours.c.deployment,
             literal("applied").label("line"),
             applied.team.label("team"),
-            func.sum(applied.applied_usd).label("amount_usd"),
+            func.sum(charged).label("amount_usd"),
         )
         .join_from(
             hours,
@@ -104,9 +126,11 @@ def _lines(question: Question) -> Select[Any]:
 
 def _billed_hours(question: Question) -> CTE:
     """Return the hours of a question whose bill is known."""
-    row = other_views.gpu_cost.c
+    row = gpu_hours(question).c
+    factor = () if question.currency is None else (row.per_usd,)
+    figures = (row.empty_usd, row.underfilled_usd, row.variance_usd)
     return (
-        select(row.hour, row.deployment, row.empty_usd, row.underfilled_usd, row.variance_usd)
+        select(row.hour, row.deployment, *figures, *factor)
         .where(row.bill_usd.is_not(None), *gpu_conditions(row, question))
         .cte("hours")
     )

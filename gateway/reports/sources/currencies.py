@@ -21,7 +21,7 @@ from gateway.storage.postgres.schema import other_views
 _RATE = other_views.currency_rates.c
 _MOST_SOURCES = 20  # in a note
 _USD = re.compile(r"(?<![a-z])usd(?![a-z])")  # a part of a column's name
-_PARTS, _SUM = ("cost_usd", "adjustments_usd"), "total_usd"
+_SPENT = {"total_usd": ("cost_usd", "adjustments_usd")}
 
 
 def require_rates(
@@ -54,19 +54,22 @@ def _rates(snapshot: ReadSnapshot, currency: str) -> Sequence[Row]:
     )
 
 
-def rounded(report: Report) -> Report:
+def rounded(report: Report, *, sums: Mapping[str, Sequence[str]] = _SPENT) -> Report:
     """Return a converted report with its amounts rounded to nine decimals, so that the rows of a
-    column add up to its total, and total_usd is the sum of its two parts.
+    column add up to its total. `sums` are the columns that are the sum of others, in the order in
+    which they are added up. A column without a total has rates.
     """
     total, rows = dict(report.total), [list(row) for row in report.rows]
     places = {one.name: at for at, one in enumerate(report.columns)}
     for one in report.columns:
         if one.kind is ColumnKind.MONEY:
             _round_column(one.name, places[one.name], total, rows)
-    if {*_PARTS, _SUM} <= places.keys():
-        total[_SUM] = _sum_of_parts(total)
-        for row in rows:
-            row[places[_SUM]] = _sum_of_parts({name: row[places[name]] for name in (*_PARTS, _SUM)})
+    for whole, parts in sums.items():
+        if {whole, *parts} <= places.keys():
+            total[whole] = _sum_of_parts(total, whole, parts)
+            for row in rows:
+                amounts = {name: row[places[name]] for name in (whole, *parts)}
+                row[places[whole]] = _sum_of_parts(amounts, whole, parts)
     return replace(report, total=total, rows=tuple(tuple(row) for row in rows))
 
 
@@ -76,16 +79,20 @@ def _round_column(name: str, place: int, total: dict[str, Cell], rows: list[list
     if total.get(name) is not None:
         total[name] = whole = usd_from_nusd(nusd_from_usd(Decimal(str(total[name]))))
     known = [row for row in rows if row[place] is not None]
+    if name not in total:
+        for row in known:
+            row[place] = usd_from_nusd(nusd_from_usd(Decimal(str(row[place]))))
+        return
     parts = round_parts([Decimal(str(row[place])) for row in known], whole)
     for row, part in zip(known, parts, strict=True):
         row[place] = part
 
 
-def _sum_of_parts(amounts: Mapping[str, Cell]) -> Cell:
-    """Return the sum of cost and adjustments; None if it is unknown."""
-    if amounts[_SUM] is None:
+def _sum_of_parts(amounts: Mapping[str, Cell], whole: str, parts: Sequence[str]) -> Cell:
+    """Return the sum of the parts of an amount; None if it is unknown."""
+    if amounts[whole] is None:
         return None
-    return sum((Decimal(str(amounts[name] or 0)) for name in _PARTS), Decimal(0))
+    return sum((Decimal(str(amounts[name] or 0)) for name in parts), Decimal(0))
 
 
 def in_currency(snapshot: ReadSnapshot, report: Report, currency: str) -> Report:

@@ -5,15 +5,18 @@ idle cost for other reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Subquery, Text, case, cast, false, func, select
+from sqlalchemy import ColumnElement, FromClause, Subquery, Text, case, cast, false, func, select
 
 from gateway.domain.money import format_usd
 from gateway.reports.dimensions import Columns, Dimension, Split, utc_day
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
+from gateway.reports.sources.allocated_rows import unrated_day, with_rates
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.currencies import require_rates
 from gateway.storage.postgres.schema import other_views
 
 IDLE_UNKNOWN = (
@@ -26,7 +29,6 @@ _OWN_IDLE = (
 _NO_IDLE = "Idle GPU cost not included: the whole GPU bill is shown to finance."
 
 _HOURS = other_views.gpu_cost
-_DAY = utc_day(_HOURS.c.hour)
 _OWN: Mapping[Split, Callable[[Columns], ColumnElement[Any]]] = {
     Dimension.DEPLOYMENT: lambda row: row.deployment,
     Dimension.DAY: lambda row: utc_day(row.hour),
@@ -49,13 +51,14 @@ def gpu_days(question: Question) -> Subquery:
     Filters that GPU hours do not have are left out. An hour without a bill adds nothing but its
     charges, which have their own column.
     """
-    row = _HOURS.c
+    row = gpu_hours(question).c
+    day = utc_day(row.hour)
     rate, has_no_bill = row.usd_per_gpu_hour, row.bill_usd.is_(None)
     charged_without_bill = func.sum(row.applied_usd).filter(has_no_bill)
     has_one_rate = (func.min(rate) == func.max(rate)) & (func.count(row.imported_usd) == 0)
     return (
         select(
-            _DAY.label("day"),
+            day.label("day"),
             row.deployment,
             func.sum(row.gpu_hours).label("gpu_hours"),
             case((has_one_rate, func.min(rate))).label("usd_per_gpu_hour"),
@@ -65,10 +68,36 @@ def gpu_days(question: Question) -> Subquery:
             func.coalesce(charged_without_bill, 0).label("applied_without_bill_usd"),
             func.count().filter(has_no_bill).label("hours_without_bill"),
         )
-        .where(*gpu_conditions(_HOURS.c, question))
-        .group_by(_DAY, row.deployment)
+        .where(*gpu_conditions(row, question))
+        .group_by(day, row.deployment)
         .subquery("days")
     )
+
+
+def gpu_hours(question: Question) -> FromClause:
+    """Return the hours of GPU cost. In another currency they have the columns `per_usd`, the
+    factor of their money, and `unrated_day`.
+    """
+    if question.currency is None:
+        return _HOURS
+    dated = select(_HOURS, _HOURS.c.hour.label("occurred_at")).subquery("dated")
+    rated = with_rates(dated, question.currency).c
+    figures = (
+        (rated[one.name] * rated.per_usd).label(one.name)
+        if "usd" in one.name.split("_")
+        else rated[one.name]
+        for one in _HOURS.c
+    )
+    return select(*figures, rated.per_usd, unrated_day(rated)).subquery("hours")
+
+
+def require_gpu_rates(snapshot: ReadSnapshot, question: Question) -> None:
+    """Raise `OperatorError` if an hour of the question has no rate of its currency."""
+    if question.currency is None:
+        return
+    row = gpu_hours(question).c
+    chosen = select(row.unrated_day).where(*gpu_conditions(row, question)).subquery("chosen")
+    require_rates(snapshot, chosen, question.currency, closed_at=question.closed_at)
 
 
 def gpu_conditions(row: Columns, question: Question) -> Iterator[ColumnElement[bool]]:
@@ -90,11 +119,11 @@ def foreign_filters(question: Question) -> list[Split]:
 
 def idle_note(snapshot: ReadSnapshot, question: Question, *, has_column: bool = False) -> str:
     """Return the note on the part of the GPU bill that a report of charges leaves out, or has in a
-    column of its own. The readers of some teams see no bill.
+    column of its own, in USD. The readers of some teams see no bill.
     """
     if snapshot.is_of_teams:
         return _OWN_IDLE if has_column else _NO_IDLE
-    days = gpu_days(question).c
+    days = gpu_days(replace(question, currency=None)).c
     missing_hours = func.coalesce(func.sum(days.hours_without_bill), 0)
     found = snapshot.row(
         select(
