@@ -25,7 +25,7 @@ OTHER = "Other"
 HEIGHT_PX = 290
 MOST_GROUPS = len(COLOURS) - 1
 MONEY_AXIS = "$,~r"
-ROOM_FOR_WORDS = 1.3  # of the longest bar
+ROOM_FOR_WORDS = 1.9  # of the longest bar
 WHOLE = "Bill"  # the last step of a waterfall, in grey
 MOST_OF_A_GAUGE = (
     1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
@@ -85,9 +85,10 @@ def stacked_days(
     alt_text: str,
     currency: str = "USD",
     click: Click | None = None,
+    is_by_month: bool = False,
 ) -> None:
     """Show a chart with one bar a day, its parts by group. `read` formats a figure for the
-    tooltip.
+    tooltip. `is_by_month`: one bar a month, whose first day a point has.
     """
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
@@ -96,14 +97,18 @@ def stacked_days(
         alt.Chart(frame)
         .mark_bar(cornerRadius=1)
         .encode(
-            x=_days(points),
+            x=_months() if is_by_month else _days(points),
             y=alt.Y(
                 "sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)
             ),
             color=_colour(domain, colours),
             order=alt.Order("place:Q"),
             tooltip=[
-                alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
+                alt.Tooltip(
+                    "day:T",
+                    title="Month (UTC)" if is_by_month else "Day (UTC)",
+                    format="%B %Y" if is_by_month else "%a %d %b %Y",
+                ),
                 alt.Tooltip("group:N", title="Part"),
                 alt.Tooltip("words:N", title=size_title),
             ],
@@ -173,7 +178,7 @@ def bars(
     ends = [0.0, *frame["size"]]
     scale = alt.Scale(domain=[min(ends), max(ends) * ROOM_FOR_WORDS or 1], nice=False)
     drawn = alt.Chart(frame).encode(
-        y=alt.Y("group:N", title=None, sort=list(frame["group"]), axis=alt.Axis(labelLimit=190))
+        y=alt.Y("group:N", title=None, sort=list(frame["group"]), axis=alt.Axis(labelLimit=120))
     )
     marks = drawn.mark_bar(cornerRadius=1, color=COLOURS[0], height={"band": 0.7}).encode(
         x=alt.X(
@@ -218,7 +223,7 @@ def columns(
             "size": [None if p[size] is None else float(p[size]) for p in points],
             "words": [read(p[size]) for p in points],
             "earlier": [_float(p.get(earlier)) if earlier else None for p in points],
-            "before": [read(p.get(earlier)) if earlier else "" for p in points],
+            "before": [_words(p.get(earlier), read) if earlier else "" for p in points],
             "kind": names[0],
             "line": names[1],
         }
@@ -257,6 +262,11 @@ def columns(
         )
         drawn = alt.layer(bar, line)
     _draw(drawn.properties(height=HEIGHT_PX), alt_text, currency, click)
+
+
+def _words(amount: Any, read: Any) -> str:
+    """Return an amount for people, a dash for a day that the earlier time does not have."""
+    return "–" if amount is None else str(read(amount))
 
 
 def _float(amount: Any) -> float | None:
@@ -484,6 +494,12 @@ def _days(points: Sequence[Point]) -> alt.X:
     end = (max(days).replace(day=28) + timedelta(days=4)).replace(day=1)
     month = [alt.DateTime(year=edge.year, month=edge.month, date=edge.day) for edge in (first, end)]
     return alt.X("yearmonthdate(day):T", title=None, axis=axis, scale=alt.Scale(domain=month))
+
+
+def _months() -> alt.X:
+    """Return the x axis of months."""
+    axis = alt.Axis(format="%b %Y", grid=False, labelOverlap=True, tickCount="month")
+    return alt.X("yearmonth(day):T", title=None, axis=axis)
 
 
 def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:

@@ -41,7 +41,7 @@ def show_no_data(dataset: Dataset) -> None:
     st.code(FIRST_REQUEST, language="bash")
     st.caption(
         "The routes of a team are listed by: tollgate team show TEAM. Or look at the demo "
-        "data: switch at the left."
+        "data: switch in the menu."
     )
 
 
@@ -66,7 +66,7 @@ def show_no_gpu_bill(dataset: Dataset) -> None:
     """Explain on an empty page how the cost of own GPUs becomes known."""
     if dataset is Dataset.DEMO:
         st.subheader("The demo's GPUs have no bill")
-        st.write("Switch to real data at the left: bills are not generated.")
+        st.write("Switch to real data in the menu: bills are not generated.")
         return
     st.subheader("No GPU hours yet")
     st.write(

@@ -214,7 +214,7 @@ def _values(chosen: Choices, one: Dimension) -> list[str]:
     """
     if one is Dimension.END_USER:
         return []
-    asked = chosen.without(*chosen.where).question(by=(one.value,), has_currency=False)
+    asked = chosen.unfiltered.question(by=(one.value,), has_currency=False)
     return [as_option(row[0]) for row in answer("spend", asked).rows[:MOST_OPTIONS]]
 
 

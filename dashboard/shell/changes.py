@@ -32,21 +32,29 @@ def with_changes(name: str, choices: Choices, *, by: tuple[str, ...]) -> Changed
 
     Raises the errors of `answer`, and `BadUsage` for filters that are none.
     """
-    asked = choices.question(by=by)
-    compare, shown = choices.compare, choices.time
-    is_comparable = compare != NO_COMPARISON and shown.month != ALL
-    if not is_comparable or any(is_time(one) for one in by):
-        return Changed(report=answer(name, asked), against=None)
+    now = answer(name, choices.question(by=by)) if choices.time.is_running else None
+    asked = None if any(is_time(one) for one in by) else compared_question(choices, by=by)
+    if asked is None:
+        return Changed(report=now or answer(name, choices.question(by=by)), against=None)
+    found = answer(name, asked)
+    if now is None:
+        return Changed(report=found, against=f"Against {_label(asked)}.")
+    assert asked.days is not None
+    against = f"{Period(days=asked.days).label} against {_label(asked)}; today is not over."
+    return Changed(report=joined(now, found), against=against)
+
+
+def compared_question(choices: Choices, *, by: tuple[str, ...] | None) -> Question | None:
+    """Return the question about the shown time and the earlier one, about the days that are over
+    in a running month; None if nothing is compared.
+    """
+    shown = choices.time
+    if choices.compare == NO_COMPARISON or shown.month == ALL:
+        return None
     if not shown.is_running:
-        both = replace(asked, compared=Compared(compare))
-        return Changed(report=answer(name, both), against=f"Against {_label(both)}.")
-    now = answer(name, asked)
+        return choices.question(by=by, compare=choices.compare)
     days = full_days(shown)
-    if days is None:
-        return Changed(report=now, against=None)
-    so_far = so_far_question(choices, days, by=by)
-    against = f"{Period(days=days).label} against {_label(so_far)}; today is not over."
-    return Changed(report=joined(now, answer(name, so_far)), against=against)
+    return None if days is None else so_far_question(choices, days, by=by)
 
 
 def full_days(shown: Period) -> tuple[date, date] | None:

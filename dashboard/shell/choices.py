@@ -116,6 +116,11 @@ class Choices:
         """Return these choices without some filters."""
         return replace(self, where={k: v for k, v in self.where.items() if k not in names})
 
+    @property
+    def unfiltered(self) -> Choices:
+        """Return these choices without a filter, about the same time."""
+        return self.without(*(name for name in self.where if name != Dimension.DAY))
+
 
 def _day(text: str) -> date:
     """Return the day of a filter, which was read without an error."""

@@ -51,7 +51,7 @@ def show_search() -> None:
 
 def found_names(choices: Choices, one: Dimension, word: str) -> list[str]:
     """Return the values of a dimension that contain a word, the dearest first."""
-    asked = choices.without(*choices.where).question(by=(one.value,), has_currency=False)
+    asked = choices.unfiltered.question(by=(one.value,), has_currency=False)
     names = [as_option(row[0]) for row in answer("spend", asked).rows]
     return [name for name in names if word.casefold() in name.casefold() and name != UNALLOCATED]
 

@@ -108,6 +108,7 @@ def _show_months_ahead(choices: Choices) -> None:
         size_format=charts.MONEY_AXIS,
         alt_text="Expected spending of each coming month, with its range",
     )
+    csv_button(st, report, name="outlook", width="content")
     st.caption(report.notes[0])
 
 
@@ -119,6 +120,7 @@ def _show_spikes(choices: Choices, by: str) -> None:
         st.caption("None in the last four weeks.")
         return
     show_report(report, ("day", by, *SPIKE))
+    csv_button(st, report, name=f"spikes-by-{by}", width="content")
     st.caption(
         f"Days of a {label_of(by).lower()} that differ from the usual weekday. A key that runs away: "
         "tollgate key pause KEY"

@@ -59,12 +59,15 @@ def _show_figures(choices: Choices) -> None:
         return
     _show_headlines(report.total)
     by = (Dimension.DAY.value, Dimension.DEPLOYMENT.value)
-    daily = answer("latency", choices.question(by=by)).records()
+    by_day = answer("latency", choices.question(by=by))
+    daily = by_day.records()
     _show_percentiles(daily, "ttft", "Time to first token (TTFT)", unit="s", per_s=1)
     _show_percentiles(daily, "tpot", "Time per output token (TPOT)", unit="ms", per_s=1000)
     show_report(report, COLUMNS)
     with st.container(horizontal=True, key="below"):
         csv_button(st, report, name=f"latency-{choices.file_label}", width="content")
+        name = f"latency-{choices.file_label}-by-day"
+        csv_button(st, by_day, name=name, label="By day", width="content")
         requests_button(st, choices)
     st.caption(
         "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers and "

@@ -17,6 +17,7 @@ import streamlit as st
 from dashboard import charts, empty_states
 from dashboard.display import (
     change,
+    count,
     counted,
     inert,
     metric_money,
@@ -37,7 +38,7 @@ from gateway.reports import UNALLOCATED, Cell, Dimension, Report
 LONG_DAYS = 100  # a longer time is drawn by month
 MOST_POINTS = 20_000  # of a chart over time: more groups are drawn as bars
 ALL_ROWS = "all_rows"
-PLURALS = {
+PLURALS: Mapping[str, str] = {
     Dimension.TEAM: "teams",
     Dimension.MODEL: "models",
     Dimension.PROJECT: "projects",
@@ -166,8 +167,8 @@ def _show_headlines(choices: Choices, report: Report, against: str | None) -> No
         help="Known cost of all attempts, and adjustments.",
     )
     attempts = total["attempts"]
-    if choices.where:
-        all_of_it = answer("spend", choices.without(*choices.where).question(by=()))
+    if {*choices.where} - {Dimension.DAY}:
+        all_of_it = answer("spend", choices.unfiltered.question(by=()))
         whole = all_of_it.total[figure("total_usd")]
         cards[1].metric(
             "Share of all spending",
@@ -181,7 +182,7 @@ def _show_headlines(choices: Choices, report: Report, against: str | None) -> No
     else:
         cards[1].metric(
             "Attempts",
-            counted(attempts, "attempt").rpartition(" ")[0],
+            count(attempts),
             border=True,
             height="stretch",
             help="Every call to a deployment, retries included.",
@@ -265,6 +266,7 @@ def _show_over_time(
         read=read,
         size_format=charts.MONEY_AXIS,
         alt_text=f"Spend per {step.value} in {currency} by {label_of(by)}",
+        is_by_month=is_long,
         currency=currency,
         click=charts.Click(key=key, field="group", on_pick=go_down),
     )
@@ -307,7 +309,7 @@ def _show_table(
         on_pick=go_down,
         most=len(report.rows) if shows_all else MOST_ROWS,
         on_rest=partial(_show_all, signature),
-        words=f"other {PLURALS.get(by, 'rows')}",  # type: ignore[call-overload]  # a str is its enum
+        words=f"other {PLURALS.get(by, 'rows')}",
     )
     hint = "Requests" if by == Dimension.HOUR else "one level down"
     st.caption(f"Pick a row, or click the chart, to go to {hint}.")

@@ -14,7 +14,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import charts, empty_states
-from dashboard.display import change, count, inert, metric_money, money, share
+from dashboard.display import NOTHING, change, count, inert, metric_money, money, share
 from dashboard.downloads import csv_button
 from dashboard.filters import as_option, dataset
 from dashboard.notes import show_notes
@@ -219,12 +219,12 @@ def _show_movers(choices: Choices, teams: Report) -> None:
         {
             "Team": labels,
             "Change": [row[moved] for row in shown],
-            "Change, %": [row["change_share"] for row in shown],
+            "Change, %": [_or_dash(row["change_share"]) for row in shown],
             "Spend": [row[choices.money("total_usd")] for row in shown],
         },
         {
             "Change": partial(_signed, currency=currency),
-            "Change, %": change,
+            "Change, %": lambda cell: cell if isinstance(cell, str) else change(cell),
             "Spend": partial(money, currency=currency),
         },
         numbers=("Change", "Change, %", "Spend"),
@@ -232,6 +232,11 @@ def _show_movers(choices: Choices, teams: Report) -> None:
         on_pick=lambda place: _open_team(choices, names, place),
         shaded=[len(shown) - 1],
     )
+
+
+def _or_dash(cell: Cell) -> Cell:
+    """Return a cell, a dash for an empty one: the grid would call it unknown."""
+    return NOTHING if cell is None else cell
 
 
 def _signed(amount: Cell, *, currency: str) -> str:
@@ -283,6 +288,7 @@ def _show_bars(choices: Choices, report: Report, by: str, target: str, words: st
         currency=currency,
         click=charts.Click(key=f"shares_{by}_{choices.file_label}", field="group", on_pick=picked),
     )
+    csv_button(st, report, name=f"spend-{choices.file_label}-by-{by}", width="content")
 
 
 def _budgets(choices: Choices) -> Sequence[Row] | None:
@@ -337,11 +343,14 @@ def _show_budgets(budgets: Sequence[Row] | None) -> None:
         show_cells(
             {
                 "Budget": [row["budget"] for row in rows[:MOST_BUDGETS]],
-                "Used": [row["used_share"] for row in rows[:MOST_BUDGETS]],
+                "Used": [_or_dash(row["used_share"]) for row in rows[:MOST_BUDGETS]],
                 "Outlook": [outlook(row) for row in rows[:MOST_BUDGETS]],
                 "Spent, USD": [row["spent_usd"] for row in rows[:MOST_BUDGETS]],
             },
-            {"Used": share, "Spent, USD": money},
+            {
+                "Used": lambda cell: cell if isinstance(cell, str) else share(cell),
+                "Spent, USD": money,
+            },
             numbers=("Used", "Spent, USD"),
         )
     st.button("All budgets", key="all_budgets", on_click=partial(lead_to, BUDGETS, {}))

@@ -1,12 +1,39 @@
-"""Draws the page *Teams*: spending from teams down to models, projects, keys and days."""
+"""Draws the page *Teams*: spending from teams down to models, projects, keys and days, and the
+reasons of its change.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
+from dashboard.display import inert
+from dashboard.downloads import csv_button
+from dashboard.shell.changes import compared_question
+from dashboard.shell.choices import Choices
 from dashboard.shell.leading import TEAMS
+from dashboard.source import answer
+from dashboard.tables import show_report
 from dashboard.views.spend.drill import Drill, show_drill
 from gateway.reports import Dimension
+
+REASONS = ("change_usd", "volume_usd", "price_usd", "other_usd", "total_usd", "previous_usd")
+
+
+def _show_reasons(choices: Choices) -> None:
+    """Show how much of each change is volume and how much is price, by team and model."""
+    asked = compared_question(choices, by=None)
+    if asked is None:
+        st.caption("Choose a time and a comparison above: a change needs two times.")
+        return
+    with st.spinner("Reading …", show_time=True):
+        report = answer("spend", replace(asked, asks_why=True, by=None))
+    names = [choices.money(name) for name in REASONS]
+    show_report(report, (Dimension.TEAM.value, Dimension.MODEL.value, *names))
+    csv_button(st, report, name=f"reasons-{choices.file_label}", label="Reasons", width="content")
+    st.caption("  \n".join(inert(note) for note in report.notes[:2]))
+
 
 PAGE = Drill(
     title="Teams",
@@ -25,7 +52,7 @@ PAGE = Drill(
         "unknown_share",
         "derived_share",
     ),
-    panels={},
+    panels={"What changed": _show_reasons},
 )
 
 
