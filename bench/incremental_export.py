@@ -134,7 +134,7 @@ def _measure(database: Database, url: str, name: str, measured: Measured, *, num
     began_s = monotonic()
     _write(ledger, documents[NEW:])
     measured.written_per_s.append((WRITTEN - NEW) / (monotonic() - began_s))
-    with reports.open_reports(url) as opened:
+    with reports.open_reports(url, scope=reports.WHOLE_ORGANISATION) as opened:
         watermark = _export(opened, "events", since=None)[1]
         late = [
             encode_event(event(n, at=at + timedelta(minutes=5, milliseconds=n))) for n in range(NEW)

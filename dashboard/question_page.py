@@ -59,7 +59,7 @@ def show_page(title: str, choose_report: Callable[[], ShownReport]) -> None:
         return
     shown = choose_report()
     splits = [by for by in shown.splits.values() if by.value not in st.query_params]
-    converts = REPORTS[shown.report].converts
+    converts = not REPORTS[shown.report].usd_alone
     choices = show_bar(Applies(currency=converts, splits=_first(splits, shown)))
     with refusals_shown(choices):
         _show_report(shown, choices)

@@ -113,4 +113,6 @@ def _zero(column: Column) -> Cell:
     """Return the cell of nothing: 0 for counts and amounts, None for the others."""
     if " per " in column.unit:
         return None
-    return {ColumnKind.COUNT: 0, ColumnKind.MONEY: Decimal(0)}.get(column.kind)
+    if column.kind is ColumnKind.COUNT:
+        return 0
+    return Decimal(0) if column.kind is ColumnKind.MONEY else None

@@ -256,7 +256,10 @@ def _open_stores_and_reports(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports
     """Yield the stores, and reports on the same database: a read replica would not have the
     grant yet.
     """
-    with toolbox.open_stores() as stores, reports.open_reports(stores.url) as opened:
+    with (
+        toolbox.open_stores() as stores,
+        reports.open_reports(stores.url, scope=reports.WHOLE_ORGANISATION) as opened,
+    ):
         yield stores, opened
 
 

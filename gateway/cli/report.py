@@ -124,7 +124,9 @@ def run_report(
     compare: Annotated[
         str | None,
         typer.Option(
-            "--compare", metavar="previous|month|year", help="Add what it was before, and the change."
+            "--compare",
+            metavar="previous|month|year",
+            help="Add what it was before, and the change.",
         ),
     ] = None,
     why: Annotated[

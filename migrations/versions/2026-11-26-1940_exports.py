@@ -8,7 +8,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "20261126_1940"
-down_revision = "20261126_1800"
+down_revision = "20261126_1900"
 branch_labels = None
 depends_on = None
 

@@ -121,7 +121,9 @@ def _is_found(owner: Database, seen: Reports, twin: Reports, view: str, seed: in
         connection.exec_driver_sql(
             f"CREATE OR REPLACE VIEW team.{view} WITH (security_barrier) AS {before}"
         )
-    print(f"team.{view} without its condition: {'found' if found else 'NOT FOUND'}", file=sys.stderr)
+    print(
+        f"team.{view} without its condition: {'found' if found else 'NOT FOUND'}", file=sys.stderr
+    )
     return found
 
 

@@ -219,7 +219,9 @@ def _other(rng: Random) -> DrawnRequest:
         ("demand", lambda reports: reports.demand(ask(month="all"), days=30)),
     )
     words, run = rng.choice(asked)
-    return DrawnRequest(words, run, has_twin=words.split()[0] in ("receipt", "responses", "traffic"))
+    return DrawnRequest(
+        words, run, has_twin=words.split()[0] in ("receipt", "responses", "traffic")
+    )
 
 
 def _without_team(page: Any, team: str) -> Any:

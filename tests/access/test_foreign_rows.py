@@ -47,9 +47,12 @@ def test_a_team_gets_its_own_figures(seen: Reports) -> None:
 def test_without_a_team_there_is_no_row(seen: Reports) -> None:
     """The connections of the dashboard are opened for no team."""
     assert seen.seen_by(NO_TEAM).run("spend", ask(month="all")).rows == ()
-    assert seen.seen_by(Scope.of_teams(["payment", "PAYMENTS", "{payments}", '"'])).run(
-        "spend", ask(month="all")
-    ).rows == ()
+    assert (
+        seen.seen_by(Scope.of_teams(["payment", "PAYMENTS", "{payments}", '"']))
+        .run("spend", ask(month="all"))
+        .rows
+        == ()
+    )
 
 
 def test_a_name_that_looks_like_a_list_is_one_name(seen: Reports) -> None:
@@ -91,7 +94,9 @@ def test_the_role_shows_nothing_without_the_setting(planted_url: str, setting: s
     database = Database(planted_url)
     with database.begin() as connection:
         if setting is not None:
-            connection.execute(text("SELECT set_config('tollgate.teams', :teams, true)"), {"teams": setting})
+            connection.execute(
+                text("SELECT set_config('tollgate.teams', :teams, true)"), {"teams": setting}
+            )
         connection.execute(text("SET LOCAL ROLE tollgate_team_reader"))
         for view in ("usage_events", "spend_daily_detail", "budgets", "api_keys", "adjustments"):
             assert connection.execute(text(f"SELECT count(*) FROM team.{view}")).scalar_one() == 0

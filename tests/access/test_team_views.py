@@ -51,7 +51,9 @@ def test_each_view_has_one_for_teams(database: Database, schema: str, target: st
 def test_each_view_keeps_its_rows_to_teams(database: Database, schema: str) -> None:
     """A view without a condition shows everything: the list of those is short, and here."""
     with database.begin() as connection:
-        found = {row[0]: (row[1], row[2]) for row in connection.execute(text(VIEWS), {"schema": schema})}
+        found = {
+            row[0]: (row[1], row[2]) for row in connection.execute(text(VIEWS), {"schema": schema})
+        }
     for name, (definition, options) in found.items():
         assert options == ["security_barrier=true"], name
         condition = definition.rpartition("WHERE")[2]

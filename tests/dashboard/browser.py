@@ -83,9 +83,7 @@ def opened(size: tuple[int, int] = WIDE, *, language: str = "en-US") -> Iterator
 
 def wait_for(browser: webdriver.Chrome, is_shown: Callable[[webdriver.Chrome], object]) -> None:
     """Wait until a condition holds; the page may be drawn again meanwhile."""
-    waiting = WebDriverWait(
-        browser, PAGE_S, ignored_exceptions=(StaleElementReferenceException,)
-    )
+    waiting = WebDriverWait(browser, PAGE_S, ignored_exceptions=(StaleElementReferenceException,))
     waiting.until(is_shown)
 
 
@@ -142,7 +140,9 @@ def pick_row(browser: webdriver.Chrome, *, table: int = 0, row: int = 0) -> None
 def click_button(browser: webdriver.Chrome, text: str) -> None:
     """Press the button that has a text."""
     wait_for(browser, lambda b: _buttons(b, text))
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", _buttons(browser, text)[0])
+    browser.execute_script(
+        "arguments[0].scrollIntoView({block: 'center'})", _buttons(browser, text)[0]
+    )
     _buttons(browser, text)[0].click()
 
 

@@ -90,11 +90,15 @@ def shown(app: AppTest) -> str:
 
 def has_two_teams(write: Write, database: Database) -> None:
     """Write the events of two teams, and the policy with their roles."""
-    write(event(1, end_user="u-own"), event(2, team="search", end_user="u-foreign", model="m-foreign"))
+    write(
+        event(1, end_user="u-own"), event(2, team="search", end_user="u-foreign", model="m-foreign")
+    )
     applied(database, EXAMPLE + ROLES)
 
 
-def test_a_team_lead_sees_the_own_team_alone(enter: Enter, write: Write, database: Database) -> None:
+def test_a_team_lead_sees_the_own_team_alone(
+    enter: Enter, write: Write, database: Database
+) -> None:
     """The promise of the page: a team sees itself."""
     has_two_teams(write, database)
     app = enter(groups=["pay"])
@@ -154,7 +158,9 @@ def test_without_a_role_there_is_no_page(
     assert (list(app.metric), list(app.dataframe)) == ([], [])
 
 
-def test_a_policy_without_roles_shows_no_page(enter: Enter, write: Write, database: Database) -> None:
+def test_a_policy_without_roles_shows_no_page(
+    enter: Enter, write: Write, database: Database
+) -> None:
     """Before roles are declared, signed-in people must not see everything."""
     write(event(1))
     assert "No page for you yet" in shown(enter(groups=["fin"]))
@@ -212,9 +218,7 @@ def test_a_person_of_two_teams_chooses_one(enter: Enter, write: Write, database:
     assert not app.exception
 
 
-def test_no_address_leads_to_a_foreign_row(
-    enter: Enter, write: Write, database: Database
-) -> None:
+def test_no_address_leads_to_a_foreign_row(enter: Enter, write: Write, database: Database) -> None:
     """A link that a colleague of another team sent, or one typed by hand."""
     has_two_teams(write, database)
     app = enter(groups=["pay"])
@@ -243,7 +247,8 @@ def test_only_one_module_opens_reports() -> None:
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute | ast.Name | ast.alias)
-        and "open_reports" in (getattr(node, "attr", ""), getattr(node, "id", ""), getattr(node, "name", ""))
+        and "open_reports"
+        in (getattr(node, "attr", ""), getattr(node, "id", ""), getattr(node, "name", ""))
     }
     assert opening == {"access.py"}
 

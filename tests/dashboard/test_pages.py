@@ -168,7 +168,9 @@ def test_a_demo_ledger_has_a_banner(look: Open, write: Write, database: Database
     assert ["Demo data" in one.value for one in demo.warning] == [True]
 
 
-@pytest.mark.parametrize("split", ["model", "tag", "project", "region", "key", "day", "cost_centre"])
+@pytest.mark.parametrize(
+    "split", ["model", "tag", "project", "region", "key", "day", "cost_centre"]
+)
 def test_spend_can_be_split_by_anything(look: Open, write: Write, split: str) -> None:
     """Every split draws, even if the dimension is missing on an event; the address chooses it."""
     write(event(1, tags={}, project=None), event(2))

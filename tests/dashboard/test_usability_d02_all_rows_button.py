@@ -23,7 +23,7 @@ def test_the_download_of_all_rows_has_all_rows(look: Open, write: Write) -> None
     assert not app.exception
     assert [button.label for button in app.get("download_button")] == ["This page", "All 120"]
     rows = list(
-        csv.DictReader(whole_csv("events", ask(where={"team": "payments"})).decode().splitlines())
+        csv.DictReader(whole_csv("events", ask(where={"team": "payments"}))().decode().splitlines())
     )
     assert {row["request_id"] for row in rows} == {
         str(request_id(number)) for number in range(1, 121)

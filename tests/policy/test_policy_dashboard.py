@@ -55,9 +55,7 @@ def test_the_roles_are_read_and_written_again() -> None:
         ("{financ: [x]}", "dashboard.financ", "did you mean 'finance'?"),
     ],
 )
-def test_a_wrong_role_is_an_error_with_the_next_step(
-    block: str, field: str, message: str
-) -> None:
+def test_a_wrong_role_is_an_error_with_the_next_step(block: str, field: str, message: str) -> None:
     """A misspelt team would silently shut its lead out."""
     found = findings(f"{EXAMPLE}dashboard: {block}\n") or ()
     assert any(one.field == field and message in one.message for one in found), found
@@ -65,9 +63,10 @@ def test_a_wrong_role_is_an_error_with_the_next_step(
 
 def test_a_changed_role_is_in_the_plan() -> None:
     """An admin confirms who sees more."""
-    before, after = parse(EXAMPLE + ROLES).policy, parse(
-        EXAMPLE + ROLES.replace("[audit]", "[audit, all-staff]")
-    ).policy
+    before, after = (
+        parse(EXAMPLE + ROLES).policy,
+        parse(EXAMPLE + ROLES.replace("[audit]", "[audit, all-staff]")).policy,
+    )
     (change,) = changes(before, after)
     assert (change.kind, change.name) == ("dashboard", "roles")
     assert "all-staff" in change.details[0]

@@ -33,7 +33,9 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
 def test_an_unreachable_database_gives_the_next_step() -> None:
     """A user cannot fix a traceback."""
     with (
-        reports.open_reports("postgresql://nobody@127.0.0.1:9/none", scope=reports.WHOLE_ORGANISATION) as shut,
+        reports.open_reports(
+            "postgresql://nobody@127.0.0.1:9/none", scope=reports.WHOLE_ORGANISATION
+        ) as shut,
         pytest.raises(DatabaseUnavailable, match="fix"),
     ):
         shut.run("spend", reports.ask())
