@@ -37,8 +37,8 @@ PICK = "pick"  # the name of a chart's selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """What a click on a mark does: `on_pick` gets the value of `field` (`group`, or `iso` for the
-    day). `key` is the chart's name in the session.
+    """The action of a click on a mark: `on_pick` gets the value of `field` (`group`, or `iso` for
+    the day). `key` is the chart's name in the session.
     """
 
     key: str

@@ -1,5 +1,5 @@
 """Draws the one bar above every page: time, comparison, currency, split and filters, each bound to
-the page's address, and names what the page cannot apply.
+the page's address, and names the choices that a page cannot apply.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WANTS_DAYS = "bar_wants_days"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applies:
-    """What a page applies of the reader's choices. `splits` are those that it offers."""
+    """The choices that a page applies. `splits` are those that it offers."""
 
     filters: Collection[Dimension] = FILTERS
     days: bool = True

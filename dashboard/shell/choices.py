@@ -1,4 +1,4 @@
-"""Reads what the reader chose (time, comparison, currency, split, filters) from the page's address,
+"""Reads the reader's choices (time, comparison, currency, split, filters) from the page's address,
 and keeps it when another page is opened.
 
 The address alone decides: a colleague who opens it sees the same. The session only remembers the
@@ -52,7 +52,7 @@ _KEPT = "kept_choices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the reader chose. `where` has the filters by name, as the address has them."""
+    """The reader's choices. `where` has the filters by name, as the address has them."""
 
     dataset: Dataset
     period: Period

@@ -1,5 +1,5 @@
-"""Leads from a click to another page with its filters: a callback names the page, the next run opens
-it.
+"""Leads from a click to another page with its filters: a callback names the page, and the next run
+opens it.
 
 Streamlit opens no page from inside a callback.
 """
@@ -58,8 +58,8 @@ def requests_button(place: Any, choices: Choices, *, key: str = "requests") -> N
 
 @contextmanager
 def refusals_shown(choices: Choices) -> Iterator[None]:
-    """Show a question that reports refuse, a missing rate or an impossible filter, as a message with
-    its way out, and end the page there.
+    """Show a question that reports refuse, a missing rate or an impossible filter, as a message
+    with its way out, and end the page there.
     """
     try:
         yield

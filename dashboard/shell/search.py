@@ -25,7 +25,7 @@ _KEY = "search"
 
 
 def show_search() -> None:
-    """Show the field, and what it found; nothing is asked before a word is typed."""
+    """Show the field and the names that it found; nothing is asked before a word is typed."""
     word = st.text_input(
         "Search", key=_KEY, placeholder="Team, API key or model", icon=":material/search:"
     ).strip()

@@ -122,8 +122,8 @@ def _show_spikes(choices: Choices, by: str) -> None:
     show_report(report, ("day", by, *SPIKE))
     csv_button(st, report, name=f"spikes-by-{by}", width="content")
     st.caption(
-        f"Days of a {label_of(by).lower()} that differ from the usual weekday. A key that runs away: "
-        "tollgate key pause KEY"
+        f"Days of a {label_of(by).lower()} that differ from the usual weekday. A key that runs "
+        "away: tollgate key pause KEY"
     )
 
 

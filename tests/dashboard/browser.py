@@ -1,4 +1,4 @@
-"""A real Streamlit server and headless Chromium, and what a reader sees in it."""
+"""A real Streamlit server and headless Chromium, and its view of a page."""
 
 from __future__ import annotations
 

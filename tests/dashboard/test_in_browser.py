@@ -124,6 +124,6 @@ def _headline(browser: webdriver.Chrome) -> str:
 
 
 def _keep_screenshot(browser: webdriver.Chrome, default: Path) -> None:
-    """Save what the browser shows."""
+    """Save a picture of the window."""
     folder = os.environ.get(SCREENSHOTS)
     browser.save_screenshot(str(Path(folder) / default.name if folder else default))

@@ -56,7 +56,7 @@ def test_a_range_of_days_is_the_time(look: Open, write: Write) -> None:
     for address, total in (
         ({"from": "2026-11-03", "to": "2026-11-04"}, "\\$0.001200"),
         ({"month": "2026-11", "day": "2026-11-05"}, "\\$0.0006000"),
-        ({"from": "2026-11-05", "to": "2026-11-03"}, "\\$0.001800"),  # wrong: said, and not used
+        ({"from": "2026-11-05", "to": "2026-11-03"}, "\\$0.001800"),  # wrong: named, and not used
     ):
         app = page(look, teams_page, **address)
         assert not app.exception
@@ -132,7 +132,7 @@ def test_a_team_that_spent_earlier_alone_is_a_row() -> None:
 
 
 def test_periods_have_names_for_people() -> None:
-    """Each part of a range that differs is said."""
+    """A range names each part that differs."""
     days = [date(2026, 11, 1), date(2026, 11, 14), date(2025, 12, 30)]
     assert Period(month="2026-11").label == "November 2026"
     assert Period(days=(days[0], days[1])).label == "1 Nov to 14 Nov 2026"

@@ -143,7 +143,7 @@ def _walk(address: str, url: str, out: Path, *, teams: str, only: str) -> None:
 
 
 def _keep(browser: webdriver.Chrome, path: Path) -> None:
-    """Save the whole page, not only what fits the window."""
+    """Save the whole page, below the window's edge too."""
     height = browser.execute_script(
         "const m = document.querySelector('[data-testid=stMain]'); return m ? m.scrollHeight : 0"
     )

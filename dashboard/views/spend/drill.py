@@ -152,7 +152,7 @@ def _go_down(choices: Choices, by: str, value: str) -> None:
 
 
 def _show_headlines(choices: Choices, report: Report, against: str | None) -> None:
-    """Show the spending with its change, its share of all spending, and what is not known yet."""
+    """Show the spending with its change, its share of all, and the amount not known yet."""
     total, currency = report.total, choices.currency
     figure = choices.money
     cards = st.columns(3)

@@ -1,4 +1,4 @@
-"""Draws the first page: what was spent and how that changed, the forecast of the month's end, the
+"""Draws the first page: the spending and its change, the forecast of the month's end, the
 budgets at risk, the teams that moved most and the largest shares.
 """
 
@@ -114,7 +114,7 @@ def _show_spend(place: Any, choices: Choices, teams: Report, against: str | None
 
 
 def _show_unknown(place: Any, choices: Choices, teams: Report) -> None:
-    """Show what is not known yet, as an upper bound."""
+    """Show the amount that is not known yet, as an upper bound."""
     total = teams.total
     place.metric(
         "Not yet known, at most",
@@ -357,7 +357,7 @@ def _show_budgets(budgets: Sequence[Row] | None) -> None:
 
 
 def _show_forecast(place: Any, choices: Choices) -> None:
-    """Show what the running month will have cost at its end; a dash for another time."""
+    """Show the forecast of the running month's end; a dash for another time."""
     if not choices.time.is_running:
         place.metric(
             "At the month's end",
