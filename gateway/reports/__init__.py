@@ -89,6 +89,8 @@ from gateway.reports.sources.connection import Reader, ReadSnapshot
 from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
 from gateway.reports.sources.notes import read_newest
+from gateway.reports.statements.files import StatementFormat, statement_file
+from gateway.reports.statements.statement import StatementQuestion, Statements, ask_statement
 from gateway.reports.teams.team_page import (
     ErrorsOfTeam,
     KeyOfTeam,
@@ -155,10 +157,14 @@ __all__ = [
     "ResidencyMonth",
     "Scope",
     "Spender",
+    "StatementFormat",
+    "StatementQuestion",
+    "Statements",
     "TeamPage",
     "WhatIf",
     "arithmetic",
     "ask",
+    "ask_statement",
     "csv_lines",
     "dimension",
     "file_writer",
@@ -168,6 +174,7 @@ __all__ = [
     "plain_decimal",
     "receipt_of_events",
     "receipt_to_json",
+    "statement_file",
     "to_csv",
     "to_json",
     "usage_me_to_json",
@@ -236,6 +243,17 @@ class Reports:
             self._reader.flush()
             report = _marked(snapshot, opened.export.report)
             yield replace(opened, export=replace(opened.export, report=report))
+
+    @contextmanager
+    def statements(self, asked: StatementQuestion) -> Iterator[Statements]:
+        """Return the statements of a month's cost centres, which are read while it is open.
+
+        Raises `OperatorError` if the month must be closed and is not, or if a rate is missing;
+        `NothingFound` or `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot(self._scope) as snapshot:
+            snapshot.take_time()
+            yield Statements(snapshot, asked)
 
     def selfhost_vs_api(self, question: Question, what_if: WhatIf = PRESENT) -> Report:
         """Return what each route's traffic costs on own GPUs and at an API, under assumptions.

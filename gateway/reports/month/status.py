@@ -16,7 +16,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.notes import share_text
 from gateway.storage.ledger.month_findings import MonthFinding, month_findings
 
-_STATE = """
+MONTH_STATE = """
 SELECT coalesce((SELECT state FROM finance.periods WHERE month = :month),
     CASE WHEN now() >= (CAST(:month AS date) + interval '1 month') AT TIME ZONE 'UTC'
          THEN 'provisional' ELSE 'open' END) AS state
@@ -163,7 +163,7 @@ def month_status(
     found = month_findings(snapshot.row, month, billed=billed)
     return MonthStatus(
         month=month,
-        state=snapshot.row(_STATE, month=month)["state"],
+        state=snapshot.row(MONTH_STATE, month=month)["state"],
         attempts=snapshot.row(_ATTEMPTS, month=month)["attempts"],
         checks=tuple(_check(one) for one in found),
     )

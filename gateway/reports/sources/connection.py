@@ -84,6 +84,10 @@ class ReadSnapshot:
             is_of_teams=self.is_of_teams,
         )
 
+    def as_live(self) -> ReadSnapshot:
+        """Return this snapshot with the views of `finance` again."""
+        return ReadSnapshot(self._connection.execution_options(schema_translate_map={}))
+
     def take_time(self) -> None:
         """Let statements of this snapshot run for up to ten minutes: no page waits for them."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))

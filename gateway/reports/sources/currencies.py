@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 
 from sqlalchemy import Date, FromClause, column, func, select
 
+from gateway.domain.calendar_months import next_month
 from gateway.domain.money import nusd_from_usd, round_parts, usd_from_nusd
 from gateway.errors import OperatorError
 from gateway.reports.report import Cell, Column, ColumnKind, Report
@@ -19,7 +20,7 @@ from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.storage.postgres.schema import other_views
 
 _RATE = other_views.currency_rates.c
-_MOST_SOURCES = 20  # in a note
+_MOST_SOURCES, _MOST_OF_MONTH = 20, 5  # in a note
 _USD = re.compile(r"(?<![a-z])usd(?![a-z])")  # a part of a column's name
 _SPENT = {"total_usd": ("cost_usd", "adjustments_usd")}
 
@@ -48,7 +49,7 @@ def require_rates(
 def _rates(snapshot: ReadSnapshot, currency: str) -> Sequence[Row]:
     """Return the rates of a currency, oldest first."""
     return snapshot.rows(
-        select(_RATE.first_day, _RATE.usd_per_unit, _RATE.source)
+        select(_RATE.first_day, _RATE.next_day, _RATE.usd_per_unit, _RATE.source)
         .where(_RATE.currency == currency)
         .order_by(_RATE.first_day)
     )
@@ -110,15 +111,31 @@ def in_currency(snapshot: ReadSnapshot, report: Report, currency: str) -> Report
         report,
         columns=tuple(map(renamed, report.columns)),
         total={named(name): cell for name, cell in report.total.items()},
-        notes=(*map(named, report.notes), _sources(_rates(snapshot, currency), currency)),
+        notes=(*map(named, report.notes), rate_note(snapshot, currency)),
     )
 
 
-def _sources(rates: Sequence[Row], currency: str) -> str:
-    """Return the note with the rates and their sources, the newest of many."""
+def rate_note(snapshot: ReadSnapshot, currency: str) -> str:
+    """Return the note with the rates of a currency and their sources, the newest of many."""
+    return _sources(_rates(snapshot, currency), currency, most=_MOST_SOURCES)
+
+
+def rate_note_of_month(snapshot: ReadSnapshot, currency: str, month: date) -> str:
+    """Return the note with the rates that counted in a month, the newest of many."""
+    rates = [
+        one
+        for one in _rates(snapshot, currency)
+        if one["first_day"] < next_month(month)
+        and (one["next_day"] is None or one["next_day"] > month)
+    ]
+    return _sources(rates, currency, most=_MOST_OF_MONTH)
+
+
+def _sources(rates: Sequence[Row], currency: str, *, most: int) -> str:
+    """Return the note with some rates and their sources, the newest of many."""
     shown = [
         f"from {one['first_day']}: 1 {currency} = {one['usd_per_unit']:f} USD ({one['source']})"
-        for one in rates[-_MOST_SOURCES:]
+        for one in rates[-most:]
     ]
     more = f"; {len(rates) - len(shown)} earlier ones" if len(rates) > len(shown) else ""
     return (

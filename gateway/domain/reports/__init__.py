@@ -1,0 +1,1 @@
+"""Reports that are handed to people: the statement of a cost centre, and its schedule."""
