@@ -54,6 +54,7 @@ from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_u
 from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
 from gateway.storage.postgres.logins import renewed
 from gateway.storage.reconciliation.bills import ProviderBillStore
+from gateway.storage.reports.schedules import ScheduleStore
 
 if TYPE_CHECKING:
     from gateway.providers.credential_checks import CredentialChecks
@@ -257,6 +258,7 @@ def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores
             reallocations=ReallocationStore(database),
             currencies=CurrencyStore(database),
             months=MonthStore(database),
+            schedules=ScheduleStore(database),
             journals=JournalTable(database),
             ejections=EjectionStore(database),
             probes=EngineProbeNotes(database),

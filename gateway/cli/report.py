@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gateway.cli.exports import statement
+from gateway.cli.exports import schedule, statement
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.explain import find_receipt
 from gateway.cli.selfhost_reports import filters_of, register
@@ -425,3 +425,4 @@ def _cache_lines(attempt: AttemptReceipt) -> list[str]:
 
 register(app, as_text=_report_text)
 statement.register(app)
+app.add_typer(schedule.app)

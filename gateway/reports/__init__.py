@@ -90,6 +90,7 @@ from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
 from gateway.reports.sources.notes import read_newest
 from gateway.reports.statements.files import StatementFormat, statement_file
+from gateway.reports.statements.schedules import ListedSchedule, schedules
 from gateway.reports.statements.statement import StatementQuestion, Statements, ask_statement
 from gateway.reports.teams.team_page import (
     ErrorsOfTeam,
@@ -135,6 +136,7 @@ __all__ = [
     "FocusVersion",
     "KeyOfTeam",
     "LedgerExport",
+    "ListedSchedule",
     "MeasuredDemand",
     "MonthStatus",
     "NothingFound",
@@ -364,6 +366,11 @@ class Reports:
         """
         with self._reader.snapshot(self._scope) as snapshot:
             return reallocations(snapshot, month=month)
+
+    def schedules(self) -> Sequence[ListedSchedule]:
+        """Return the schedules of statements, by name. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return schedules(snapshot)
 
     def residency_month(
         self, *, team: str, first: datetime, next_first: datetime

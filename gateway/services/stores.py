@@ -41,6 +41,7 @@ from gateway.domain.reconciliation.bills import Bill
 from gateway.domain.reconciliation.imports import BookedTrueUps, ImportedExport
 from gateway.domain.reconciliation.metered import MeteredUsage
 from gateway.domain.reconciliation.true_ups import TrueUp, TrueUpKey
+from gateway.domain.reports.schedule import NewSchedule
 from gateway.domain.residency.ejection import Ejection
 from gateway.wire.bills.exports.collected import ParsedExport
 
@@ -384,6 +385,16 @@ class CurrencyRates(Protocol):
         """Add a rate from a day on. Raises `OperatorError` if a closed month has one there."""
 
 
+class Schedules(Protocol):
+    """The schedules by which statements are sent."""
+
+    def add(self, schedule: NewSchedule) -> None:
+        """Store a schedule. Raises `BadUsage` if its name is taken."""
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule. Raises `NothingFound`."""
+
+
 class MonthBooks(Protocol):
     """The closed versions of months."""
 
@@ -543,6 +554,7 @@ class Stores:
     reallocations: Reallocations
     currencies: CurrencyRates
     months: MonthBooks
+    schedules: Schedules
     journals: JournalRegister
     ejections: EjectionRegister
     probes: ProbeNotes

@@ -47,6 +47,7 @@ LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
     "rollups": lambda parts: parts.shared.rollups.run,
     "engine_samples": lambda parts: parts.shared.engines.run,
     "budget_alerts": lambda parts: parts.shared.alerts.run,
+    "statements": lambda parts: parts.shared.statements.run,
     WRITER: lambda parts: parts.ledger.writer.run,
 }
 # The time for everything after the drain. Postgres gets no longer: the journal keeps unwritten

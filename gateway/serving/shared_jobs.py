@@ -1,5 +1,5 @@
 """Builds the periodic jobs that one worker does for all (partitions, roll-ups, engine samples,
-alerts); `process.py` runs them.
+alerts, statements); `process.py` runs them.
 
 Every worker has them, and Postgres lets one worker at a time run each.
 """
@@ -23,7 +23,9 @@ from gateway.services.ledger.alert_channel import AlertChannel, Send
 from gateway.services.ledger.alerts import AlertJob
 from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.services.ledger.rollups import RollupKeeper
+from gateway.services.reports.statement_job import StatementJob
 from gateway.serving.context import ProcessContext
+from gateway.serving.statements import build_statement_job
 from gateway.storage.alerts.deliveries import AlertDeliveries
 from gateway.storage.alerts.spikes import SpikeAlertStore
 from gateway.storage.budgets.alerts import BudgetAlertStore
@@ -37,14 +39,15 @@ from gateway.storage.postgres.partitions import ensure_months
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedJobs:
-    """The jobs that one worker does for all: partitions, roll-ups and holds, engine samples and
-    alerts.
+    """The jobs that one worker does for all: partitions, roll-ups and holds, engine samples, alerts
+    and statements.
     """
 
     months: PartitionKeeper
     rollups: RollupKeeper
     engines: EngineWatch
     alerts: AlertJob
+    statements: StatementJob
 
 
 def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs:
@@ -87,6 +90,7 @@ def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs
             clock=clock,
             on_raised=metrics.count_alert,
         ),
+        statements=build_statement_job(context),
     )
 
 

@@ -242,6 +242,11 @@ class Metrics:
             ("channel",),
             registry=self.registry,
         )
+        self.given_up_statements = Counter(
+            "tollgate_statements_given_up_total",
+            "Scheduled statements that their receiver did not take within a day.",
+            registry=self.registry,
+        )
         for channel in Channel:
             self.undelivered_alerts.labels(channel)
             self.given_up_alerts.labels(channel)

@@ -1,4 +1,5 @@
-"""Incremental exports find their new rows by an index of the transactions that wrote them.
+"""Incremental exports find their new rows by an index of the transactions that wrote them, and
+statements are sent by schedules.
 
 Building the indexes makes the ledger's writers wait; their journals keep the events meanwhile.
 """
@@ -42,7 +43,68 @@ END
 $$;
 """
 
-STEPS = (INDEXES, ADOPT)
+# The receiver may hold a token, so the log and the views have `sent_to`, which does not.
+SCHEDULES = """
+CREATE TABLE tollgate.report_schedules (
+    schedule_id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    name        text NOT NULL CONSTRAINT schedules_have_one_name UNIQUE,
+    cost_centre text,
+    every       text NOT NULL CHECK (every = 'month'),
+    receiver    text NOT NULL,
+    sent_to     text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    author      text NOT NULL DEFAULT session_user
+);
+-- A row for each closed version of a month that a schedule sends. It outlives its schedule.
+CREATE TABLE tollgate.statement_deliveries (
+    schedule_id  uuid NOT NULL,
+    month        date NOT NULL,
+    version      integer NOT NULL,
+    delivery_id  uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
+    name         text NOT NULL,
+    sent_to      text NOT NULL,
+    opened_at    timestamptz NOT NULL,
+    tries        integer NOT NULL DEFAULT 0 CHECK (tries >= 0),
+    next_try_at  timestamptz,
+    last_error   text,
+    delivered_at timestamptz,
+    given_up_at  timestamptz,
+    PRIMARY KEY (schedule_id, month, version),
+    CONSTRAINT statement_delivery_has_one_end CHECK (num_nonnulls(delivered_at, given_up_at, next_try_at) = 1)
+);
+CREATE INDEX statement_deliveries_next_try_at ON tollgate.statement_deliveries (next_try_at)
+    WHERE next_try_at IS NOT NULL;
+CREATE TRIGGER report_schedules_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.report_schedules
+    FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('report_schedule', 'add', 'name', 'receiver');
+CREATE TRIGGER report_schedules_emptying_noted_for_audit AFTER TRUNCATE ON tollgate.report_schedules
+    FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_truncate('report_schedule');
+"""
+
+SCHEDULE_VIEWS = """
+CREATE VIEW finance.report_schedules AS
+SELECT schedule.name, coalesce(schedule.cost_centre, 'all') AS cost_centre, schedule.every, schedule.sent_to,
+       schedule.created_at, schedule.author, last.month AS last_month, last.version AS last_version, last.tries, last.next_try_at, last.last_error, last.delivered_at, last.given_up_at
+FROM tollgate.report_schedules AS schedule
+LEFT JOIN LATERAL (
+    SELECT * FROM tollgate.statement_deliveries AS one WHERE one.schedule_id = schedule.schedule_id
+    ORDER BY one.opened_at DESC, one.month DESC LIMIT 1
+) AS last ON true;
+CREATE VIEW finance.statement_deliveries AS
+SELECT delivery_id, name, sent_to, month, version, opened_at, tries, next_try_at, last_error, delivered_at, given_up_at
+FROM tollgate.statement_deliveries;
+GRANT SELECT ON finance.report_schedules, finance.statement_deliveries TO tollgate_reader;
+GRANT SELECT, DELETE ON tollgate.report_schedules TO tollgate_admin;
+GRANT INSERT (name, cost_centre, every, receiver, sent_to) ON tollgate.report_schedules TO tollgate_admin;
+GRANT SELECT ON tollgate.report_schedules, tollgate.month_closes TO tollgate_gateway;
+GRANT SELECT, INSERT, UPDATE ON tollgate.statement_deliveries TO tollgate_gateway;
+"""
+
+# A team sees none of them.
+TO_TEAMS = """
+SELECT tollgate.show_to_teams('finance.report_schedules', 'false');
+SELECT tollgate.show_to_teams('finance.statement_deliveries', 'false');
+"""
+STEPS = (INDEXES, ADOPT, SCHEDULES, SCHEDULE_VIEWS, TO_TEAMS)
 
 
 def upgrade() -> None:

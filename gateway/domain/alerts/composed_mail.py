@@ -24,7 +24,13 @@ def compose(message: AlertMessage, *, sender: str, recipients: Sequence[str]) ->
     mail["Date"] = format_datetime(message.raised_at)
     mail["Message-ID"] = f"<{message.alert_id}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834 §5: no holiday notice comes back
-    mail.set_content(f"{message.text}\n\nAlert {message.alert_id}\n", cte="base64")
+    mail.set_content(f"{message.text}\n\n{message.kind} {message.alert_id}\n", cte="base64")
+    for place, file in enumerate(message.files):
+        main, _, sub = file.media_type.partition("/")
+        mail.add_attachment(file.content, maintype=main, subtype=sub, filename=file.name)
+        if place == 0:
+            # Python draws it by chance; a repeated mail is the same one.
+            mail.set_boundary(f"=_{message.alert_id.hex}")
     return mail
 
 

@@ -31,11 +31,20 @@ class NotDelivered(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedFile:
+    """A file that a message carries. `media_type` is its type, such as `application/pdf`."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertMessage:
     """An alert as its receivers get it, the same at every try.
 
     `about` names it in one line. `text` is for people; its last line may be a command. `payload` is
-    the webhook's JSON body.
+    the webhook's JSON body. `files` go with a mail, whose last line has the `kind` and the id.
     """
 
     alert_id: UUID
@@ -43,6 +52,8 @@ class AlertMessage:
     about: str
     text: str
     payload: Mapping[str, Any]
+    files: tuple[AttachedFile, ...] = ()
+    kind: str = "Alert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

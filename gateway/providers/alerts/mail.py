@@ -53,16 +53,20 @@ class Mail:
 
         Returns the refused addresses in words, None if none was. Raises `NotDelivered`.
         """
+        return await self.mail(message, alerts.email)
+
+    async def mail(self, message: AlertMessage, recipients: Sequence[str]) -> str | None:
+        """Deliver a message to addresses, as `send` does."""
         account = self._account
         if account is None:
             raise NotDelivered(
                 "TOLLGATE_SMTP_URL is not set where the gateway runs. Set it; the alert is sent "
                 "again."
             )
-        mail = compose(message, sender=account.sender, recipients=alerts.email)
+        mail = compose(message, sender=account.sender, recipients=recipients)
         until_s = time.monotonic() + self._timeout_s
         session = MailSession(account.server, tls=self._tls, until_s=until_s)
-        deliver = partial(self._deliver, session, mail, account, alerts.email)
+        deliver = partial(self._deliver, session, mail, account, recipients)
         try:
             async with asyncio.timeout(self._timeout_s + LATEST_ANSWER_S):
                 refused = await asyncio.get_running_loop().run_in_executor(self._thread, deliver)

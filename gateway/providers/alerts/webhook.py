@@ -54,13 +54,19 @@ class Webhook:
         """Deliver one alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
         assert alerts.webhook is not None, "the channel is open only with a receiver"
         assert alerts.secret is not None, "a valid policy has both or neither"
-        key = await asyncio.to_thread(signing_key, alerts.secret)
+        await self.post(message, alerts.webhook, secret=alerts.secret)
+
+    async def post(self, message: AlertMessage, url: str, *, secret: str | None) -> None:
+        """Deliver a message to an address, signed if there is a reference to a secret. Raises
+        `NotDelivered`.
+        """
+        alert_id = str(message.alert_id)
         body = msgspec.json.encode(message.payload)
-        status = await self._post(
-            alerts.webhook,
-            signed(body, key=key, alert_id=str(message.alert_id), at=self._now()),
-            body,
-        )
+        headers = {"webhook-id": alert_id}
+        if secret is not None:
+            key = await asyncio.to_thread(signing_key, secret)
+            headers = signed(body, key=key, alert_id=alert_id, at=self._now())
+        status = await self._post(url, headers, body)
         if 300 <= status < 400:
             raise NotDelivered(
                 f"The webhook answered {status}. No redirect is followed: declare the address "

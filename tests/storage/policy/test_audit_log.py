@@ -81,6 +81,7 @@ NOT_ACTS = {
     "spend_rollup_by_end_user",
     "spend_rollup_by_key",
     "spend_rollup_by_tag",
+    "statement_deliveries",
     "true_ups",  # the places of adjustments, which are noted
     "usage_events",
 }

@@ -18,6 +18,7 @@ from gateway.storage.postgres.schema import (
     policy,
     provider_bills,
     rollups,
+    schedules,
     usage_views,
 )
 from gateway.storage.postgres.schema.base import finance, metadata
@@ -36,5 +37,6 @@ __all__ = [
     "policy",
     "provider_bills",
     "rollups",
+    "schedules",
     "usage_views",
 ]

@@ -485,6 +485,40 @@ refusals = Table(
     Column("requests", BigInteger),
 )
 
+report_schedules = Table(
+    "report_schedules",
+    finance,
+    Column("name", Text),
+    Column("cost_centre", Text),
+    Column("every", Text),
+    Column("sent_to", Text),
+    Column("created_at", TIMESTAMPTZ),
+    Column("author", Text),
+    Column("last_month", Date),
+    Column("last_version", Integer),
+    Column("tries", Integer),
+    Column("next_try_at", TIMESTAMPTZ),
+    Column("last_error", Text),
+    Column("delivered_at", TIMESTAMPTZ),
+    Column("given_up_at", TIMESTAMPTZ),
+)
+
+statement_deliveries = Table(
+    "statement_deliveries",
+    finance,
+    Column("delivery_id", Uuid),
+    Column("name", Text),
+    Column("sent_to", Text),
+    Column("month", Date),
+    Column("version", Integer),
+    Column("opened_at", TIMESTAMPTZ),
+    Column("tries", Integer),
+    Column("next_try_at", TIMESTAMPTZ),
+    Column("last_error", Text),
+    Column("delivered_at", TIMESTAMPTZ),
+    Column("given_up_at", TIMESTAMPTZ),
+)
+
 team_limits = Table(
     "team_limits",
     finance,

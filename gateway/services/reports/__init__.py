@@ -1,0 +1,1 @@
+"""Sends the reports that people have scheduled."""
