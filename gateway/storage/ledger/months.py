@@ -8,6 +8,7 @@ release may add parts, and still verifies the earlier closes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -33,8 +34,11 @@ from gateway.storage.ledger.month_findings import CHECKS, month_findings
 from gateway.storage.postgres.database import Database
 
 REFUSED = "TG001"  # the SQLSTATE of `begin_close`, `finish_close` and `reopen_month`
-# The texts that are hashed must not depend on the server's settings.
-_SESSION = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '30s'; " + (
+# The texts that are hashed must not depend on the server's settings. The transaction of a close is
+# idle while its days are hashed beside it.
+_SESSION = (
+    "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '30s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '10min'; "
     "SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC'; SET LOCAL bytea_output = 'hex'"
 )
 _BEGIN = "SELECT version, closed_at FROM tollgate.begin_close(:month)"
@@ -186,6 +190,8 @@ PARTS = (
     _Part(name="true-ups", selects=(_TRUE_UPS,)),
 )
 OnPart = Callable[[str, int], None]  # called with the name of a part and the rows read
+# Days are hashed side by side: to hash one takes a core of Postgres. Two, as the bar is for.
+READERS = 2
 
 
 @dataclass(slots=True)
@@ -236,9 +242,8 @@ class MonthStore:
             version, closed_at = connection.execute(text(_BEGIN), {"month": month}).one()
             found = _open_checks(connection, month, billed)
             _refuse_open(month, [name for name in found if name not in accepted])
-            parts, sums = _hashed(
-                connection, month, version, closed_at, [one.name for one in PARTS], on_part
-            )
+            facts = _Facts(self._database, connection, month, version, closed_at)
+            parts, sums = _hashed(facts, [one.name for one in PARTS], on_part)
             row = {
                 "month": month,
                 "closed_at": closed_at,
@@ -278,7 +283,14 @@ class MonthStore:
                 raise NothingFound(
                     f"{month:%Y-%m} was never closed. tollgate month status {month:%Y-%m} shows it."
                 )
-            return [_verified(connection, close, on_part) for close in closes]
+            return [
+                _verified(
+                    _Facts(self._database, connection, month, close.version, close.closed_at),
+                    close,
+                    on_part,
+                )
+                for close in closes
+            ]
 
 
 @contextmanager
@@ -315,21 +327,60 @@ def _refuse_open(month: date, names: Sequence[str]) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The facts of a version of a month, read in windows in the transaction of `connection`.
+
+    Days are read in transactions of their own. These see the same events: the month is locked, or
+    closed, and later records are left out by `until`.
+    """
+
+    database: Database
+    connection: Connection
+    month: date
+    version: int
+    until: datetime
+
+    def windows(self, part: _Part) -> Iterator[Any]:
+        """Yield the row of each window of a part, in order."""
+        for select in part.selects:
+            yield from self.connection.execute(text(select), self._values(select))
+        if part.by_day is not None:
+            yield from self._days(part.by_day)
+
+    def _days(self, select: str) -> Iterator[Any]:
+        """Yield the rows of a statement for each day of the month, in order."""
+        begin, end = month_moments(self.month)
+        begins = [begin + timedelta(days=n) for n in range((end - begin).days)]
+        pool = ThreadPoolExecutor(READERS, thread_name_prefix="hashed-days")
+        try:
+            for rows in pool.map(lambda day: self._day(select, day), begins):
+                yield from rows
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _day(self, select: str, begin: datetime) -> Sequence[Any]:
+        """Return the rows of a statement for the day that begins at a moment."""
+        day = {"begin": begin, "end": begin + timedelta(days=1)}
+        with self.database.begin(is_long=True) as connection:
+            connection.execute(text(_SESSION))
+            return connection.execute(text(select), self._values(select) | day).all()
+
+    def _values(self, select: str) -> dict[str, object]:
+        """Return the values that a statement names."""
+        values = {"month": self.month, "version": self.version, "until": self.until}
+        return {name: value for name, value in values.items() if f":{name}" in select}
+
+
 def _hashed(
-    connection: Connection,
-    month: date,
-    version: int,
-    until: datetime,
-    names: Sequence[str],
-    on_part: OnPart,
+    facts: _Facts, names: Sequence[str], on_part: OnPart
 ) -> tuple[tuple[HashedPart, ...], dict[str, _Sums]]:
     """Return the parts of a month's hash with these names, and the sums of each."""
-    values = {"month": month, "version": version, "until": until}
     parts, sums = [], {}
     for part in [one for one in PARTS if one.name in names]:
         digest, so_far = sha256(), _Sums()
-        for window, row in _windows(connection, part, month, values):
-            digest.update(f"{window} {row.rows} {row.sha256}\n".encode())
+        for row in facts.windows(part):
+            digest.update(f"{row[0]} {row.rows} {row.sha256}\n".encode())
             so_far.rows += row.rows
             so_far.counted += row.counted
             so_far.nusd += row.nusd or 0
@@ -339,32 +390,9 @@ def _hashed(
     return tuple(parts), sums
 
 
-def _windows(
-    connection: Connection, part: _Part, month: date, values: Mapping[str, object]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the row of each window of a part, in order."""
-    for select in part.selects:
-        for row in connection.execute(text(select), _used(select, values)):
-            yield str(row[0]), row
-    if part.by_day is None:
-        return
-    begin, end = month_moments(month)
-    while begin < end:
-        day = dict(values) | {"begin": begin, "end": begin + timedelta(days=1)}
-        for row in connection.execute(text(part.by_day), _used(part.by_day, day)):
-            yield str(row[0]), row
-        begin += timedelta(days=1)
-
-
-def _used(select: str, values: Mapping[str, object]) -> dict[str, object]:
-    """Return the values that a statement names."""
-    return {name: value for name, value in values.items() if f":{name}" in select}
-
-
-def _verified(connection: Connection, close: MonthClose, on_part: OnPart) -> VerifiedMonth:
+def _verified(facts: _Facts, close: MonthClose, on_part: OnPart) -> VerifiedMonth:
     """Return a closed version with the parts of its hash computed again."""
-    names = [part.name for part in close.parts]
-    parts, _ = _hashed(connection, close.month, close.version, close.closed_at, names, on_part)
+    parts, _ = _hashed(facts, [part.name for part in close.parts], on_part)
     return VerifiedMonth(close=close, recomputed=parts)
 
 
