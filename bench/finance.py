@@ -2,9 +2,10 @@
 
     python -m bench.finance [--events 10000000] [--teams 60] [--home DIR] [--only WORD] [--write]
 
-`tollgate demo-data` writes an organisation of one month into a Postgres of its own; the product's
-job sums it up. Then each page is asked some times, with all its questions, and each statement is
-explained. It fails if a limit is missed, or if a page with a single split or filter reads events.
+The service of `tollgate demo-data` writes an organisation of the last whole month into a Postgres
+of its own; the product's job sums it up. Then each page is asked some times, with all its
+questions, and each statement is explained. It fails if a limit is missed, or if a page with a
+single split or filter reads events.
 Combinations that no sums hold read the events of a team and some days: their limit is 15 s, and
 none of their statements may scan a whole partition. With `--home` the database stays and is used
 again; with `--only` just the names with this word are asked.
@@ -15,14 +16,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from statistics import median
 
@@ -31,15 +31,18 @@ import psycopg
 from bench.stand import machine
 from bench.stand.explained import Statement, noted, plan_of, reads_of_ledger
 from bench.stand.page import replace_between
+from gateway.main import build_toolbox
 from gateway.reports import REPORTS, TIME, Dimension, Question, ask
 from gateway.reports.sources.connection import ROLE, snapshot_of
+from gateway.services.demo.organisation import OrganisationSize
+from gateway.services.demo.write import write_organisation
+from gateway.settings import Settings
 from gateway.storage.ledger import rollups
-from gateway.storage.postgres import migrations
+from gateway.storage.policy import price_list
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
-REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "performance.md"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 MARKS = (
     "<!-- finance:begin, written by `python -m bench.finance --write` -->",
     "<!-- finance:end -->",
@@ -65,7 +68,14 @@ PAGES: Mapping[str, Sequence[Asked]] = {
     ),
     "Latency": (("latency", ("route", "deployment")), ("latency", ("day", "deployment"))),
 }
-REPORTS_ALONE: Sequence[Asked] = (("retries", ("route",)), ("months", ()), ("events", ()))
+REPORTS_ALONE: Sequence[Asked] = (
+    ("retries", ("route",)),
+    ("months", ()),
+    ("events", ()),
+    ("unit-costs", ("team",)),
+    ("movers", ("team",)),
+    ("meter-quality", ("provider",)),
+)
 SPLITS = (*Dimension, "tag:feature", "tag:customer")
 # Waiting times are not counted by end user and tag: these pages read events.
 UNTIMED = (Dimension.END_USER, Dimension.TAG)
@@ -79,6 +89,8 @@ COMBINATIONS: Sequence[tuple[str, Sequence[str], str | None]] = (
     ("savings", ("tag", "end_user"), None),
     ("latency", ("end_user",), None),
     ("latency", ("route", "deployment"), "tag"),
+    ("token-costs", (), None),
+    ("routing-savings", ("route",), None),
 )
 # The filters of a page; the others are split by, or are the month itself.
 FILTERS = tuple(
@@ -160,26 +172,27 @@ def main() -> int:
 
 def _make(home: Path, url: str, events: int, teams: int) -> str:
     """Write the organisation and sum it up, unless the database has it; return a line on both."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")}
-    variables = own | {"TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url}
-
-    def command(*words: str) -> None:
-        argv = [sys.executable, "-m", "gateway.main", *words]
-        subprocess.run(argv, cwd=REPOSITORY, env=variables, stdout=sys.stderr, check=True)
-
-    database = Database(url)
-    if migrations.pending(database):
-        command("db", "upgrade")
+    toolbox = build_toolbox(Settings(home=home, database_url=url))
+    with toolbox.open_as_owner() as stores:
+        stores.database.upgrade()
     began_s = time.monotonic()
-    size = ("--months", "1", "--events", str(events), "--teams", str(teams))
     with psycopg.connect(url) as connection:
         has_any = connection.execute("SELECT FROM tollgate.usage_events LIMIT 1").fetchone()
     written = "kept from an earlier run"
     if has_any is None:
-        command("demo-data", *size, "--as-ledger", "--out", str(home / "files"))
-        written = f"written in {time.monotonic() - began_s:.0f} s"
+        with toolbox.open_booking() as stores:
+            write_organisation(
+                stores,
+                OrganisationSize(1, events, teams),
+                last_day=_end_of_last_month(),
+                price_list=price_list,
+                is_ledger=True,
+                on_progress=lambda events: print(f"{events:,}", end="\r", file=sys.stderr),
+            )
+        written = f"written and summed up in {time.monotonic() - began_s:.0f} s"
+    database = Database(url)
     began_s = time.monotonic()
-    # Every day is over: demo data end with yesterday.
+    # Every day is over.
     summed = rollups.refresh(database)
     database.close()
     summed_s = time.monotonic() - began_s
@@ -192,6 +205,11 @@ def _make(home: Path, url: str, events: int, teams: int) -> str:
         f"{found[0]:,} events of {teams} teams in one month; {written}; what was not summed up "
         f"yet took {summed_s:.0f} s"
     )
+
+
+def _end_of_last_month() -> date:
+    """Return the last day of the last month that is over, so that it can be closed too."""
+    return datetime.now(UTC).date().replace(day=1) - timedelta(days=1)
 
 
 def _month(url: str) -> str:
@@ -244,7 +262,8 @@ def _all_asked(
             where[filtered] = _largest(database, month, Dimension(filtered))
         question = ask(first=first, last=last, by=by, where=where)
         ending = "" if filtered is None else f", a {filtered}"
-        combination = f"{COMBINED}{report} by {', '.join(by)}{ending}"
+        split = f" by {', '.join(by)}" if by else ""
+        combination = f"{COMBINED}{report}{split}{ending}"
         yield combination, [(report, question)], OF_COMBINATIONS
 
 

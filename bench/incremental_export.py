@@ -30,7 +30,7 @@ from gateway import reports
 from gateway.reports import EVENTS, FocusVersion, ask, focus_export
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.postgres import migrations, partitions
+from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.storage.factories import event
@@ -109,12 +109,10 @@ def main() -> None:
 def _prepare(database: Database, events: int) -> None:
     """Write the events of a month, if they are not there from an earlier run."""
     migrations.upgrade(database)
-    partitions.ensure_months(database, first=MONTH, last=MONTH)
     with database.begin() as connection:
         found = connection.execute(text("SELECT count(*) FROM tollgate.usage_events"))
         if found.scalar_one() > events:
             return
-    Ledger(database).write([event(1, at=datetime(2026, 8, 1, tzinfo=UTC))])
     fill(database, events, batch=NEW)
     _run(database, "VACUUM ANALYZE tollgate.usage_events")
 

@@ -198,14 +198,18 @@ def _members(one: UsageEvent) -> dict[str, Any]:
     [
         (["team", "model", "outcome", "day"], "finance.spend_daily_detail"),
         (["team", "hour"], "finance.spend_hourly_detail"),
-        (["key"], "finance.spend_daily_by_key"),
+        (["team", "model", "outcome", "quarter"], "finance.spend_monthly_detail"),
+        (["team", "cost_centre"], "finance.spend_daily_detail"),
+        (["key"], "finance.spend_monthly_by_key"),
         (["end_user", "day"], "finance.spend_daily_by_end_user"),
         (["key", "end_user"], "finance.usage_events"),
-        (["key", "region", "outcome"], "finance.spend_daily_by_key"),
+        (["key", "region", "outcome"], "finance.spend_monthly_by_key"),
+        (["key", "week"], "finance.spend_daily_by_key"),
         (["key", "hour"], "finance.spend_hourly_detail"),
-        (["end_user", "provider"], "finance.spend_daily_by_end_user"),
+        (["end_user", "provider"], "finance.spend_monthly_by_end_user"),
         (["end_user", "outcome"], "finance.usage_events"),
         (["tag", "team", "week", "deployment"], "finance.spend_daily_by_tag"),
+        (["tag", "team", "month"], "finance.spend_monthly_by_tag"),
         (["tag", "key"], "finance.usage_events"),
     ],
 )
@@ -220,7 +224,7 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
     assert times == (view if has_times else "finance.usage_events")
     demo = source_of(ask(by=splits, demo=True), SPEND, by=tuple(map(Dimension, splits))).view
     assert demo in (
-        view.replace("finance.", "finance.demo_"),
+        view.replace("finance.", "finance.demo_").replace("monthly", "daily"),
         "finance.demo_spend_hourly_detail" if view.endswith("_by_key") else "",
         "finance.demo_usage_events",
     )
@@ -253,7 +257,19 @@ def test_a_figure_that_cannot_be_subtracted_needs_events() -> None:
     env, unsplit = TagKey("tag:env"), ask(where={"tag:env": "prod"})
     assert source_of(ask(), OVERVIEW, by=(env,)).view == "finance.usage_events"
     assert source_of(ask(where={"tag:env": UNALLOCATED}), OVERVIEW).view == "finance.usage_events"
-    assert source_of(unsplit, OVERVIEW).view == "finance.spend_daily_by_tag"
+    assert source_of(unsplit, OVERVIEW).view == "finance.spend_monthly_by_tag"
+
+
+def test_days_and_rates_need_sums_by_day() -> None:
+    """A sum by month knows neither the day of a fact nor the rate of that day."""
+    month = ask(month="2026-11")
+    assert source_of(month, SPEND).view == "finance.spend_monthly_detail"
+    for other in (
+        ask(month="2026-11", currency="EUR"),
+        ask(first="2026-11-01", last="2026-11-30"),
+        ask(month="2026-11", where={"day": "2026-11-22"}),
+    ):
+        assert source_of(other, SPEND).view == "finance.spend_daily_detail"
 
 
 def test_a_note_says_that_events_were_read(finance: Reports, write: Write) -> None:

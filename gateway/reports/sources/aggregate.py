@@ -4,7 +4,7 @@ measures and its total.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -236,20 +236,19 @@ def aggregate(
         chosen,
         source=source_of_total,
     )
-    rows: Sequence[Row] = []
+    rows: Sequence[Sequence[Any]] = []
     if by:
         tag_rows_add_up = all(measure.adds_up for measure in measures)
         split = facts_of(source, by=by, tag_rows_add_up=tag_rows_add_up)
         groups = [split.c[dimension.label] for dimension in by]
         times = [split.c[dimension.label] for dimension in by if dimension in TIME]
-        rows = snapshot.rows(
+        rows = snapshot.tuples(
             select(*groups, *figures_of(_as_difference(measures, question, source, by=by), source))
             .group_by(*groups)
             .having(*_is_any(by))
             .order_by(*times, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
-    names = [dimension.label for dimension in by]
     fresh = read_freshness(snapshot, question, has_idle=has_idle)
     report = Report(
         name=name,
@@ -259,10 +258,7 @@ def aggregate(
             *(dimension.report_column for dimension in by),
             *(measure.report_column for measure in measures),
         ),
-        rows=tuple(
-            (*(row[name] for name in names), *_group_cells(row, measures))
-            for row in rows[:MAX_ROWS]
-        ),
+        rows=tuple(_rows_of(rows[:MAX_ROWS], by, measures)),
         total=total_of(total, measures),
         complete_until=fresh.complete_until,
         notes=(
@@ -323,6 +319,7 @@ def source_of(
             filters=filters,
             needs={measure.needs for measure in measures if measure.needs is not None},
             moments=question.moments,
+            has_moments=question.days is not None or question.currency is not None,
             from_events=question.is_as_closed,
         )
     return _shared_if_asked(source, question, by)
@@ -379,16 +376,25 @@ def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
     return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
 
 
-def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """Return the cells of a group's measures.
+def _rows_of(
+    found: Iterable[Sequence[Any]], by: Sequence[Split], measures: Sequence[Measure]
+) -> Iterator[tuple[Cell, ...]]:
+    """Yield the rows of a report: the values of the dimensions, then the cells of the measures.
 
-    `unallocated` may be a difference, so it has no shares or rates.
+    The row `unallocated` of a split by tag may be a difference, so it has no shares or rates.
     """
-    is_difference = row.get(Dimension.TAG.label) == UNALLOCATED
-    return tuple(
-        None if is_difference and measure.is_ratio else cell
-        for measure, cell in zip(measures, cells(row, measures), strict=True)
-    )
+    places = list(enumerate(measures, len(by)))
+    counts = [place for place, one in places if one.kind is ColumnKind.COUNT]
+    ratios = [place for place, one in places if one.is_ratio]
+    tag = by.index(Dimension.TAG) if Dimension.TAG in by else None
+    for row in found:
+        cells_of_row = list(row)
+        for place in counts:
+            cells_of_row[place] = _cell(cells_of_row[place], ColumnKind.COUNT)
+        if tag is not None and cells_of_row[tag] == UNALLOCATED:
+            for place in ratios:
+                cells_of_row[place] = None
+        yield tuple(cells_of_row)
 
 
 def _cell(value: Any, kind: ColumnKind) -> Cell:
@@ -396,7 +402,7 @@ def _cell(value: Any, kind: ColumnKind) -> Cell:
     return int(value) if kind is ColumnKind.COUNT and value is not None else cast(Cell, value)
 
 
-def _left_out(rows: Sequence[Row]) -> tuple[str, ...]:
+def _left_out(rows: Sequence[object]) -> tuple[str, ...]:
     """Return the note that rows beyond the maximum are left out; empty if all are listed."""
     if len(rows) <= MAX_ROWS:
         return ()

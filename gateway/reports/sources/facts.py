@@ -95,7 +95,8 @@ class Source:
 
     `rows` are its rows with their `occurred_at`; `splits` are its dimensions, and `has` are those
     of its figures that not every source has. `step` is the time that a row sums, from
-    `occurred_at` on; it is 0 for an event. `is_shared`: its rows go by shares of cost centres.
+    `occurred_at` on; it is 0 for an event. `is_by_month`: a row sums a posted month, and has no
+    moment. `is_shared`: its rows go by shares of cost centres.
     """
 
     dataset: Dataset
@@ -104,6 +105,7 @@ class Source:
     splits: frozenset[Dimension]
     has: frozenset[FigureGroup] = frozenset()
     step: timedelta = timedelta(0)
+    is_by_month: bool = False
     is_shared: bool = False
 
     @property
@@ -137,6 +139,8 @@ _EVERYWHERE = frozenset(
     }
 )
 _ALL_BUT_OWNERS = _EVERYWHERE | {Dimension.OUTCOME, Dimension.USAGE_SOURCE}
+# Shares of cost centres go by day, as rates of currencies do.
+_NOT_BY_MONTH = frozenset({Dimension.DAY, Dimension.WEEK, Dimension.COST_CENTRE})
 
 
 _OF_DETAIL = frozenset({FigureGroup.SAVINGS, FigureGroup.TIMES, FigureGroup.USAGE_SOURCES})
@@ -206,18 +210,32 @@ def _by_day_and(owner: Dimension, table: Table, has: FigureGroup) -> Source:
     )
 
 
-def _rows_of_days(table: Table) -> Subquery:
-    """Return the rows of sums by day; the beginning of a day is named `occurred_at` here too.
+def _by_month(daily: Source, table: Table) -> Source:
+    """Return the source of the sums of a posted month, made of the sums by day."""
+    return replace(
+        daily,
+        table=table,
+        rows=select(*table.c, *_tasks(table)).subquery("event"),
+        splits=daily.splits - _NOT_BY_MONTH,
+        is_by_month=True,
+    )
 
-    Sums by tag name the tags that stand for a task as `facts` does.
-    """
+
+def _rows_of_days(table: Table) -> Subquery:
+    """Return the rows of sums by day; the beginning of a day is named `occurred_at` here too."""
     midnight = func.timezone(UTC_ZONE, cast(table.c.day, TIMESTAMP), type_=TIMESTAMPTZ)
-    tasks = [
+    return select(*table.c, *_tasks(table), midnight.label("occurred_at")).subquery("event")
+
+
+def _tasks(table: Table) -> list[Label[Any]]:
+    """Return the columns of the tags that stand for a task, named as `facts` does; only sums by tag
+    have any.
+    """
+    return [
         case((and_(table.c.tag_key == key, not_(table.c.is_repeat)), table.c.tag)).label(key)
         for key in TASK_TAGS
         if "tag_key" in table.c
     ]
-    return select(*table.c, *tasks, midnight.label("occurred_at")).subquery("event")
 
 
 _EVENTS = {dataset: _events(dataset) for dataset in Dataset}
@@ -228,15 +246,26 @@ _EVENTS_WITH_SAVINGS = {
 _PRICED_LINES = {
     dataset: replace(source, rows=with_lines(source.rows)) for dataset, source in _EVENTS.items()
 }
-# Each equals its events: it reads days without a sum from their hours, and hours without one from
-# their events. The first source with the needed dimensions and figures is read.
+_DAYS = _by_day(Dataset.REAL, usage_views.spend_daily_detail)
+_DAYS_OF_KEYS = _by_day_and_key(usage_views.spend_daily_by_key)
+_DAYS_OF_USERS = _by_day_and(
+    Dimension.END_USER, usage_views.spend_daily_by_end_user, FigureGroup.END_USERS
+)
+_DAYS_OF_TAGS = _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.TASKS)
+# Each equals its events: it reads months without a sum from their days, days without one from
+# their hours, and hours without one from their events. The first source with the needed dimensions
+# and figures is read.
 _SUMMED = {
     Dataset.REAL: (
-        _by_day(Dataset.REAL, usage_views.spend_daily_detail),
-        _by_day_and_key(usage_views.spend_daily_by_key),
+        _by_month(_DAYS, usage_views.spend_monthly_detail),
+        _by_month(_DAYS_OF_KEYS, usage_views.spend_monthly_by_key),
+        _by_month(_DAYS_OF_USERS, usage_views.spend_monthly_by_end_user),
+        _by_month(_DAYS_OF_TAGS, usage_views.spend_monthly_by_tag),
+        _DAYS,
+        _DAYS_OF_KEYS,
         _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
-        _by_day_and(Dimension.END_USER, usage_views.spend_daily_by_end_user, FigureGroup.END_USERS),
-        _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.TASKS),
+        _DAYS_OF_USERS,
+        _DAYS_OF_TAGS,
     ),
     Dataset.DEMO: (
         _by_day(Dataset.DEMO, usage_views.demo_spend_daily_detail),
@@ -265,6 +294,7 @@ def source_for(
     filters: Collection[Split] = (),
     needs: Collection[FigureGroup] = (),
     moments: Collection[datetime] = (),
+    has_moments: bool = True,
     from_events: bool = False,
 ) -> Source:
     """Return the smallest source that can be split and filtered by these dimensions, and has the
@@ -272,7 +302,8 @@ def source_for(
 
     `moments` begin or end the asked time: no row may lie on both sides of one. Sums by tag do not
     know the other tags of an event, so questions on two tags need events, and so do the tasks of a
-    tag. `from_events`: no roll-up has the wanted facts, as those of a month when it was closed.
+    tag. `has_moments` is False if a fact may belong to a posted month alone, without its day.
+    `from_events`: no roll-up has the wanted facts, as those of a month when it was closed.
     """
     needed = {*needs}
     wanted = {Dimension.TAG if isinstance(one, TagKey) else one for one in (*by, *filters)}
@@ -290,6 +321,7 @@ def source_for(
             and needed <= one.has
             and not asks_two_tags
             and not from_events
+            and not (has_moments and one.is_by_month)
             and not any((moment - _EPOCH) % one.step for moment in moments)
         ),
         events(dataset, has_savings=FigureGroup.SAVINGS in needed),

@@ -1,5 +1,5 @@
-"""Refreshes the sums of events by hour, and by day for keys and end users, and finds hours whose
-sums differ from their events.
+"""Refreshes the sums of events by hour, day and month, and finds hours whose sums differ from their
+events.
 
 They can be rebuilt at any time: the events are authoritative.
 
@@ -16,7 +16,7 @@ from gateway.storage.postgres.database import Database
 
 # One transaction's share. An outage or a first start leaves thousands of hours; summed at once they
 # would time out. At ten million events a month, 48 hours and two days did so on a busy machine.
-MOST_HOURS, MOST_DAYS = 12, 1
+MOST_HOURS, MOST_DAYS, MOST_MONTHS = 12, 1, 1
 
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
@@ -53,7 +53,7 @@ _DAY = timedelta(days=1)
 
 
 def refresh(database: Database) -> int:
-    """Sum the events of each changed hour and day again, and return the number of hours.
+    """Sum each changed hour, day and month again, and return the number of hours.
 
     Returns 0 also if another process is refreshing.
 
@@ -61,6 +61,7 @@ def refresh(database: Database) -> int:
     """
     total = _run_until_done(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
     _run_until_done(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
+    _run_until_done(database, "SELECT tollgate.refresh_months(:most)", MOST_MONTHS)
     return total
 
 
@@ -93,8 +94,8 @@ def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
 
 
 def _run_until_done(database: Database, statement: str, most: int) -> int:
-    """Run a statement that handles at most `most` hours or days in a transaction, until none are
-    left; return their number.
+    """Run a statement that handles at most `most` hours, days or months in a transaction, until
+    none are left; return their number.
     """
     total = 0
     while True:

@@ -86,6 +86,24 @@ SPLITS = {
         "team, project, cost_centre, end_user, route, deployment, provider, model, region, "
         "is_self_hosted, posted_period",
     ),
+    "spend_monthly_detail": (
+        "posted_period",
+        "posted_period",
+        "team, project, cost_centre, route, deployment, provider, model, region, is_self_hosted, "
+        "data_class, outcome, usage_source",
+    ),
+    "spend_monthly_by_key": (
+        "posted_period",
+        "posted_period",
+        "team, project, cost_centre, key_id, route, deployment, provider, model, region, "
+        "is_self_hosted, data_class, outcome, usage_source",
+    ),
+    "spend_monthly_by_end_user": (
+        "posted_period",
+        "posted_period",
+        "team, project, cost_centre, end_user, route, deployment, provider, model, region, "
+        "is_self_hosted",
+    ),
 }
 
 
@@ -138,6 +156,7 @@ def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, r
                     connection.execute(
                         text("SELECT tollgate.refresh_hours(7), tollgate.refresh_days(2)")
                     )
+                    connection.execute(text("SELECT tollgate.refresh_months(1)"))
             case 2:  # a hold expires in an hour that is already summed up
                 rollups.refresh(database)
                 unknown = next(one for one in batch if one.cost_nusd is None)
@@ -296,10 +315,16 @@ def test_a_day_adds_its_hours_size_by_size(database: Database, rng: Random) -> N
             ("(hour AT TIME ZONE 'UTC')::date", "spend_hourly_detail"),
         )
     )
+    of_days, of_months = (
+        f"SELECT {sizes} FROM finance.{view}"
+        for view in ("spend_daily_detail", "spend_monthly_by_key")
+    )
+    assert rows(database, of_days) == rows(database, of_months)
     live = rows(database, by_hour)
     assert rows(database, by_day) == live
     rollups.refresh(database)
     assert rows(database, by_day) == rows(database, by_hour) == live
+    assert rows(database, of_days) == rows(database, of_months)
     stored = rows(database, f"SELECT day, {sizes} FROM tollgate.spend_rollup_by_day GROUP BY 1")
     assert stored
     assert set(stored) <= set(live)
@@ -312,6 +337,11 @@ def test_sums_by_tag_add_up(database: Database, rng: Random) -> None:
     by_tag = (
         "SELECT day, team, tag, is_repeat, sum(attempts), sum(cost_usd) "
         "FROM finance.spend_daily_by_tag GROUP BY 1, 2, 3, 4"
+    )
+    of_months, of_days = (
+        f"SELECT team, tag, is_repeat, sum(attempts), sum(cost_usd), sum(total_known) "
+        f"FROM finance.{view} GROUP BY 1, 2, 3"
+        for view in ("spend_monthly_by_tag", "spend_daily_by_tag")
     )
     expected: Counter[tuple[object, ...]] = Counter()
     for one in events:
@@ -327,6 +357,7 @@ def test_sums_by_tag_add_up(database: Database, rng: Random) -> None:
         assert sum(row[5] or 0 for row in found) == sum(  # type: ignore[misc]
             one.cost_nusd or 0 for one in events
         ) * Decimal("1e-9")
+        assert Counter(rows(database, of_months)) == Counter(rows(database, of_days))
         rollups.refresh(database)
 
 
@@ -397,3 +428,42 @@ def test_wrong_hours_of_every_day_are_summed_again(database: Database) -> None:
     assert dirty(database) == {days[0], days[2]}
     rollups.refresh(database)
     assert rollups.check(database) == ()
+
+
+def test_a_month_is_read_from_its_days_until_it_is_summed(database: Database, rng: Random) -> None:
+    """A day that changes after its month was summed must not be counted twice, nor left out."""
+    ledger = Ledger(database)
+    days = [NOON - timedelta(days=n) for n in range(1, 40)]
+    ledger.write([event(n, at=rng.choice(days)) for n in range(60)])
+    rollups.refresh(database)
+    stored = "SELECT sum(attempts) FROM tollgate.spend_rollup_by_month"
+    seen = "SELECT sum(attempts) FROM finance.spend_monthly_detail"
+    assert rows(database, stored) == rows(database, seen) == [(60,)]
+    ledger.write([event(100 + n, at=rng.choice(days)) for n in range(20)])
+    assert (rows(database, stored), rows(database, seen)) == ([(60,)], [(80,)])
+    for step in ("refresh_hours(1000)", "refresh_days(3)", "refresh_months(1)", "refresh_days(99)"):
+        with database.begin() as connection:
+            connection.execute(text(f"SELECT tollgate.{step}"))
+        assert rows(database, seen) == [(80,)], step
+        assert_agree(database, [view for view in SPLITS if view.startswith("spend_monthly")])
+    rollups.refresh(database)
+    assert rows(database, stored) == rows(database, seen) == [(80,)]
+    assert rows(database, "SELECT * FROM tollgate.dirty_months") == []
+
+
+def test_no_month_that_waits_means_no_look_at_days(database: Database) -> None:
+    """The sums by end user of a month have as many rows as users and days."""
+    Ledger(database).write([event(n, at=NOON - n * HOUR) for n in range(60)])
+    rollups.refresh(database)
+    plan = "\n".join(
+        str(line)
+        for (line,) in rows(
+            database,
+            "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) "
+            "SELECT end_user, sum(cost_usd) FROM finance.spend_monthly_by_end_user "
+            "WHERE posted_period = '2026-11-01' GROUP BY 1",
+        )
+    )
+    of_days = [one for one in plan.splitlines() if "spend_rollup_by_end_user" in one]
+    assert of_days
+    assert all("never executed" in one for one in of_days), plan

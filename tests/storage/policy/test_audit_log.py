@@ -60,6 +60,7 @@ NOT_ACTS = {
     "deployment_prices",
     "dirty_days",
     "dirty_hours",
+    "dirty_months",
     "engine_probes",
     "engine_samples",
     "gpu_hours",
@@ -80,6 +81,10 @@ NOT_ACTS = {
     "spend_rollup_by_day",
     "spend_rollup_by_end_user",
     "spend_rollup_by_key",
+    "spend_rollup_by_month",
+    "spend_rollup_by_month_and_end_user",
+    "spend_rollup_by_month_and_key",
+    "spend_rollup_by_month_and_tag",
     "spend_rollup_by_tag",
     "statement_deliveries",
     "true_ups",  # the places of adjustments, which are noted

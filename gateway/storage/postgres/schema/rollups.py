@@ -110,6 +110,18 @@ _OF_TIMES = (
     *("gap_buckets", "queue_buckets", "overhead_buckets"),
 )
 _SAVINGS = ("cache_saving_nusd", "unknown_saving_attempts", "split_input_tokens")
+_KNOWN = tuple(
+    f"{name}_known" for name in ("cached_input", "cache_write", "output", "reasoning", "total")
+)
+# In the order of the sums by month.
+_ENDINGS = ("data_class", "outcome", "usage_source")
+_BUCKETS = tuple(one.name for one in spend_rollup.columns if one.name.endswith("_buckets"))
+_FIRST_SUMS = tuple(spend_rollup.c.keys()[15:31])
+_MORE_SUMS = tuple(spend_rollup.c.keys()[34:46])
+_OF_DAY_SPLITS = tuple(spend_rollup.c.keys()[1:14])
+_OWNER_SPLITS = (
+    *("team", "project", "cost_centre", "route", "model", "is_self_hosted", "posted_period"),
+)
 
 
 def _as_by_hour(*names: str) -> list[Column[Any]]:
@@ -211,12 +223,54 @@ spend_rollup_by_tag = Table(
     Column("is_repeat", Boolean),
     *(Column(column.name, column.type) for column in list(spend_rollup_by_key.columns)[5:26]),
     *_as_by_hour("requests", *_PLACES, *_SAVINGS),
-    *(
-        Column(f"{name}_known", BigInteger)
-        for name in ("cached_input", "cache_write", "output", "reasoning", "total")
-    ),
+    *(Column(name, BigInteger) for name in _KNOWN),
     Index("spend_rollup_by_tag_day", "day"),
     Index("spend_rollup_by_tag_month", "posted_period"),
+)
+
+# The same by month, without demo events.
+spend_rollup_by_month = Table(
+    "spend_rollup_by_month",
+    metadata,
+    *_as_by_hour(*_OF_DAY_SPLITS, *_FIRST_SUMS, *_MORE_SUMS, *_SAVINGS, *_BUCKETS),
+    Index("spend_rollup_by_month_month", "posted_period"),
+)
+
+spend_rollup_by_month_and_key = Table(
+    "spend_rollup_by_month_and_key",
+    metadata,
+    *_as_by_hour(*_OWNER_SPLITS[:3], "key_id", *_OWNER_SPLITS[3:], *_PLACES, *_ENDINGS),
+    *_as_by_hour(*_FIRST_SUMS, *_MORE_SUMS, *_SAVINGS, *_BUCKETS),
+    Index("spend_rollup_by_month_and_key_month", "posted_period"),
+)
+
+spend_rollup_by_month_and_end_user = Table(
+    "spend_rollup_by_month_and_end_user",
+    metadata,
+    *_as_by_hour(*_OWNER_SPLITS[:3]),
+    Column("end_user", Text),
+    *_as_by_hour(*_OWNER_SPLITS[3:], *_PLACES, *_FIRST_SUMS, "requests", *_SAVINGS),
+    Index("spend_rollup_by_month_and_end_user_month", "posted_period"),
+    Index("spend_rollup_by_month_and_end_user_user", "end_user", "posted_period"),
+)
+
+spend_rollup_by_month_and_tag = Table(
+    "spend_rollup_by_month_and_tag",
+    metadata,
+    *_as_by_hour(*_OWNER_SPLITS[:3]),
+    Column("tag_key", Text),
+    Column("tag", Text),
+    Column("is_repeat", Boolean),
+    *_as_by_hour(*_OWNER_SPLITS[3:], *_PLACES, *_FIRST_SUMS, "requests", *_SAVINGS),
+    *(Column(name, BigInteger) for name in _KNOWN),
+    Index("spend_rollup_by_month_and_tag_month", "posted_period"),
+)
+
+dirty_months = Table(
+    "dirty_months",
+    metadata,
+    Column("month", Date, nullable=False),
+    Column("noted_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
 )
 
 dirty_days = Table(

@@ -4,6 +4,7 @@ these views, and reports query them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
@@ -169,6 +170,9 @@ spend_hourly_detail = Table(
 )
 _PLACES = ("deployment", "provider", "region")
 _SAVINGS = ("cache_saving_usd", "unknown_saving_attempts", "split_input_tokens")
+_KNOWN = tuple(
+    f"{name}_known" for name in ("cached_input", "cache_write", "output", "reasoning", "total")
+)
 
 
 def _as_by_hour(*names: str) -> list[Column[Any]]:
@@ -251,8 +255,37 @@ spend_daily_by_tag = Table(
     Column("is_repeat", Boolean),
     *(Column(column.name, column.type) for column in list(spend_daily_by_key.columns)[5:23]),
     *_as_by_hour("requests", "cost_usd", "held_usd", *_PLACES, *_SAVINGS),
-    *(
-        Column(f"{name}_known", BigInteger)
-        for name in ("cached_input", "cache_write", "output", "reasoning", "total")
-    ),
+    *(Column(name, BigInteger) for name in _KNOWN),
+)
+
+
+def _by_month(name: str, daily: Table, splits: Collection[str], *last: str) -> Table:
+    """Return the view of sums by month: the dimensions of the same sums by day, then their figures,
+    with `last` at the end.
+    """
+    others = ("day", *splits, *last)
+    names = [one.name for one in daily.columns if one.name not in others]
+    listed = (*splits, *names, *last)
+    return Table(name, finance, *(Column(one, daily.c[one].type) for one in listed))
+
+
+_ENDINGS = ("data_class", "outcome", "usage_source")
+spend_monthly_detail = Table(
+    "spend_monthly_detail",
+    finance,
+    *(Column(column.name, column.type) for column in list(spend_daily_detail.columns)[1:]),
+)
+_OF_KEY, _OF_USER, _OF_TAG = (
+    (
+        *("team", "project", "cost_centre", *owner, "route", "model", "is_self_hosted"),
+        *("posted_period", *_PLACES),
+    )
+    for owner in (("key_id",), ("end_user",), ("tag_key", "tag", "is_repeat"))
+)
+spend_monthly_by_key = _by_month("spend_monthly_by_key", spend_daily_by_key, (*_OF_KEY, *_ENDINGS))
+spend_monthly_by_end_user = _by_month(
+    "spend_monthly_by_end_user", spend_daily_by_end_user, _OF_USER
+)
+spend_monthly_by_tag = _by_month(
+    "spend_monthly_by_tag", spend_daily_by_tag, _OF_TAG, "requests", *_SAVINGS, *_KNOWN
 )
