@@ -24,7 +24,7 @@ RATES = {
     "cents-1": {"input": 1250, "cached": 125, "output": 9000},
 }
 KINDS = ("input", "cached", "output")
-SHAPES = ("openai", "anthropic", "csv", "focus")
+SHAPES = ("openai", "anthropic", "csv", "focus", "aws-cur", "gcp-billing")
 RISE_PER_CENT = 6  # whole nano-dollars for each rate above
 
 
@@ -53,13 +53,17 @@ class Billed:
 
 @dataclass
 class Month:
-    """The metered calls, the files, and the planted differences in nano-dollars by cause."""
+    """The metered calls, the files, and the planted differences in nano-dollars by cause.
+
+    `mapping` is the YAML that `--mapping` needs, if the provider has its own words for models.
+    """
 
     shape: str
     money_has_keys: bool
     calls: list[Call] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)  # text by kind of export
     planted: dict[str, int] = field(default_factory=dict)
+    mapping: str = ""
     midnight_nusd: int = 0
     missing_day: date = MONTH
 
@@ -358,6 +362,66 @@ def focus_files(bill: Bill, fee_day: date, fee: int, month: Month) -> dict[str, 
     return {"focus": table(header, rows)}
 
 
+def aws_files(bill: Bill, fee_day: date, fee: int, month: Month) -> dict[str, str]:
+    """Return a Cost and Usage Report with Bedrock's lines in thousands of tokens, a tax, and a line
+    of another service. Its members are the account and the principal.
+    """
+    header = (
+        *("lineItem/UsageStartDate", "lineItem/UsageAccountId", "lineItem/LineItemType"),
+        *("lineItem/ProductCode", "lineItem/UsageType", "lineItem/UsageAmount", "pricing/unit"),
+        *("lineItem/UnblendedCost", "lineItem/CurrencyCode", "lineItem/LineItemDescription"),
+        "lineItem/IamPrincipal",
+    )
+    names = {model: model.title().replace("-", "") for model in RATES}
+    words = {
+        "input": "input-tokens",
+        "cached": "cache-read-input-token-count",
+        "output": "output-tokens",
+    }
+    rows = [
+        (
+            *(f"{day}T05:00:00Z", ACCOUNT, "Usage", "AmazonBedrock"),
+            *(f"USE1-{names[model]}-{words[kind]}", f"{Decimal(one.tokens) / 1000:.3f}"),
+            *("1K tokens", printed(model, one.nusd), "USD", "tokens", key),
+        )
+        for (day, key, model, kind), one in sorted(bill.items())
+    ]
+    at = f"{fee_day}T00:00:00Z"
+    tax = ("Tax", "AmazonBedrock", "", "0", "", usd(fee, places=2), "USD", "Tax of the month", "")
+    box = ("Usage", "AmazonEC2", "BoxUsage:m7i.large", "24", "Hrs", "2.42", "USD", "a box", "")
+    rows += [(at, ACCOUNT, *tax), (at, ACCOUNT, *box)]
+    month.mapping = "models:\n" + "".join(f"  {ours}: {one}\n" for one, ours in names.items())
+    return {"aws-cur": table(header, rows)}
+
+
+def gcp_files(bill: Bill, fee_day: date, fee: int, month: Month) -> dict[str, str]:
+    """Return a billing export of Vertex AI with a tax and a line of another service. It has no
+    keys: the bypassing program has a project of its own.
+    """
+    header = (
+        *("billing_account_id", "service.description", "sku.description", "usage_start_time"),
+        *("project.id", "cost", "currency", "usage.amount", "usage.unit", "cost_type"),
+        "credits.amount",
+    )
+    words = {"input": "Input", "cached": "Cached Input", "output": "Output"}
+    rows = [
+        (
+            *(ACCOUNT, "Vertex AI", f"{model} {words[kind]} - Predictions"),
+            *(f"{day} 05:00:00 UTC", PROJECT if key == KEY else "proj-laptop"),
+            *(printed(model, one.nusd), "USD", one.tokens, "count", "regular", ""),
+        )
+        for (day, key, model, kind), one in sorted(bill.items())
+    ]
+    at = f"{fee_day} 00:00:00 UTC"
+    tax = (at, PROJECT, usd(fee, places=2), "USD", "", "", "tax", "")
+    disk = (at, PROJECT, "9.99", "USD", "7", "gibibyte month", "regular", "")
+    rows += [(ACCOUNT, "Vertex AI", "Tax", *tax), (ACCOUNT, "Compute Engine", "Disk", *disk)]
+    month.mapping = "models:\n" + "".join(
+        f"  {model} {word} - Predictions: {model}\n" for model in RATES for word in words.values()
+    )
+    return {"gcp-billing": table(header, rows)}
+
+
 def table(header: object, rows: object) -> str:
     """Return rows as CSV."""
     out = io.StringIO()
@@ -372,4 +436,6 @@ FILES = {
     "anthropic": anthropic_files,
     "csv": csv_files,
     "focus": focus_files,
+    "aws-cur": aws_files,
+    "gcp-billing": gcp_files,
 }

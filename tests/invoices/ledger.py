@@ -16,6 +16,8 @@ PROVIDERS = {
     "anthropic": "anthropic",
     "csv": "openai_compatible",
     "focus": "azure_openai",
+    "aws-cur": "bedrock",
+    "gcp-billing": "gemini",
 }
 OURS = {
     "input": TokenKind.INPUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, Ran
-from tests.invoices.generator import Call
+from tests.invoices.generator import SHAPES, Call, make_month
 from tests.invoices.ledger import event_of
 
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 TOKENS = {"input": 0, "cached": 0, "output": 250}
 
+FIRST_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 HEADER = "day,account,model,token_kind,quantity,amount\n"
 FIRST = HEADER + "2026-10-01,a-1,m,output,10,0.50\n2026-10-03,a-1,m,output,20,1.00\n"
 
@@ -42,7 +44,7 @@ def stored(database: Database) -> list[tuple[Any, ...]]:
     with database.begin() as connection:
         found = connection.exec_driver_sql(
             "SELECT account, kind, day::text, model, quantity, amount_usd FROM "
-            "finance.provider_bills ORDER BY 1, 2, 3, 4"
+            "finance.provider_bills ORDER BY 1, 2, 3, 4, 5, 6"
         )
         return [tuple(row) for row in found]
 
@@ -184,6 +186,41 @@ def test_a_file_with_a_mistake_changes_nothing(
         assert "nothing was imported" in ran.err, name
         assert "Traceback" not in ran.err, name
     assert stored(database) == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "focus", "aws-cur", "gcp-billing"])
+def test_an_export_of_each_kind_counts_once(
+    cli: Cli, database: Database, tmp_path: Path, kind: str
+) -> None:
+    """The same file twice, a newer export of one day, and a broken one, as clouds export them."""
+    month = make_month(SHAPES.index(kind))
+    path, mapping = tmp_path / "bill.csv", tmp_path / "map.yaml"
+    mapping.write_text(month.mapping or "models: {}\n")
+    text = month.files[kind]
+    more = ("--account", "org-77", "--mapping", str(mapping))
+    path.write_text(text)
+    first = record(imported(cli, path, *more, kind=kind))
+    before = stored(database)
+    again = record(imported(cli, path, *more, kind=kind))
+    assert (again["import_id"], again["duplicates"]) == (None, first["rows"])
+
+    header, *lines = text.splitlines()
+    day = before[-1][2]
+    own = [line for line in lines if FIRST_DAY.findall(line)[0] == day]
+    broken = [own[0], own[1].replace(day, "2026-13-99"), *own[2:]]
+    path.write_text("\n".join((header, *broken)) + "\n")
+    ran = imported(cli, path, *more, kind=kind)
+    assert (ran.code, "line 3: " in ran.err, "nothing was imported" in ran.err) == (1, True, True)
+    assert stored(database) == before
+
+    path.write_text("\n".join((header, *own[1:])) + "\n")
+    newer = record(imported(cli, path, *more, kind=kind))
+    assert newer["import_id"]
+    assert newer["duplicates"] == 0
+    assert (newer["first_day"], newer["last_day"]) == (day, day)
+    after = stored(database)
+    assert len(after) == len(before) - 1
+    assert [row for row in after if row[2] != day] == [row for row in before if row[2] != day]
 
 
 def test_costs_alone_leave_a_difference_unexplained(

@@ -17,7 +17,7 @@ from tests.invoices.generator import ACCOUNT, MONTH, Month, make_month
 from tests.invoices.ledger import PROVIDERS, events_of, policy_of
 
 # One of each shape; `make reconcile-seeds` runs 50.
-SEEDS = range(int(os.environ.get("RECONCILE_SEEDS", "4")))
+SEEDS = range(int(os.environ.get("RECONCILE_SEEDS", "6")))
 OPTIONS = ("--month", f"{MONTH:%Y-%m}", "--format", "json")
 
 
@@ -31,15 +31,19 @@ def loaded(cli: Cli, database: Database, folder: Path, month: Month) -> str:
     for kind, text in month.files.items():
         path = folder / kind
         path.write_text(text)
+        if month.mapping:
+            (folder / f"{kind}.yaml").write_text(month.mapping)
         cli.ok(*import_of(path, provider, kind))
     return provider
 
 
 def import_of(path: Path, provider: str, kind: str) -> tuple[str, ...]:
-    """Return the command that imports a file."""
+    """Return the command that imports a file, with the mapping beside it."""
+    mapping = path.with_name(f"{kind}.yaml")
+    more = ("--mapping", str(mapping)) if mapping.exists() else ()
     return (
         *("reconcile", "import", str(path), "--provider", provider, "--kind", kind),
-        *("--account", ACCOUNT, "--format", "json"),
+        *("--account", ACCOUNT, "--format", "json", *more),
     )
 
 

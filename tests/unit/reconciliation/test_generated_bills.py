@@ -22,7 +22,7 @@ from gateway.domain.reconciliation.metered import (
 from gateway.domain.reconciliation.statement import Cause
 from gateway.domain.reconciliation.true_ups import TrueUpKey, true_ups_of
 from gateway.errors import BillRejected
-from gateway.wire.bills.exports.readers import parse_export
+from gateway.wire.bills.exports.readers import parse_export, parse_mapping
 from tests.invoices.generator import ACCOUNT, DAYS, KEY, PROJECT, RATES, Month, make_month
 from tests.invoices.ledger import OURS
 from tests.invoices.test_bill_import import HOSTILE
@@ -61,12 +61,19 @@ def usage_of(month: Month) -> MeteredUsage:
     return MeteredUsage(sums=sums, odd=odd, over_midnight=late, billing=billing)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_planted_differences_are_named_without_a_database(seed: int) -> None:
     """And approved once each."""
     month = make_month(seed)
+    mapping = parse_mapping(month.mapping.encode() or b"models: {}", name="map.yaml")
     exports = [
-        parse_export([text.encode()], kind=BillFileKind(kind), name=kind, account=ACCOUNT)
+        parse_export(
+            [text.encode()],
+            kind=BillFileKind(kind),
+            name=kind,
+            account=ACCOUNT,
+            mapping=mapping,
+        )
         for kind, text in month.files.items()
     ]
     bill = bill_of(
