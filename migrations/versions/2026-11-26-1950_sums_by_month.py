@@ -15,7 +15,7 @@ from typing import NamedTuple
 from alembic import op
 
 revision = "20261126_1950"
-down_revision = "20261126_1800"
+down_revision = "20261126_1940"
 branch_labels = None
 depends_on = None
 
