@@ -369,7 +369,7 @@ class Reports:
 
     def schedules(self) -> Sequence[ListedSchedule]:
         """Return the schedules of statements, by name. Raises `DatabaseUnavailable`."""
-        with self._reader.snapshot() as snapshot:
+        with self._reader.snapshot(self._scope) as snapshot:
             return schedules(snapshot)
 
     def residency_month(

@@ -176,7 +176,9 @@ VIEWS = """
 SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname IN ('finance', 'closed') AND relkind = 'v' ORDER BY 1, 2
 """
-SHOW = "SELECT tollgate.show_to_teams(format('%%I.%%I', %s::text, %s::text)::regclass, %s, %s::text[])"
+SHOW = (
+    "SELECT tollgate.show_to_teams(format('%%I.%%I', %s::text, %s::text)::regclass, %s, %s::text[])"
+)
 
 
 def upgrade() -> None:

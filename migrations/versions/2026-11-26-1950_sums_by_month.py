@@ -261,7 +261,14 @@ GRANT EXECUTE ON FUNCTION tollgate.refresh_months(integer) TO tollgate_gateway;
 GRANT SELECT ON tollgate.dirty_months, {", ".join(f"tollgate.{one.table}" for one in MONTHLY)} TO tollgate_admin;
 """
 
-STEPS: tuple[str, ...] = (TABLES, REFRESH, BACKFILL, "".join(map(_view, MONTHLY)), GRANTS)
+# A team sees its own rows.
+OWN = "team = ANY ((SELECT nullif(current_setting('tollgate.teams', true), '')::text[])::text[])"
+TO_TEAMS = "".join(
+    f"SELECT tollgate.show_to_teams('finance.{one.view}', $${OWN}$$);\n" for one in MONTHLY
+)
+
+VIEWS = "".join(map(_view, MONTHLY))
+STEPS: tuple[str, ...] = (TABLES, REFRESH, BACKFILL, VIEWS, GRANTS, TO_TEAMS)
 
 
 def upgrade() -> None:

@@ -32,7 +32,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
-from tests.storage.factories import event, key, request_id
+from tests.storage.factories import event, key
 
 MARK = "foreign"
 OWN = ("payments", "search")

@@ -57,7 +57,7 @@ class ReadSnapshot:
         """Run one SELECT and return its rows in the order of its columns, for many rows: to find
         each cell by its name takes longer than to read it.
         """
-        return self._connection.execute(_executable(statement)).all()
+        return self._connection.execute(self._executable(statement)).all()
 
     def row(self, statement: Statement, **values: object) -> Row:
         """Run one SELECT that gives exactly one row, and return the row."""
