@@ -112,9 +112,16 @@ def _answer(asked: DrawnRequest, reports: Reports) -> str:
     try:
         found = asked.run(reports)
     except OperatorError as error:
-        return re.sub(r"foreign[\w-]*(?==|')", "", error.message)
+        return re.sub(r"foreign[\w-]*(?==|')|tag:foreign-x", "", error.message)
     answer = _of_report(found) if isinstance(found, Report) else str(found)
     return answer.replace("tag:foreign-x", "")  # the heading of a split that was asked for
+
+
+def _is_idle_alone(row: tuple[object, ...]) -> bool:
+    """Return True for the line of idle GPU cost in a time without its own requests: without its
+    column nothing is left of it.
+    """
+    return UNALLOCATED in row and not any(cell for cell in row if cell != UNALLOCATED)
 
 
 def _of_report(report: Report) -> str:
@@ -126,7 +133,11 @@ def _of_report(report: Report) -> str:
         replace(
             report,
             columns=tuple(report.columns[n] for n in kept),
-            rows=tuple(tuple(row[n] for n in kept) for row in report.rows),
+            rows=tuple(
+                row
+                for row in (tuple(row[n] for n in kept) for row in report.rows)
+                if not _is_idle_alone(row)
+            ),
             total={name: cell for name, cell in report.total.items() if name not in _VOLATILE},
             notes=tuple(note for note in report.notes if not note.startswith(_IDLE_NOTES)),
         )
