@@ -67,10 +67,10 @@ def rounded(report: Report, *, sums: Mapping[str, Sequence[str]] = _SPENT) -> Re
             _round_column(one.name, places[one.name], total, rows)
     for whole, parts in sums.items():
         if {whole, *parts} <= places.keys():
-            total[whole] = _sum_of_parts(total, whole, parts)
+            total[whole] = _sum_of_parts(total, whole, parts=parts)
             for row in rows:
                 amounts = {name: row[places[name]] for name in (whole, *parts)}
-                row[places[whole]] = _sum_of_parts(amounts, whole, parts)
+                row[places[whole]] = _sum_of_parts(amounts, whole, parts=parts)
     return replace(report, total=total, rows=tuple(tuple(row) for row in rows))
 
 
@@ -89,7 +89,7 @@ def _round_column(name: str, place: int, total: dict[str, Cell], rows: list[list
         row[place] = part
 
 
-def _sum_of_parts(amounts: Mapping[str, Cell], whole: str, parts: Sequence[str]) -> Cell:
+def _sum_of_parts(amounts: Mapping[str, Cell], whole: str, *, parts: Sequence[str]) -> Cell:
     """Return the sum of the parts of an amount; None if it is unknown."""
     if amounts[whole] is None:
         return None
