@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -83,9 +83,10 @@ def show_cells(
         if on_pick is not None and (rows := st.session_state[key].selection.rows):
             on_pick(rows[0])
 
+    react: Literal["rerun"] | Callable[[], None] = "rerun" if on_pick is None else picked_row
     event = st.dataframe(
         styled,
-        on_select="rerun" if on_pick is None else picked_row,
+        on_select=react,
         selection_mode="single-row",
         key=key,
         **settings,

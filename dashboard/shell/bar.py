@@ -35,6 +35,7 @@ LABELS: Mapping[str, str] = {
     Dimension.HOUR.value: "Hour (UTC)",
 }
 MOST_OPTIONS = 1_000
+MOST_FILTERS = 6  # at first: each asks for its values
 OTHER_DAYS = "other"
 _PERIOD, _COMPARE, _CURRENCY, _SPLIT, _DAYS = (
     f"bar_{name}" for name in ("period", "compare", "currency", "split", "days")
@@ -184,9 +185,14 @@ def _show_filters(chosen: Choices, filters: Collection[Dimension]) -> None:
         return
     with box:
         st.caption("Type to search. A value that is not listed can be typed too.")
-        for one in filters:
-            if one is Dimension.DAY:
-                continue
+        offered = [one for one in filters if one is not Dimension.DAY]
+        if len(offered) > MOST_FILTERS and not st.toggle("More filters", key="bar_more"):
+            offered = [
+                one
+                for place, one in enumerate(offered)
+                if place < MOST_FILTERS or one.value in chosen.where
+            ]
+        for one in offered:
             name, key = one.value, f"bar_{one.value}"
             value = chosen.where.get(name)
             options = list(dict.fromkeys([*([value] if value else []), *_values(chosen, one)]))
@@ -265,7 +271,5 @@ def _show_not_applied(chosen: Choices, applied: Choices, applies: Applies) -> No
     if chosen.by is not None and applied.by is None and applies.splits:
         left_out.append(f"split by {inert(label_of(chosen.by).lower())}")
     if left_out:
-        st.warning(
-            f"**Not applied on this page:** {' · '.join(left_out)}.",
-            icon=":material/filter_alt_off:",
-        )
+        text = f"**Not applied on this page:** {' · '.join(left_out)}."
+        st.warning(text, icon=":material/filter_alt_off:")

@@ -143,10 +143,8 @@ def read_choices() -> Choices:
     _keep_in_address(shown.address, period.NAMES)
     compare = address.get(COMPARE, Compared.PREVIOUS.value)
     if compare not in COMPARISONS:
-        _drop(
-            BadUsage(f"'{compare}' is no comparison. Use one of: {', '.join(COMPARISONS)}."),
-            COMPARE,
-        )
+        known = ", ".join(COMPARISONS)
+        _drop(BadUsage(f"'{compare}' is no comparison. Use one of: {known}."), COMPARE)
         compare = Compared.PREVIOUS.value
     return Choices(
         dataset=dataset(),

@@ -24,12 +24,12 @@ from gateway.reports import Report
 PAGE_ROWS = 50
 COLUMNS = (
     "occurred_at",
+    "cost_usd",
     "team",
     "model",
     "outcome",
     "input_tokens",
     "output_tokens",
-    "cost_usd",
     "held_usd",
     "usage_source",
     "ttft_s",
