@@ -57,7 +57,9 @@ def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
 
 
 def page_of_team(team: str) -> TeamPage:
-    """Return the facts of a team's page, cached for a few seconds. Raises the errors of `answer`."""
+    """Return the facts of a team's page, cached for a few seconds. Raises the errors of
+    `answer`.
+    """
     return _page_of_team(reports_url(), scope(), team)
 
 

@@ -1,5 +1,5 @@
-"""Draws the page of a team's own keys, limits, budgets, spending and last errors, for developers and
-team leads; it changes none.
+"""Draws the page of a team's own keys, limits, budgets, spending and last errors, for developers
+and team leads; it changes none.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _show_errors(found: TeamPage) -> None:
         {
             "At (UTC)": [moment(one.occurred_at) for one in errors],
             "Outcome": [one.outcome for one in errors],
-            "Status": [NOTHING if one.http_status is None else one.http_status for one in errors],
+            "Status": [str(one.http_status or NOTHING) for one in errors],
             "Key": [f"tg_{one.key_id}_…" for one in errors],
             "Route": [one.route for one in errors],
             "Model": [one.model for one in errors],

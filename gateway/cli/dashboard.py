@@ -1,4 +1,4 @@
-"""Runs `tollgate dashboard`: requires sign-in beyond this machine and wherever it is set up, starts
+"""Runs `tollgate dashboard`: requires sign-in beyond this machine and once it is set up, starts
 the Streamlit app as a child with few variables, and ends it with this command.
 """
 
@@ -58,7 +58,7 @@ def dashboard(
     """Show finance's reports in the browser until stopped. It may only read the finance views.
 
     Listens only on this machine. Another TOLLGATE_DASHBOARD_HOST is refused unless people must sign
-    in. Where they sign in, the policy's field `dashboard` says which teams a person sees.
+    in. If they do, the policy's field `dashboard` says which teams a person sees.
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
@@ -79,8 +79,8 @@ def dashboard(
 
 
 def requires_sign_in(host: str, *, insecure_local: bool) -> bool:
-    """Return True if nothing is shown before sign-in: wherever it is set up. Raises `BadUsage` if it
-    is not, and `host` is reached from elsewhere.
+    """Return True if nothing is shown before sign-in: once it is set up. Raises `BadUsage` if
+    it is not, and `host` is reached from elsewhere.
     """
     if insecure_local:
         return False

@@ -100,7 +100,7 @@ TEAMS = "(SELECT nullif(current_setting('tollgate.teams', true), '')::text[])::t
 OWN = f"team = ANY ({TEAMS})"
 ALL, NONE = "true", "false"
 
-# What a team may see of each view: its own rows, all (facts of the organisation that name no team)
+# The rows that a team sees of each view: its own, all (facts of the organisation that name no team)
 # or none. A view that is not listed here shows none.
 OWN_ROWS = (
     "usage_events",

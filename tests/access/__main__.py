@@ -121,9 +121,8 @@ def _is_found(owner: Database, seen: Reports, twin: Reports, view: str, seed: in
         connection.exec_driver_sql(
             f"CREATE OR REPLACE VIEW team.{view} WITH (security_barrier) AS {before}"
         )
-    print(
-        f"team.{view} without its condition: {'found' if found else 'NOT FOUND'}", file=sys.stderr
-    )
+    word = "found" if found else "NOT FOUND"
+    print(f"team.{view} without its condition: {word}", file=sys.stderr)
     return found
 
 

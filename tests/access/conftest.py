@@ -1,4 +1,6 @@
-"""A database with foreign rows, as the readers of the own teams see it, and its twin without them."""
+"""A database with foreign rows, as the readers of the own teams see it, and its twin without
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Draws requests from every report, split, filter and address parameter, asks them as the readers of
-some teams, and finds each foreign row in the answers.
+"""Draws requests from every report, split, filter and address parameter, asks them as the readers
+of some teams, and finds each foreign row in the answers.
 
-A twin database never had the foreign rows: its answer to the same request is the oracle. So a figure
-that counts a foreign row is found although it names none.
+A twin database never had the foreign rows: its answer to the same request is the oracle. So a
+figure that counts a foreign row is found although it names none.
 """
 
 from __future__ import annotations
@@ -117,13 +117,6 @@ def _answer(asked: DrawnRequest, reports: Reports) -> str:
     return answer.replace("tag:foreign-x", "")  # the heading of a split that was asked for
 
 
-def _is_idle_alone(row: tuple[object, ...]) -> bool:
-    """Return True for the line of idle GPU cost in a time without its own requests: without its
-    column nothing is left of it.
-    """
-    return UNALLOCATED in row and not any(cell for cell in row if cell != UNALLOCATED)
-
-
 def _of_report(report: Report) -> str:
     """Return a report as JSON, without the columns and notes that depend on the moment, or on the
     GPU bill of all teams.
@@ -134,14 +127,19 @@ def _of_report(report: Report) -> str:
             report,
             columns=tuple(report.columns[n] for n in kept),
             rows=tuple(
-                row
-                for row in (tuple(row[n] for n in kept) for row in report.rows)
-                if not _is_idle_alone(row)
+                tuple(row[n] for n in kept)
+                for row, named in zip(report.rows, report.records(), strict=True)
+                if not _is_idle_alone(named)
             ),
             total={name: cell for name, cell in report.total.items() if name not in _VOLATILE},
             notes=tuple(note for note in report.notes if not note.startswith(_IDLE_NOTES)),
         )
     )
+
+
+def _is_idle_alone(row: Mapping[str, object]) -> bool:
+    """Return True for a row of idle cost alone: the twin's reader sees that of no team, too."""
+    return "idle_usd" in row and not row["attempts"] and not row["total_usd"]
 
 
 def _words(rng: Random) -> dict[str, Any]:
@@ -230,9 +228,8 @@ def _other(rng: Random) -> DrawnRequest:
         ("demand", lambda reports: reports.demand(ask(month="all"), days=30)),
     )
     words, run = rng.choice(asked)
-    return DrawnRequest(
-        words, run, has_twin=words.split()[0] in ("receipt", "responses", "traffic")
-    )
+    has_twin = words.split()[0] in ("receipt", "responses", "traffic")
+    return DrawnRequest(words, run, has_twin=has_twin)
 
 
 def _without_team(page: Any, team: str) -> Any:

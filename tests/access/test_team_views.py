@@ -1,4 +1,6 @@
-"""Each view of finance has a view for teams with the same columns, and its role may read no other."""
+"""Each view of finance has a view for teams with the same columns, and its role may read no
+other.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,8 @@ def test_each_view_has_one_for_teams(database: Database, schema: str, target: st
 def test_each_view_keeps_its_rows_to_teams(database: Database, schema: str) -> None:
     """A view without a condition shows everything: the list of those is short, and here."""
     with database.begin() as connection:
-        found = {
-            row[0]: (row[1], row[2]) for row in connection.execute(text(VIEWS), {"schema": schema})
-        }
-    for name, (definition, options) in found.items():
+        found = connection.execute(text(VIEWS), {"schema": schema}).all()
+    for name, definition, options in found:
         assert options == ["security_barrier=true"], name
         condition = definition.rpartition("WHERE")[2]
         is_own = "= ANY (" in condition and "tollgate.teams" in condition

@@ -91,7 +91,8 @@ def shown(app: AppTest) -> str:
 def has_two_teams(write: Write, database: Database) -> None:
     """Write the events of two teams, and the policy with their roles."""
     write(
-        event(1, end_user="u-own"), event(2, team="search", end_user="u-foreign", model="m-foreign")
+        event(1, end_user="u-own"),
+        event(2, team="search", end_user="u-foreign", model="m-foreign"),
     )
     applied(database, EXAMPLE + ROLES)
 
@@ -113,7 +114,7 @@ def test_a_team_lead_sees_the_own_team_alone(
 def test_no_cache_shows_one_persons_figures_to_another(
     enter: Enter, write: Write, database: Database
 ) -> None:
-    """The process serves all people; what it kept for finance must not reach a team."""
+    """The process serves all people; figures kept for finance must not reach a team."""
     has_two_teams(write, database)
     for claims, sees in (
         ({"groups": ["fin"]}, ("payments", "search")),
@@ -218,7 +219,9 @@ def test_a_person_of_two_teams_chooses_one(enter: Enter, write: Write, database:
     assert not app.exception
 
 
-def test_no_address_leads_to_a_foreign_row(enter: Enter, write: Write, database: Database) -> None:
+def test_no_address_leads_to_a_foreign_row(
+    enter: Enter, write: Write, database: Database
+) -> None:
     """A link that a colleague of another team sent, or one typed by hand."""
     has_two_teams(write, database)
     app = enter(groups=["pay"])
@@ -246,9 +249,7 @@ def test_only_one_module_opens_reports() -> None:
         path.name
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute | ast.Name | ast.alias)
-        and "open_reports"
-        in (getattr(node, "attr", ""), getattr(node, "id", ""), getattr(node, "name", ""))
+        if "open_reports" in (getattr(node, name, "") for name in ("attr", "id", "name"))
     }
     assert opening == {"access.py"}
 

@@ -1,4 +1,6 @@
-"""The dashboard's roles in a policy document, and the role of a person by the claims of a sign-in."""
+"""The dashboard's roles in a policy document, and the role of a person by the claims of a
+sign-in.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ DECLARED = DashboardRoles(
 
 
 def test_the_roles_are_read_and_written_again() -> None:
-    """The stored document says who sees what, so its meaning must survive a rewrite."""
+    """The stored document gives the rights, so its meaning must survive a rewrite."""
     policy = parse(EXAMPLE + ROLES).policy
     assert policy.dashboard == DECLARED
     assert parse(to_yaml(policy)).policy == policy

@@ -24,7 +24,10 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
     """
     reader = Reader(database_url)
     try:
-        with pytest.raises((DatabaseUnavailable, DBAPIError)), reader.snapshot() as snapshot:
+        with (
+            pytest.raises((DatabaseUnavailable, DBAPIError)),
+            reader.snapshot(reports.WHOLE_ORGANISATION) as snapshot,
+        ):
             snapshot.rows(statement)
     finally:
         reader.close()

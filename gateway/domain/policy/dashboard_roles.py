@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class DashboardRole(StrEnum):
-    """What a person may do: finance sees all teams and closes months, an auditor sees all teams, a
+    """The rights of a person: finance sees all teams and closes months, an auditor sees all teams, a
     team member the own teams.
     """
 

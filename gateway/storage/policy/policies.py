@@ -58,8 +58,8 @@ class PolicyStore:
         version, or the present version if it is already current.
 
         `budgets` are all rules that it declares; they bind the next worker that takes a slice.
-        `allocation` and the `limits` of each team are for reports. All three are written even if the
-        document is already current.
+        `allocation` and the `limits` of each team are for reports. All three are written even if
+        the document is already current.
         `expected_version` is the version that the author saw (0: none). Raises `BadUsage`, and
         changes nothing, if another version became current since.
         """

@@ -68,9 +68,8 @@ class MonthMachine(RuleBasedStateMachine):
         self.database = Database(url)
         self.stack.callback(self.database.close)
         self.ledger, self.months = Ledger(self.database), MonthStore(self.database)
-        self.reports: Reports = self.stack.enter_context(
-            open_reports(url, scope=WHOLE_ORGANISATION)
-        )
+        opened = open_reports(url, scope=WHOLE_ORGANISATION)
+        self.reports: Reports = self.stack.enter_context(opened)
         self.written: list[UsageEvent] = []
         self.spent = Decimal(0)
         self.is_closed = dict.fromkeys(MONTHS, False)
