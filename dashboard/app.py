@@ -29,6 +29,8 @@ from dashboard.views import (
     receipt,
     selfhost,
 )
+from dashboard.views.books import close
+from dashboard.views.records import audit, prices, refusals, residency
 from dashboard.views.spend import models, overview, teams
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
@@ -39,10 +41,11 @@ LOGO, ICON = (
 MENU = {
     "Spend": (overview, teams, models, costs, budgets, forecast),
     "Self-hosted": (selfhost, engines),
-    "Operations": (events, receipt, latency, quality),
+    "Operations": (events, receipt, latency, quality, refusals, residency),
+    "Books": (close, prices, audit),
 }
 # Pages that show facts of the whole organisation: a team lead does not get them.
-OF_ORGANISATION = (selfhost, engines)
+OF_ORGANISATION = (selfhost, engines, residency, close, audit)
 
 
 def main() -> None:

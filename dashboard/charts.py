@@ -164,6 +164,7 @@ def bars(
     alt_text: str,
     currency: str = "USD",
     click: Click | None = None,
+    group_title: str = "Part",
 ) -> None:
     """Show a chart with one bar per group in the order given, with its figure beside it: for groups
     that need no colour of their own, or that overlap and so must not be stacked.
@@ -187,7 +188,10 @@ def bars(
             scale=scale,
             axis=alt.Axis(format=size_format, tickCount=4),
         ),
-        tooltip=[alt.Tooltip("group:N", title="Part"), alt.Tooltip("words:N", title=size_title)],
+        tooltip=[
+            alt.Tooltip("group:N", title=group_title),
+            alt.Tooltip("words:N", title=size_title),
+        ],
     )
     texts = drawn.mark_text(align="left", dx=5, color=COLOURS[-1]).encode(
         x=alt.X("size:Q"), text="words:N"

@@ -113,6 +113,7 @@ def means_nothing(column: Column) -> bool:
         column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS, ColumnKind.SHARE)
         or column.name == "held_usd"
         or column.name.startswith("usd_per_")  # nothing was counted
+        or column.name.endswith("_usd_per_mtok")  # a price without a rate of this kind
     )
 
 
@@ -121,6 +122,8 @@ def cell(column: Column, value: Cell) -> str:
     if value is None:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
+        case ColumnKind.MONEY if column.name.endswith("_usd_per_mtok"):
+            return exact_money(Decimal(str(value)))  # a rate that is rounded is another rate
         case ColumnKind.MONEY:
             return money(value, currency_of(column))
         case ColumnKind.COUNT:
@@ -142,6 +145,23 @@ def cell(column: Column, value: Cell) -> str:
 
 
 _HEADINGS = {
+    "at": "Time (UTC)",
+    "db_user": "Login",
+    "operator": "Person",
+    "data_class": "Class",
+    "last_hour": "Last hour (UTC)",
+    "valid_from": "From (UTC)",
+    "valid_until": "Until (UTC)",
+    "service_tier": "Tier",
+    "from_input_tokens": "From input tok.",
+    "input_usd_per_mtok": "Input, USD / 1M",
+    "cached_input_usd_per_mtok": "Cached, USD / 1M",
+    "cache_write_usd_per_mtok": "Cache write, USD / 1M",
+    "output_usd_per_mtok": "Output, USD / 1M",
+    "other_rates": "Other rates",
+    "sha256": "SHA-256",
+    "closed_at": "Closed (UTC)",
+    "reopened_at": "Reopened (UTC)",
     "total_usd": "Total, USD",
     "usd_per_request": "USD / request",
     "usd_per_answer": "USD / answer",

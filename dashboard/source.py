@@ -7,34 +7,55 @@ person's figures would be shown to another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from io import BytesIO
+from pathlib import Path
 from uuid import UUID
 
 import streamlit as st
 
 from dashboard.access import URL_VARIABLE, NotConfigured, reports_of, reports_url, scope
 from gateway import reports
-from gateway.reports import Dataset, Question, Receipt, Report, Scope, TeamPage, WhatIf
+from gateway.reports import (
+    AuditChain,
+    Dataset,
+    ExportKind,
+    MonthStatus,
+    Question,
+    Reallocation,
+    Receipt,
+    Report,
+    ResidencyEvidence,
+    Scope,
+    TeamPage,
+    WhatIf,
+)
 
 __all__ = [
     "URL_VARIABLE",
     "NotConfigured",
     "answer",
+    "audit_chain",
     "compare_with_api",
+    "export_file",
     "find_receipt",
     "hours_not_summed",
     "is_demo_ledger",
+    "month_status",
     "newest_event",
     "page_of_team",
     "rated_currencies",
+    "reallocations",
+    "residency_evidence",
     "whole_csv",
 ]
 # Long enough that a click on a filter does not repeat every query, short enough to see a request
 # arrive.
 KEEP_S = 10
 KEEP_ENTRIES = 500
+KEEP_CHAIN_S = 300  # checking the audit log reads all of it
 
 
 def answer(name: str, question: Question) -> Report:
@@ -148,3 +169,64 @@ def _is_demo_ledger(url: str, scope: Scope) -> bool:
 def _find_receipt(url: str, scope: Scope, request_id: UUID, dataset: Dataset) -> Receipt | None:
     """Return one request's receipt, None if there is none; Streamlit caches it."""
     return reports_of(url, scope).receipt(request_id, dataset=dataset)
+
+
+def month_status(month: date) -> MonthStatus:
+    """Return the open items of a month, cached for a few seconds. Raises the errors of `answer`."""
+    return _month_status(reports_url(), scope(), month)
+
+
+def reallocations(month: date) -> Sequence[Reallocation]:
+    """Return the re-allocations of a month, oldest first. Raises the errors of `answer`."""
+    return reports_of(reports_url(), scope()).reallocations(month)
+
+
+def audit_chain() -> AuditChain:
+    """Return the result of checking the whole audit log, cached for minutes. Raises the errors of
+    `answer`.
+    """
+    return _audit_chain(reports_url(), scope())
+
+
+def residency_evidence(team: str, month: date) -> ResidencyEvidence:
+    """Return a team's month with each sent attempt decided again, cached for minutes. Raises the
+    errors of `answer`.
+    """
+    return _residency_evidence(reports_url(), scope(), team, month)
+
+
+def export_file(kind: ExportKind, question: Question, name: str) -> Callable[[], bytes]:
+    """Return a function that returns an export of the ledger as the file of that name: its suffix
+    is the format. Raises the errors of `answer`, and `reports.BadUsage` without the library of the
+    format.
+
+    The person is known while the page runs. Streamlit calls the function later, in a thread without
+    one.
+    """
+    source = reports_of(reports_url(), scope())
+
+    def made() -> bytes:
+        write, file = reports.file_writer(Path(name)), BytesIO()
+        with source.export_ledger(kind, question) as opened:
+            write(opened.export, file)
+        return file.getvalue()
+
+    return made
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=20)
+def _month_status(url: str, scope: Scope, month: date) -> MonthStatus:
+    """Return the open items of a month; Streamlit caches them."""
+    return reports_of(url, scope).month_status(month)
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_CHAIN_S, max_entries=2)
+def _audit_chain(url: str, scope: Scope) -> AuditChain:
+    """Return the result of checking the audit log; Streamlit caches it."""
+    return reports_of(url, scope).audit_chain()
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_CHAIN_S, max_entries=20)
+def _residency_evidence(url: str, scope: Scope, team: str, month: date) -> ResidencyEvidence:
+    """Return the verdict on a team's month; Streamlit caches it."""
+    return reports_of(url, scope).residency_evidence(team=team, month=month)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.downloads import csv_button
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
-from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.bar import NOTHING, show_bar
 from dashboard.source import answer
 from dashboard.tables import show_report
-from gateway.reports import Dimension
+from gateway.reports import Dataset, ask
 
 COLUMNS = (
     "deployment",
@@ -35,8 +36,13 @@ def page() -> st.Page:
 def show() -> None:
     """Show each engine's newest sample, or a hint if there is none."""
     st.title("Engines")
-    choices = show_bar(Applies(filters=(Dimension.DEPLOYMENT,), days=False, month=False))
-    report = answer("engines", choices.question())
+    show_bar(NOTHING)
+    show_samples()
+
+
+def show_samples() -> None:
+    """Show the newest samples as a table with its file, or a hint if there is none."""
+    report = answer("engines", ask(month="all", demo=dataset() is Dataset.DEMO))
     if not report.rows:
         st.info("No engine of your own was sampled yet: a running gateway looks every minute.")
         return

@@ -1,5 +1,5 @@
-"""Draws the page of self-hosted economics: the GPU bill as a waterfall by deployment, its hours,
-and own GPUs beside an API with the break-even.
+"""Draws the page of self-hosted economics: the GPU bill as a waterfall by deployment, the teams
+that bear its idle part, own GPUs beside an API with the break-even, the hours, and the engines now.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from decimal import Decimal
 import streamlit as st
 
 from dashboard import charts, empty_states
-from dashboard.display import UNKNOWN, count, inert, money
+from dashboard.display import UNKNOWN, count, inert, money, share
 from dashboard.downloads import csv_button
 from dashboard.filters import dataset
 from dashboard.notes import show_notes
@@ -18,8 +18,10 @@ from dashboard.shell.bar import Applies, show_bar
 from dashboard.shell.choices import Choices
 from dashboard.shell.leading import refusals_shown
 from dashboard.source import answer, compare_with_api
-from dashboard.tables import show_report
+from dashboard.tables import show_cells, show_report
+from dashboard.views import engines
 from gateway.reports import (
+    UNALLOCATED,
     Cell,
     Dataset,
     Dimension,
@@ -67,7 +69,9 @@ def page() -> st.Page:
 
 
 def show() -> None:
-    """Show the page: headlines, the waterfall of the bill, the comparison, and the hours."""
+    """Show the page: headlines, the waterfall of the bill, its idle part by team, the comparison,
+    the hours, and the engines.
+    """
     st.title("Self-hosted economics")
     if dataset() is Dataset.DEMO:
         empty_states.show_no_gpu_bill(dataset())
@@ -85,9 +89,9 @@ def _show_figures(choices: Choices) -> None:
         empty_states.show_no_gpu_bill(dataset())
     else:
         _show_headlines(hours.total)
-        _show_waterfall(lines)
-        csv_button(st, lines, name=f"gpu-bill-{choices.file_label}", width="content")
+        _show_waterfall(lines, choices)
         show_notes(lines)
+        _show_idle(choices, idle=hours.total["idle_usd"])
     _show_comparison(choices)
     if hours.rows:
         st.subheader("Hours and bills by day")
@@ -98,6 +102,8 @@ def _show_figures(choices: Choices) -> None:
             "`tollgate engine bill import FILE`."
         )
         show_notes(hours)
+    st.subheader("Engines now")
+    engines.show_samples()
     st.caption(f"Shown: {inert(choices.label)}.")
 
 
@@ -146,7 +152,7 @@ def _share_text(part: Cell, whole: Cell) -> str | None:
     return f"{Decimal(str(part)) / Decimal(str(whole)):.1%} of the bill"
 
 
-def _show_waterfall(lines: Report) -> None:
+def _show_waterfall(lines: Report, choices: Choices) -> None:
     """Show one bar for each deployment from its lines, and the lines as a table."""
     st.subheader("Where the bill went")
     if not lines.rows:
@@ -159,6 +165,41 @@ def _show_waterfall(lines: Report) -> None:
     )
     with st.expander("The lines as a table"):
         show_report(lines, ("deployment", "line", "team", "amount_usd", "share"))
+        csv_button(st, lines, name=f"gpu-bill-{choices.file_label}", width="content")
+
+
+def _show_idle(choices: Choices, *, idle: Cell) -> None:
+    """Show the teams that bear the idle part of the bill: empty and underfilled together."""
+    st.subheader("Who bears the idle time")
+    if not idle:
+        st.caption("No idle time is known for these hours.")
+        return
+    report = answer("spend", choices.question(by=(Dimension.TEAM,), has_currency=False))
+    bearing = sorted(
+        ((str(row["team"] or UNALLOCATED), row["idle_usd"]) for row in report.records()),
+        key=lambda pair: -_decimal(pair[1]),
+    )
+    bearing = [(team, amount) for team, amount in bearing if amount]
+    whole = sum((_decimal(amount) for _, amount in bearing), Decimal(0))
+    show_cells(
+        {
+            "Team": [team for team, _ in bearing],
+            "Idle, USD": [amount for _, amount in bearing],
+            "Share": [_decimal(amount) / whole for _, amount in bearing] if whole else [],
+        },
+        {"Idle, USD": money, "Share": share},
+        numbers=("Idle, USD", "Share"),
+    )
+    st.caption(
+        f"Together {inert(money(whole))}: empty and underfilled of the bill. The rule is "
+        "`idle_cost` of each deployment in the policy; without one it stays unallocated. It is in "
+        "no team's cost. As a file: `tollgate report spend --by team`, column `idle_usd`."
+    )
+
+
+def _decimal(amount: Cell) -> Decimal:
+    """Return an amount as a decimal, 0 for none."""
+    return Decimal(str(amount or 0))
 
 
 def _steps(records: Sequence[Mapping[str, Cell]]) -> list[charts.Step]:

@@ -9,7 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +34,9 @@ SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows not
 # others.
 PASSED = frozenset({"PATH", "HOME", "LANG", "TZ"})
 PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
+# The number of an open file with the address of finance's login. The app hands it to the commands
+# that close books and never reads it itself.
+FINANCE_VARIABLE = "TOLLGATE_DASHBOARD_FINANCE"
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
 SECRETS = (
     Path(".streamlit") / "secrets.toml"
@@ -65,7 +71,7 @@ def dashboard(
     needs_sign_in = requires_sign_in(options.dashboard_host, insecure_local=insecure_local)
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
-    with toolbox.open_address(LoginPurpose.REPORTS) as url:
+    with toolbox.open_address(LoginPurpose.REPORTS) as url, finance_file(toolbox) as finance:
         note(
             f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C "
             "stops it)"
@@ -74,8 +80,10 @@ def dashboard(
             environment(url)
             | host_variables(options)
             | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
+            | ({} if finance is None else {FINANCE_VARIABLE: str(finance)})
         )
-        raise typer.Exit(run_until_stopped(started, variables))
+        inherited = () if finance is None else (finance,)
+        raise typer.Exit(run_until_stopped(started, variables, inherited=inherited))
 
 
 def requires_sign_in(host: str, *, insecure_local: bool) -> bool:
@@ -128,11 +136,38 @@ def environment(url: str) -> dict[str, str]:
     return kept | {"TOLLGATE_REPORTS_URL": url}
 
 
-def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
-    """Run a child process until it ends or this command is stopped; return its exit code, 0 if this
-    command ended it.
+@contextmanager
+def finance_file(toolbox: Toolbox) -> Iterator[int | None]:
+    """Yield the number of an unnamed file with the address of finance's login; None if there is no
+    login but the owner's.
+
+    An environment can be read in a list of processes, and each library in the app could read it.
     """
-    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    options = toolbox.options
+    is_elsewhere = options.reports_database_url is not None  # no database of its own is needed
+    if options.finance_database_url is None and is_elsewhere:
+        yield None
+        return
+    with toolbox.open_address(LoginPurpose.FINANCE) as url:
+        user_of, owner = toolbox.machine.user_of, toolbox.machine.owner
+        if options.finance_database_url is None and user_of(url) in (None, owner()):
+            yield None
+            return
+        with tempfile.TemporaryFile() as file:
+            file.write(url.encode())
+            file.flush()
+            yield file.fileno()
+
+
+def run_until_stopped(
+    command: list[str], environment: dict[str, str], *, inherited: Sequence[int] = ()
+) -> int:
+    """Run a child process until it ends or this command is stopped; return its exit code, 0 if this
+    command ended it. It inherits the open files with the numbers `inherited`.
+    """
+    child = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, pass_fds=tuple(inherited)
+    )
     before = {
         number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)
     }

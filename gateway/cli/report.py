@@ -319,9 +319,13 @@ def _cell_text(cell: Cell, column: Column) -> str:
     """Return a report's cell as text for people, by its column's kind."""
     kind = column.kind.value
     if cell is None:
-        # A known cost has no hold, and a cost per unit (usd_per_…, eur_per_…) no unit; any other
-        # missing amount is unknown.
-        is_absent = column.name.startswith("held_") or column.name[3:].startswith("_per_")
+        # A known cost has no hold, a cost per unit (usd_per_…, eur_per_…) no unit, and a price no
+        # rate of its own for a kind; any other missing amount is unknown.
+        is_absent = (
+            column.name.startswith("held_")
+            or column.name[3:].startswith("_per_")
+            or column.name.endswith("_usd_per_mtok")
+        )
         return "unknown" if kind == "money" and not is_absent else "—"
     match kind:
         case "money":

@@ -68,27 +68,29 @@ from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.question import Compared, Question, ask, dimension
 from gateway.reports.questions.past_requests import Past, recent_traffic
-from gateway.reports.questions.residency import (
-    RefusedRequests,
-    ResidencyMonth,
-    residency_month,
-)
 from gateway.reports.questions.stored_responses import stored_responses
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
 from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact
 from gateway.reports.receipts.messages import ReceiptVerdict
 from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, receipt_of_events
+from gateway.reports.records.audit_log import AuditChain, audit_chain
+from gateway.reports.records.residency_evidence import ResidencyEvidence, residency_evidence
+from gateway.reports.records.residency_month import (
+    RefusedRequests,
+    ResidencyMonth,
+    residency_month,
+)
 from gateway.reports.registry import REPORTS
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.scope import NO_TEAM, WHOLE_ORGANISATION, Scope
 from gateway.reports.selfhost.demand import MeasuredDemand, measured_demand
-from gateway.reports.selfhost.engines import current_policy
 from gateway.reports.selfhost.versus_api import PRESENT, WhatIf, selfhost_vs_api
 from gateway.reports.sources.connection import Reader, ReadSnapshot
 from gateway.reports.sources.currencies import in_currency
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER, DEMO_LEDGER_NOTE, is_demo_ledger
 from gateway.reports.sources.notes import read_newest
+from gateway.reports.sources.policies import current_policy
 from gateway.reports.statements.files import StatementFormat, statement_file
 from gateway.reports.statements.schedules import ListedSchedule, schedules
 from gateway.reports.statements.statement import StatementQuestion, Statements, ask_statement
@@ -113,6 +115,7 @@ __all__ = [
     "UNALLOCATED",
     "WHOLE_ORGANISATION",
     "AttemptReceipt",
+    "AuditChain",
     "BadUsage",
     "BookedAdjustment",
     "BudgetDetail",
@@ -156,6 +159,7 @@ __all__ = [
     "Report",
     "ReportKind",
     "Reports",
+    "ResidencyEvidence",
     "ResidencyMonth",
     "Scope",
     "Spender",
@@ -347,10 +351,12 @@ class Reports:
         with self._reader.snapshot(self._scope) as snapshot:
             return budget_detail(snapshot, account_id, now)
 
-    def month_status(self, month: date, *, billed: Sequence[BilledSpan] = ()) -> MonthStatus:
+    def month_status(
+        self, month: date, *, billed: Sequence[BilledSpan] | None = None
+    ) -> MonthStatus:
         """Return the items of a month that are open before it is closed; the month is given by its
-        first day, and `billed` are the GPU hours that the policy declares. Raises
-        `DatabaseUnavailable`.
+        first day, and `billed` are the GPU hours that the policies declare (None: read them).
+        Raises `DatabaseUnavailable`.
         """
         with self._reader.snapshot(self._scope) as snapshot:
             return month_status(snapshot, month, billed=billed)
@@ -380,6 +386,18 @@ class Reports:
         """
         with self._reader.snapshot(self._scope) as snapshot:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
+
+    def residency_evidence(self, *, team: str, month: date) -> ResidencyEvidence:
+        """Return a team's month with each sent attempt decided again; the month is given by its
+        first day. Raises `DatabaseUnavailable`.
+        """
+        with self._reader.snapshot(self._scope) as snapshot:
+            return residency_evidence(snapshot, team=team, month=month)
+
+    def audit_chain(self) -> AuditChain:
+        """Return the result of checking the whole audit log. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot(self._scope) as snapshot:
+            return audit_chain(snapshot)
 
     @contextmanager
     def past_traffic(

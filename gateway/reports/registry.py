@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.reports.budgets import budgets
 from gateway.reports.costs import movers, routing_savings, token_costs, unit_costs
 from gateway.reports.forecasts import forecast, outlook, spikes
-from gateway.reports.month import months
+from gateway.reports.month import closes, months
 from gateway.reports.questions import (
     destinations,
     events,
@@ -21,6 +21,7 @@ from gateway.reports.questions import (
     tokens,
     unsettled,
 )
+from gateway.reports.records import audit_log, prices, refusals, residency
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.selfhost import engine_samples, gpu, versus_api, waterfall
 
@@ -49,7 +50,12 @@ REPORTS: dict[str, ReportKind] = {
         spikes.REPORT,
         meter_quality.REPORT,
         unsettled.REPORT,
+        residency.REPORT,
+        refusals.REPORT,
         shadow.REPORT,
+        prices.REPORT,
         months.REPORT,
+        closes.REPORT,
+        audit_log.REPORT,
     )
 }

@@ -219,9 +219,7 @@ def test_a_person_of_two_teams_chooses_one(enter: Enter, write: Write, database:
     assert not app.exception
 
 
-def test_no_address_leads_to_a_foreign_row(
-    enter: Enter, write: Write, database: Database
-) -> None:
+def test_no_address_leads_to_a_foreign_row(enter: Enter, write: Write, database: Database) -> None:
     """A link that a colleague of another team sent, or one typed by hand."""
     has_two_teams(write, database)
     app = enter(groups=["pay"])

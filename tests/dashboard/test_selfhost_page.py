@@ -67,7 +67,8 @@ def test_the_bill_its_lines_and_the_comparison(look: Open, bill: None) -> None:
         "Underfilled": "\\$3\\.50",
         "Variance": "\\$0\\.00",
     }
-    lines, compared, days = (table.value for table in app.dataframe)
+    lines, idle, compared, days = (table.value for table in app.dataframe)
+    assert dict(zip(idle["Team"], idle["Idle, USD"], strict=True)) == {"unallocated": Decimal(7)}
     assert list(lines["Amount, USD"]) == [2, 1, Decimal("3.5"), Decimal("3.5"), 0]
     assert list(compared["Route"]) == ["assistant", "assistant"]
     assert list(days["Bill, USD"]) == [10]
@@ -79,7 +80,7 @@ def test_a_what_if_changes_the_comparison(look: Open, bill: None) -> None:
     app = page(look, selfhost_page)
     app.number_input[0].set_value(100.0).run()
     assert not app.exception
-    assert next(iter(app.dataframe[1].value["Own GPUs, USD"])) == 100
+    assert next(iter(app.dataframe[2].value["Own GPUs, USD"])) == 100
     app.text_input[0].set_value("no-such-model").run()
     assert "neither a deployment with a price" in texts(app)
     assert not app.exception

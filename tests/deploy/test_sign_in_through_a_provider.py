@@ -25,7 +25,12 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, OctKey, RSAKey
 
-from gateway.cli.dashboard import BOUND_VARIABLE, HOSTS_VARIABLE, SIGN_IN_VARIABLE
+from gateway.cli.dashboard import (
+    BOUND_VARIABLE,
+    FINANCE_VARIABLE,
+    HOSTS_VARIABLE,
+    SIGN_IN_VARIABLE,
+)
 from tests import plain_http
 from tests.deploy.dockerfile import REPOSITORY
 from tests.gateway_process import free_port
@@ -35,7 +40,7 @@ COOKIE_SECRET = "c" * 40
 CLIENT, SECRET = "tollgate", "client-secret"
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
 ALLOWED = {"PATH", "HOME", "LANG", "TZ", "TOLLGATE_REPORTS_URL"}
-OWN = {SIGN_IN_VARIABLE, BOUND_VARIABLE, HOSTS_VARIABLE}
+OWN = {SIGN_IN_VARIABLE, BOUND_VARIABLE, HOSTS_VARIABLE, FINANCE_VARIABLE}
 
 
 class Provider(BaseHTTPRequestHandler):

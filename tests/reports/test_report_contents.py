@@ -28,9 +28,12 @@ from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
-# Neither hours of GPUs, samples of engines nor periods of budgets are attempts: see the tests of
-# these reports.
-OF_OTHERS = ("gpu", "gpu-bill", "engines", "selfhost-vs-api", "budgets")
+# Neither hours of GPUs, samples of engines, periods of budgets, prices, refusals nor acts are
+# attempts: see the tests of these reports.
+OF_OTHERS = (
+    *("gpu", "gpu-bill", "engines", "selfhost-vs-api", "budgets"),
+    *("residency", "refusals", "prices", "closes", "audit"),
+)
 OF_ATTEMPTS = [name for name in REPORTS if name not in OF_OTHERS]
 UNKNOWN: dict[str, Any] = {
     "usage": TokenUsage(),

@@ -19,9 +19,9 @@ from gateway.cli.price.terms import month_of
 from gateway.cli.terminal.output import Table, csv_of, moment, note, write
 from gateway.domain.calendar_months import next_month
 from gateway.domain.ledger.audit_chain import ChainFinding, ChainWalk
+from gateway.domain.residency.attempt_verification import Doubt, Verified, verify_sent
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import version_of
-from gateway.services.policy.attempt_verification import Doubt, Verified, verify_sent
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

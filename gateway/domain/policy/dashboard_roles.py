@@ -10,8 +10,8 @@ from enum import StrEnum
 
 
 class DashboardRole(StrEnum):
-    """The rights of a person: finance sees all teams and closes months, an auditor sees all teams, a
-    team member the own teams.
+    """The rights of a person: finance sees all teams and closes months, an auditor sees all teams,
+    a team member the own teams.
     """
 
     FINANCE = "finance"

@@ -24,7 +24,7 @@ from gateway.domain.policy.cost_centres import CostCentreShare
 from gateway.domain.policy.dashboard_roles import DashboardRoles
 from gateway.domain.policy.idle_cost import IdleCost
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.selfhost import GpuRate
+from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
 from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
@@ -469,6 +469,15 @@ class Policy:
     def region_tree(self) -> RegionTree:
         """Return the policy's regions together with the built-in ones."""
         return RegionTree(self.regions)
+
+    @property
+    def always_billed(self) -> tuple[str, ...]:
+        """Return the deployments whose GPUs are paid for in every hour."""
+        return tuple(
+            one.name
+            for one in self.deployments.values()
+            if one.gpu is not None and one.gpu.hours is BilledHours.ALWAYS
+        )
 
     @property
     def budgets(self) -> tuple[BudgetRule, ...]:

@@ -10,10 +10,12 @@ from datetime import date
 from typing import Any
 
 from gateway.domain.checks import Check, Status
-from gateway.domain.ledger.month_close import BilledSpan
+from gateway.domain.ledger.billed_hours import spans_between
+from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.money import format_usd
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.notes import share_text
+from gateway.reports.sources.policies import readable_policy
 from gateway.storage.ledger.month_findings import MonthFinding, month_findings
 
 MONTH_STATE = """
@@ -21,6 +23,8 @@ SELECT coalesce((SELECT state FROM finance.periods WHERE month = :month),
     CASE WHEN now() >= (CAST(:month AS date) + interval '1 month') AT TIME ZONE 'UTC'
          THEN 'provisional' ELSE 'open' END) AS state
 """
+_POLICIES = "SELECT applied_at, document FROM finance.policy_versions ORDER BY version"
+_NOW = "SELECT now() AS now"
 _ATTEMPTS = """
 SELECT coalesce(sum(attempts), 0)::bigint AS attempts FROM finance.spend_daily_detail
 WHERE posted_period = :month
@@ -154,19 +158,37 @@ _WORDS: Mapping[str, _Words] = {
 
 
 def month_status(
-    snapshot: ReadSnapshot, month: date, *, billed: Sequence[BilledSpan] = ()
+    snapshot: ReadSnapshot, month: date, *, billed: Sequence[BilledSpan] | None = None
 ) -> MonthStatus:
     """Return the open items of a month. Reads only real events; changes nothing.
 
-    `billed` are the GPU hours that the policy declares.
+    `billed` are the GPU hours that the policies declare; without them they are read.
     """
-    found = month_findings(snapshot.row, month, billed=billed)
+    spans = _declared(snapshot, month) if billed is None else billed
+    found = month_findings(snapshot.row, month, billed=spans)
     return MonthStatus(
         month=month,
         state=snapshot.row(MONTH_STATE, month=month)["state"],
         attempts=snapshot.row(_ATTEMPTS, month=month)["attempts"],
         checks=tuple(_check(one) for one in found),
     )
+
+
+def _declared(snapshot: ReadSnapshot, month: date) -> Sequence[BilledSpan]:
+    """Return the GPU hours of a month that the applied policies declare."""
+    begin, end = month_moments(month)
+    applied = [
+        (row["applied_at"], _always_billed(row["document"])) for row in snapshot.rows(_POLICIES)
+    ]
+    return spans_between(applied, begin=begin, end=end, now=snapshot.row(_NOW)["now"])
+
+
+def _always_billed(document: str) -> Sequence[str]:
+    """Return the deployments of a policy whose GPUs are paid for in every hour; none if this
+    Tollgate cannot read it.
+    """
+    policy = readable_policy(document)
+    return () if policy is None else policy.always_billed
 
 
 def _check(found: MonthFinding) -> Check:

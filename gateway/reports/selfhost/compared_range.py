@@ -18,9 +18,10 @@ from gateway.domain.pricing.break_even import TokenMix
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.reports.question import Question
-from gateway.reports.selfhost.engines import current_policy, own_gpus, prices_in_force
+from gateway.reports.selfhost.engines import own_gpus, prices_in_force
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.gpu_days import gpu_conditions
+from gateway.reports.sources.policies import current_policy
 from gateway.storage.postgres.schema import other_views, usage_views
 
 

@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, Float, Integer, Select, cast, distinct, fu
 
 from gateway.errors import NothingFound
 from gateway.reports.question import Question
-from gateway.reports.selfhost.engines import current_policy
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import EVENTS
+from gateway.reports.sources.policies import current_policy
 
 DAYS_PER_MONTH = 30.4375
 LEAST_DAYS_OF_GROWTH = 14

@@ -1,5 +1,5 @@
-"""Reads the policy in force and the prices of its deployments, for reports that compare own GPUs
-with an API; computes nothing.
+"""Reads the prices and the GPUs of a policy's deployments, for reports that compare own GPUs with
+an API; computes nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,11 @@ from typing import Any
 from gateway.domain.policy.policy import Policy
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate, at_measured_speed
-from gateway.errors import NothingFound, PolicyRejected
+from gateway.errors import NothingFound
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.storage.policy import price_list
 from gateway.storage.policy.prices import calibration_from_row, price_from_row
-from gateway.wire.parsed_policy import parse
 
-_POLICY = """
-SELECT document FROM finance.policy_versions
-ORDER BY version DESC LIMIT 1
-"""
 _IN_FORCE = """
 SELECT DISTINCT ON (dated.deployment) dated.deployment, price.*
 FROM finance.deployment_prices AS dated JOIN finance.prices AS price USING (price_id)
@@ -47,15 +42,6 @@ class NamedPrice:
 
     model: str
     price: Price
-
-
-def current_policy(snapshot: ReadSnapshot) -> Policy | None:
-    """Return the policy in force; None without one, or if this release cannot read it."""
-    found = snapshot.rows(_POLICY)
-    try:
-        return parse(found[0]["document"]).policy if found else None
-    except PolicyRejected:
-        return None
 
 
 def prices_in_force(snapshot: ReadSnapshot) -> Mapping[str, Price]:

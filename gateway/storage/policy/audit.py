@@ -17,16 +17,18 @@ from gateway.storage.postgres.schema.audit import audit_log
 
 BATCH = 5000
 
+# The rows as `domain.ledger.audit_chain` checks them, from the table or from finance's view of it.
 # A timestamp that Postgres can hold but the log cannot is shown unchanged: it must not look like
 # another one.
-_ROWS = """
+AUDIT_ROWS = """
 SELECT seq,
        CASE WHEN at >= '1970-01-01 00:00:00+00' AND at < '3000-01-01 00:00:00+00'
             THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at::text END
               AS at,
        db_user, operator, reason, action, subject, details::text AS details, line, previous, hash
-FROM tollgate.audit_log ORDER BY seq
+FROM {log} ORDER BY seq
 """
+_STORED = AUDIT_ROWS.format(log="tollgate.audit_log")
 _HEAD = "SELECT seq, hash FROM tollgate.audit_log ORDER BY seq DESC LIMIT 1"
 _COUNT = "SELECT count(*) FROM tollgate.audit_log"
 
@@ -42,7 +44,7 @@ class AuditLog:
         there are.
         """
         with self._database.begin() as connection:
-            for row in connection.execution_options(yield_per=BATCH).execute(text(_ROWS)):
+            for row in connection.execution_options(yield_per=BATCH).execute(text(_STORED)):
                 yield AuditRow(
                     seq=row[0],
                     at=row[1],

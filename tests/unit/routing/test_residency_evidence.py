@@ -7,7 +7,7 @@ from datetime import date
 
 from gateway.domain.policy.policy import DataClass, ResidencyRule
 from gateway.domain.providers.known_hosts import Statement
-from gateway.services.policy.attempt_verification import Verified, verify_sent
+from gateway.domain.residency.attempt_verification import Verified, verify_sent
 from tests import factories
 
 DAY = date(2026, 11, 22)

@@ -1,0 +1,1 @@
+"""The page *Close and export*: the checklist of a month, its close, re-allocations and files."""

@@ -1,0 +1,234 @@
+"""Draws the page *Close and export*: a month's checks, its close, reopening and verification,
+re-allocations to approve, and the files of the month.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+import streamlit as st
+
+from dashboard import empty_states
+from dashboard.display import compact, count, inert, money
+from dashboard.filters import MONTH_KEY, dataset, month_name, question
+from dashboard.finance.changes import BooksChange, offer, show_change
+from dashboard.finance.permission import obstacle
+from dashboard.source import answer, month_status
+from dashboard.tables import show_report
+from dashboard.views.books import checklist, exports, reallocations
+from gateway.reports import BadUsage, Dataset, MonthStatus, Report, ask
+
+MOST_REASON_CHARS = 500
+STATES = {
+    "open": ("Open", "The month is not over: its figures still grow."),
+    "provisional": ("Provisional", "The month is over and not closed: late usage is still added."),
+    "closed": ("Closed", "Its figures do not change any more."),
+}
+VERSIONS = (
+    "version",
+    "state",
+    "closed_at",
+    "author",
+    "operator",
+    "total_usd",
+    "events",
+    "adjustments",
+    "accepted",
+    "sha256",
+    "reopened_at",
+    "reopened_by",
+    "reopen_reason",
+)
+
+
+def page() -> st.Page:
+    """Return the page *Close and export* for the menu."""
+    return st.Page(
+        show, title="Close and export", icon=":material/event_available:", url_path="close"
+    )
+
+
+def show() -> None:
+    """Show the page: the month's state, the change that runs, its checks, and its files."""
+    head, picker = st.columns([6, 2], vertical_alignment="bottom")
+    head.title("Close and export")
+    if dataset() is Dataset.DEMO:
+        st.info(
+            "Demo data have no books. Switch to real data; to practise a close, write a ledger of "
+            "demo events into an empty database:",
+            icon=":material/science:",
+        )
+        st.code("tollgate demo-data --months 3 --as-ledger", language="bash")
+        return
+    months = answer("months", question(month="all"))
+    if not months.rows:
+        empty_states.show_no_data(dataset())
+        return
+    with picker:
+        month = _choose_month(months)
+    with st.spinner("Reading the month's checks …", show_time=True):
+        status = month_status(month)
+    _show_state(months, status)
+    show_change()
+    if (reason := obstacle()) is not None:
+        st.info(reason, icon=":material/terminal:")
+    if status.state == "closed":
+        _show_closed(month)
+    else:
+        checklist.show_checks(status)
+        _show_close(months, status)
+    _show_versions(month)
+    reallocations.show_reallocations(month)
+    exports.show_exports(month, attempts=_attempts(months, month))
+
+
+def _choose_month(months: Report) -> date:
+    """Show the month picker, newest first; at first the month that closes next is chosen. The
+    address follows it.
+    """
+    known = [_day(row["month"]) for row in months.records()]
+    wanted = st.query_params.get(MONTH_KEY)
+    chosen = _next_to_close(months) or known[0]
+    if wanted is not None:
+        try:
+            chosen = ask(month=wanted).month or chosen
+        except BadUsage as wrong:
+            st.warning(inert(wrong.message))
+    options = known if chosen in known else [*known, chosen]
+    picked = st.selectbox(
+        "Month (UTC)",
+        options,
+        index=options.index(chosen),
+        format_func=lambda day: month_name(f"{day:%Y-%m}"),
+    )
+    st.query_params[MONTH_KEY] = f"{picked:%Y-%m}"
+    return picked
+
+
+def _next_to_close(months: Report) -> date | None:
+    """Return the oldest month that is not closed, None if all are."""
+    return min(
+        (_day(row["month"]) for row in months.records() if row["state"] != "closed"), default=None
+    )
+
+
+def _show_state(months: Report, status: MonthStatus) -> None:
+    """Show the month's state and its figures as cards."""
+    record = next((row for row in months.records() if row["month"] == status.month), {})
+    name, about = STATES[status.state]
+    cards = st.columns(4)
+    cards[0].metric("State", name, border=True, help=about)
+    total = "none" if not record else inert(money(record["total_usd"]))
+    cards[1].metric("Total, USD", total, border=True, help="Adjustments are in it, holds are not.")
+    cards[2].metric("Attempts", compact(status.attempts), border=True)
+    cards[3].metric(
+        "Open checks",
+        count(len(status.open_checks)),
+        border=True,
+        help="A month closes when each is settled, or accepted with a reason.",
+    )
+    st.caption(about)
+
+
+def _show_close(months: Report, status: MonthStatus) -> None:
+    """Show the button that closes the month, or the reason why it cannot be closed yet."""
+    month, oldest = status.month, _next_to_close(months)
+    st.subheader("Close the month")
+    if status.state == "open":
+        st.write(f"{_name(month)} is not over. It can be closed after its last day (UTC).")
+        return
+    if oldest is not None and oldest < month:
+        st.write(f"Months close oldest first: close {_name(oldest)} before this one.")
+        return
+    reason = st.text_input(
+        "Note for the audit log (optional)",
+        max_chars=MOST_REASON_CHARS,
+        key=f"close_reason_{month}",
+    ).strip()
+    accepted, missing = checklist.accepted_checks(status)
+    offer(
+        BooksChange(
+            title=f"Close {_name(month)}",
+            arguments=(
+                *("month", "close", f"{month:%Y-%m}"),
+                *(f"--accept={name}={why}" for name, why in accepted.items()),
+                *((f"--reason={reason}",) if reason else ()),
+                "--yes",
+            ),
+            warning="Its figures will not change any more. Later usage and adjustments go to the "
+            "oldest month that is not closed. Only the newest closed month can be reopened, with "
+            "a reason.",
+            icon=":material/lock:",
+        ),
+        key="close_month",
+        missing=_missing_text(missing),
+    )
+
+
+def _missing_text(missing: int) -> str | None:
+    """Return the sentence on checks that are neither settled nor accepted, None without any."""
+    if not missing:
+        return None
+    are = "check is" if missing == 1 else "checks are"
+    return f"{missing} {are} open: settle each, or accept it with a reason above."
+
+
+def _show_closed(month: date) -> None:
+    """Show the verification and the reopening of a closed month."""
+    verify, reopen = st.columns(2)
+    with verify:
+        st.subheader("Verify")
+        st.write("Compute the hash again over all that the close covered.")
+        offer(
+            BooksChange(
+                title=f"Verify {_name(month)}",
+                arguments=("month", "verify", f"{month:%Y-%m}"),
+                warning=None,
+                icon=":material/fingerprint:",
+            ),
+            key="verify_month",
+        )
+    with reopen:
+        st.subheader("Reopen")
+        st.write("Only the newest closed month. Its next close is a new version; this one is kept.")
+        reason = st.text_input(
+            "Reason", max_chars=MOST_REASON_CHARS, key=f"reopen_reason_{month}"
+        ).strip()
+        offer(
+            BooksChange(
+                title=f"Reopen {_name(month)}",
+                arguments=("month", "reopen", f"{month:%Y-%m}", f"--reason={reason}", "--yes"),
+                warning="The month takes late usage and adjustments again, and its figures may "
+                "change until it is closed as the next version.",
+                icon=":material/lock_open:",
+            ),
+            key="reopen_month",
+            missing=None if reason else "A reason is needed; it is kept.",
+        )
+
+
+def _show_versions(month: date) -> None:
+    """Show the closed versions of the month, if there are any."""
+    report = answer("closes", question(month=f"{month:%Y-%m}"))
+    if not report.rows:
+        return
+    st.subheader("Closed versions")
+    show_report(report, VERSIONS)
+    st.caption("Also by: `tollgate report closes`. As closed: `tollgate report spend --as-closed`.")
+
+
+def _attempts(months: Report, month: date) -> int:
+    """Return the number of attempts that are posted to a month."""
+    found = (row["attempts"] for row in months.records() if row["month"] == month)
+    return int(str(next(found, 0) or 0))
+
+
+def _name(month: date) -> str:
+    """Return a month as people write it, `October 2026`."""
+    return month_name(f"{month:%Y-%m}")
+
+
+def _day(cell: object) -> date:
+    """Return a cell that holds a day."""
+    assert isinstance(cell, date), "months are days"
+    return cell
