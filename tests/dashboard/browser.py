@@ -55,7 +55,7 @@ def served(url: str, folder: Path) -> Iterator[str]:
         )
     try:
         eventually(
-            lambda: _listens(port) or process.poll() is not None, "the dashboard", within_s=START_S
+            lambda: listens(port) or process.poll() is not None, "the dashboard", within_s=START_S
         )
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}/"
@@ -152,12 +152,15 @@ def _buttons(browser: webdriver.Chrome, text: str) -> list[webdriver.remote.webe
 
 
 def severe(browser: webdriver.Chrome) -> list[object]:
-    """The errors of the browser's console."""
+    """The errors of the browser's console. At `/teams` Streamlit first asks `/teams/_stcore` for
+    its server, to find out where the app's address begins.
+    """
     console = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves this one untyped
-    return [entry for entry in console if entry["level"] == "SEVERE"]
+    errors = [entry for entry in console if entry["level"] == "SEVERE"]
+    return [entry for entry in errors if "/teams/_stcore/" not in entry["message"]]
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     """True if something listens on a port of this machine."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0

@@ -76,6 +76,7 @@ class Provider(BaseHTTPRequestHandler):
             "aud": CLIENT,
             "sub": "ada",
             "email": "ada@example.org",
+            "groups": ["finops"],
         }
         claims |= {"iat": now_s, "exp": now_s + 600, "nonce": code}
         token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, KEY)

@@ -25,17 +25,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
-from tests.dashboard.test_in_browser import (
-    CHROMIUM,
-    DRIVER,
-    PAGE_S,
-    ROOT,
-    START_S,
-    _keep_screenshot,
-    _listens,
-    _until_shown,
-    browser,
-)
+from tests.dashboard.books.test_close_page import ROLES
+from tests.dashboard.browser import CHROMIUM, DRIVER, PAGE_S, ROOT, START_S, listens, until_shown
+from tests.dashboard.test_in_browser import _keep_screenshot, browser
 from tests.dashboard.test_pages import Write
 from tests.deploy.test_sign_in_through_a_provider import CLIENT, COOKIE_SECRET, SECRET, provider
 from tests.gateway_process import free_port
@@ -58,6 +50,9 @@ def running(
     cli: Cli, provider: str, database_url: str, tmp_path: Path
 ) -> Iterator[tuple[str, int, str]]:
     """The address of a dashboard that people sign in to, its process and finance's password."""
+    document = tmp_path / "policy.yaml"
+    document.write_text(ROLES)
+    cli.ok("policy", "apply", str(document), "--yes")
     port = free_port()
     secrets = tmp_path / ".streamlit" / "secrets.toml"
     secrets.parent.mkdir()
@@ -84,7 +79,7 @@ def running(
     password = urlsplit(cli.ok("db", "url", "--as", "finance").strip()).password
     assert password
     try:
-        eventually(lambda: _listens(port), "the dashboard", within_s=START_S)
+        eventually(lambda: listens(port), "the dashboard", within_s=START_S)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         yield f"http://127.0.0.1:{port}/", int(children[0]), unquote(password)
     finally:
@@ -109,7 +104,9 @@ def test_a_person_closes_a_month_by_a_double_click(
     rollups.refresh(database)
     browser.get(f"{address}close?month=2026-10")
     _button(browser, "Sign in").click()
-    _until_shown(browser, "Open checks")
+    until_shown(browser, "Sign out")  # on the first page: Streamlit returns to the app's address
+    browser.get(f"{address}close?month=2026-10")
+    until_shown(browser, "Open checks")
     for field in _fields(browser, "Or accept it, because"):
         field.send_keys("a test has no bill", Keys.ENTER)
     WebDriverWait(browser, PAGE_S).until(lambda b: _button(b, "Close October 2026").is_enabled())
@@ -118,8 +115,8 @@ def test_a_person_closes_a_month_by_a_double_click(
     yes = _button(browser, "Yes: close October 2026")
     _keep_screenshot(browser, tmp_path / "close-confirm.png")
     ActionChains(browser).double_click(yes).perform()
-    _until_shown(browser, "Close October 2026: done.")
-    _until_shown(browser, "Closed versions")
+    until_shown(browser, "Close October 2026: done.")
+    until_shown(browser, "Closed versions")
     _keep_screenshot(browser, tmp_path / "close-done.png")
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,10 +16,13 @@ import psycopg
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.access import SIGN_IN_VARIABLE
 from dashboard.finance import as_finance, child
 from dashboard.finance.changes import BooksChange
+from dashboard.source import export_file
 from dashboard.views.books import exports
 from gateway.cli import dashboard as command
+from gateway.reports import ask
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
@@ -31,6 +35,17 @@ __all__ = ["cli", "cli_at"]  # fixtures of the command line
 OCTOBER = datetime(2026, 10, 5, 12, tzinfo=UTC)
 PERSON = "ada@example.org"
 WHY = "a test has neither a bill nor partitions"
+ROLES = """\
+version: 1
+regions: {eu: [eu-de]}
+classes: {internal: {regions: [eu]}}
+deployments:
+  - {name: gpt-eu, provider: openai, base_url: "https://eu.api.openai.com/v1",
+     api_key: "env:OPENAI_API_KEY", model: gpt-5.5, region: eu}
+routes: [{name: assistant, deployments: [gpt-eu]}]
+teams: [{name: payments, cost_centre: CC-1207, data_class: internal, routes: [assistant]}]
+dashboard: {claim: groups, finance: [finops]}
+"""
 
 
 def close_page() -> None:
@@ -40,10 +55,19 @@ def close_page() -> None:
 
 
 @pytest.fixture
-def october(write: Write, database: Database) -> None:
-    """Two attempts of October, summed up."""
+def october(write: Write, database: Database, cli: Cli, tmp_path: Path) -> None:
+    """Two attempts of October, summed up, under a policy with a role of finance."""
+    document = tmp_path / "policy.yaml"
+    document.write_text(ROLES)
+    cli.ok("policy", "apply", str(document), "--yes")
     write(event(1, at=OCTOBER), event(2, at=OCTOBER, team="search"))
     rollups.refresh(database)
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins without sign-in."""
+    monkeypatch.setenv(SIGN_IN_VARIABLE, "")
 
 
 @pytest.fixture
@@ -65,7 +89,10 @@ def handed_over(finance_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
 def page(look: Open, *, person: str | None = None, month: str = "2026-10") -> AppTest:
     look()
     app = AppTest.from_function(close_page, default_timeout=TIMEOUT_S)
-    app.user = {} if person is None else {"is_logged_in": True, "email": person}
+    if person is not None:
+        os.environ[SIGN_IN_VARIABLE] = "required"  # restored after the test
+        signed_in = {"is_logged_in": True, "iat": time.time(), "email": person}
+        app.user = signed_in | {"groups": ["finops"]}
     app.query_params["month"] = month
     return app.run()
 
@@ -231,8 +258,8 @@ def test_the_files_are_those_of_the_commands(
     for name, (kind, _) in exports.EXPORTS.items():
         path = tmp_path / f"{name}.csv"
         cli.ok("export", name, "--month", "2026-10", "--out", str(path))
-        made = exports._file(kind, OCTOBER.date().replace(day=1), path.name)
-        assert made == path.read_bytes(), name
+        made = export_file(kind(), ask(month="2026-10"), path.name)
+        assert made() == path.read_bytes(), name
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import BadUsage
-from gateway.reports import Reports, ask, open_reports, to_json
+from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_json
 from gateway.reports.records.refusals import OTHER_REMEDY, REMEDIES
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
@@ -141,7 +141,7 @@ def test_prices_have_source_date_and_calibration(applied: Cli, database_url: str
         *("--effective-from", "2999-01-01", "--source", "contract 4711", "--reason", "announced"),
     )
     listed = json.loads(applied.ok("price", "list", "--format", "json"))
-    with open_reports(database_url) as finance:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
         rows = finance.run("prices", ask()).records()
         month = finance.run("prices", ask(month="2999-01", where={"deployment": "gpt-eu"}))
     current = {
@@ -165,7 +165,7 @@ def test_prices_have_source_date_and_calibration(applied: Cli, database_url: str
 
 def test_the_audit_report_is_the_log_and_its_chain(applied: Cli, database_url: str) -> None:
     """Newest first, with the hash; a changed row is found."""
-    with open_reports(database_url) as finance:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
         report = finance.run("audit", ask(month=None))
         chain = finance.audit_chain()
     acts = json.loads(applied.ok("audit", "list", "--all", "--format", "json"))
@@ -180,7 +180,7 @@ def test_the_audit_report_is_the_log_and_its_chain(applied: Cli, database_url: s
         connection.execute("ALTER TABLE tollgate.audit_log DISABLE TRIGGER USER")
         connection.execute("UPDATE tollgate.audit_log SET reason = 'another' WHERE seq = 1")
         connection.execute("ALTER TABLE tollgate.audit_log ENABLE TRIGGER USER")
-    with open_reports(database_url) as finance:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
         assert [one.seq for one in finance.audit_chain().findings][:1] == [1]
 
 
@@ -189,7 +189,7 @@ def test_the_dashboard_counts_the_hours_that_the_policies_declare(
 ) -> None:
     """`month status` passes them; the dashboard lets the report read them."""
     november = datetime(2026, 11, 1, tzinfo=UTC).date()
-    with open_reports(database_url) as finance:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
         status = finance.month_status(november)
         assert finance.month_status(november, billed=()).checks == status.checks
     assert NOON  # the example policy declares no hours: always
