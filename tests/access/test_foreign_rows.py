@@ -14,7 +14,7 @@ from gateway.storage.postgres.database import Database
 from tests.access.drawn_requests import draw, problem_of
 from tests.access.planted import FOREIGN, OWN, planted_ids
 
-REQUESTS = 150
+REQUESTS = 100
 
 
 def test_random_requests_find_no_foreign_row(seen: Reports, twin: Reports) -> None:
@@ -27,7 +27,7 @@ def test_random_requests_find_no_foreign_row(seen: Reports, twin: Reports) -> No
 def test_the_search_finds_what_it_looks_for(seen: Reports, twin: Reports) -> None:
     """A search that finds nothing for readers of everything would prove nothing."""
     rng, everything = Random(20261126), seen.seen_by(WHOLE_ORGANISATION)
-    asked = [draw(rng) for _ in range(60)]
+    asked = [draw(rng) for _ in range(40)]
     found = [problem for one in asked if (problem := problem_of(one, everything, twin))]
     assert len(found) > 10
     assert any("not the answer of the twin" in problem for problem in found)

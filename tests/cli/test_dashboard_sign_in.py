@@ -1,4 +1,4 @@
-"""`tollgate dashboard` shows all without sign-in on this machine alone, or with its option."""
+"""`tollgate dashboard` shows everything without sign-in on this machine alone, or by its option."""
 
 from __future__ import annotations
 
