@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import streamlit as st
 
-# Thousands and decimal separator by language, after Unicode CLDR 47, common/main/LANGUAGE.xml
-# (symbols of numberSystem latn), read 2026-11-26. A region that differs is listed with it.
+# Thousands and decimal separator by language, as Unicode CLDR has them (symbols of numberSystem
+# latn). Written from memory: not yet compared with a release. A region that differs is listed.
 _NARROW, _SPACE = "\u202f", "\u00a0"
 _BY_LANGUAGE = {
     **dict.fromkeys(("da", "de", "el", "es", "hr", "id", "it", "nl", "pt", "ro", "tr"), (".", ",")),
