@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 
 import streamlit as st
@@ -79,9 +80,8 @@ def _show_proposed(one: Reallocation) -> None:
         )
 
 
-def _as_report(month: date, found: object) -> Report:
+def _as_report(month: date, found: Sequence[Reallocation]) -> Report:
     """Return re-allocations as a report."""
-    assert isinstance(found, (list, tuple)), "reports return lists"
     return Report(
         name="reallocations",
         title=f"Re-allocations of {month:%Y-%m}",
@@ -99,5 +99,5 @@ def _as_report(month: date, found: object) -> Report:
 
 def _cell(one: Reallocation, name: str) -> str | date | None:
     """Return one field of a re-allocation as a cell."""
-    value = getattr(one, name)
+    value: str | date | None = getattr(one, name)
     return str(value) if name == "reallocation_id" else value

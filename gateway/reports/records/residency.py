@@ -120,17 +120,8 @@ def _sent_cells(row: Row, attempts: int, policy: Policy | None) -> tuple[Cell, .
     share = (Decimal(row["attempts"]) / attempts).quantize(SHARE_DIGITS) if attempts else None
     place = [row[one.value] for one in _OF_PLACE]
     rule = _class_rules(policy).get(row["data_class"])
-    return (
-        "sent",
-        row["team"],
-        row["data_class"],
-        *place,
-        None,
-        rule,
-        row["attempts"],
-        share,
-        None,
-    )
+    head = ("sent", row["team"], row["data_class"], *place)
+    return (*head, None, rule, row["attempts"], share, None)
 
 
 def _refused_cells(row: Row) -> tuple[Cell, ...]:
