@@ -52,7 +52,7 @@ def offer(change: BooksChange, *, key: str, missing: str | None = None) -> None:
         return
     is_off = missing is not None or _is_busy()
     st.button(
-        change.title,
+        inert(change.title),
         key=key,
         icon=change.icon,
         disabled=is_off,
@@ -123,7 +123,7 @@ def _confirm(change: BooksChange, change_id: str) -> None:
         st.code(change.command, language="bash", wrap_lines=True)
         with st.container(horizontal=True):
             st.button(
-                f"Yes: {change.title[:1].lower()}{change.title[1:]}",
+                f"Yes: {inert(change.title[:1].lower() + change.title[1:])}",
                 key="books_yes",
                 type="primary",
                 on_click=_start,
@@ -134,7 +134,7 @@ def _confirm(change: BooksChange, change_id: str) -> None:
 
 def _follow(change: BooksChange, running: RunningCommand) -> None:
     """Show the progress of a running change, and draw the page again at its end."""
-    with st.status(f"{change.title} …", expanded=True):
+    with st.status(f"{inert(change.title)} …", expanded=True):
         newest = st.empty()
         while (end := running.wait(LOOK_EVERY_S)) is None:
             newest.caption(inert(running.newest_message) or "Started.")

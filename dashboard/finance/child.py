@@ -25,6 +25,7 @@ REPORTS_VARIABLE = "TOLLGATE_REPORTS_DATABASE_URL"
 KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "PYTHONPATH"})
 LIMIT_S = 1800.0  # ten million events take about a minute
 MOST_MESSAGES = 200
+READ_S = 5.0  # for the last messages of a process that has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class RunningCommand:
         except subprocess.TimeoutExpired:
             return None
         if self._end is None:
-            self._reader.join(seconds)
+            self._reader.join(READ_S)
             self._end = self._ended(code)
         return self._end
 
