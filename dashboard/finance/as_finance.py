@@ -21,9 +21,8 @@ def main() -> None:
     # pread: the position of the file is shared with all its other readers.
     os.environ[URL_VARIABLE] = os.pread(file, MOST_BYTES, 0).decode()
     os.close(file)
-    os.execv(  # noqa: S606 - arguments, never a shell
-        sys.executable, [sys.executable, "-m", "gateway.main", *sys.argv[1:]]
-    )
+    command = [sys.executable, "-m", "gateway.main", *sys.argv[1:]]
+    os.execv(sys.executable, command)  # noqa: S606  the interpreter itself, and no shell
 
 
 if __name__ == "__main__":
