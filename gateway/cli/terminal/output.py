@@ -225,6 +225,8 @@ def _text(cell: Any) -> str:
             return moment(cell)
         case list() | tuple():
             return ", ".join(map(str, cell)) or "—"
+        case Mapping():
+            return "; ".join(f"{name}: {part}" for name, part in cell.items()) or "—"
         case _:
             return str(cell)
 
