@@ -83,7 +83,8 @@ CREATE TRIGGER report_schedules_emptying_noted_for_audit AFTER TRUNCATE ON tollg
 SCHEDULE_VIEWS = """
 CREATE VIEW finance.report_schedules AS
 SELECT schedule.name, coalesce(schedule.cost_centre, 'all') AS cost_centre, schedule.every, schedule.sent_to,
-       schedule.created_at, schedule.author, last.month AS last_month, last.version AS last_version, last.tries, last.next_try_at, last.last_error, last.delivered_at, last.given_up_at
+       schedule.created_at, schedule.author, last.month AS last_month, last.version AS last_version, last.tries,
+       last.next_try_at, last.last_error, last.delivered_at, last.given_up_at
 FROM tollgate.report_schedules AS schedule
 LEFT JOIN LATERAL (
     SELECT * FROM tollgate.statement_deliveries AS one WHERE one.schedule_id = schedule.schedule_id

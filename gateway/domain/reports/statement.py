@@ -63,7 +63,7 @@ class StatementMonth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCentreStatement:
-    """What one cost centre pays for one month, in one currency. None is an unknown amount.
+    """The cost of one cost centre in one month, in one currency. None is an unknown amount.
 
     `total` is `cost` and `adjusted`. `all_total` and `all_idle` are those of all cost centres
     together. `idle` (GPU time that no request paid for) and `held` (the most that attempts of

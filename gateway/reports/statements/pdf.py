@@ -81,7 +81,7 @@ class _Sheet:
         pdf.set_auto_page_break(True, margin=BOTTOM)
         pdf.add_font(FAMILY, fname=FONTS / "SourceSansPro-Regular.ttf")
         pdf.add_font(FAMILY, style="B", fname=FONTS / "SourceSansPro-Semibold.ttf")
-        pdf.c_margin = 0  # texts begin where the lines do
+        pdf.c_margin = 0  # texts and lines begin at the same place
         pdf.set_title(self._shown(f"{page.title}: {page.cost_centre}, {page.month}"))
         pdf.set_lang("en")
         pdf.add_page()
@@ -304,7 +304,7 @@ class _Sheet:
         )
 
     def _shown(self, text: str) -> str:
-        """Return a text in one line, with ◊ for what the fonts lack."""
+        """Return a text in one line, with ◊ for each letter that the fonts lack."""
         line = " ".join(text.split())
         missing = missing_letters(line)
         self._has_missing |= bool(missing)

@@ -87,7 +87,7 @@ class StatementJob:
         self._unwritten: SentStatement | None = None  # the last try, perhaps not recorded yet
 
     async def run(self) -> None:
-        """Send what is due, round after round, until cancelled."""
+        """Send the due deliveries, round after round, until cancelled."""
         while True:
             leads = await self.run_once()
             await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)

@@ -1,5 +1,5 @@
 """`tollgate report statement`: the figures of the reports, one page, and the same bytes for a
-closed month whatever comes later.
+closed month after any later change.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_a_schedule_mails_to_a_bounded_number_of_people() -> None:
 
 
 def test_a_schedule_has_a_name_a_cost_centre_and_a_month() -> None:
-    """Words that nothing is known about are refused at once."""
+    """Unknown words are refused at once."""
     given = {"name": "books", "cost_centre": "all", "every": "month", "to": "folder:/srv"}
     assert new_schedule(**given).cost_centre is None
     assert new_schedule(**given | {"cost_centre": " CC-1 "}).cost_centre == "CC-1"
