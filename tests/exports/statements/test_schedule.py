@@ -331,7 +331,7 @@ async def test_the_child_makes_the_files_or_says_why_not(
 def test_the_commands_add_list_and_remove(
     cli: Cli, database: Database, tmp_path: Path, receiver: Receiver
 ) -> None:
-    """They show the receivers of statements, and no token of an address, in the audit log neither."""
+    """They show the receivers of statements, and no token of an address, the audit log neither."""
     for name, to in (("books", f"folder:{tmp_path}"), ("erp", receiver.url)):
         cli.ok(
             *("report", "schedule", "add", "--name", name, "--cost-centre", "all"),
