@@ -105,7 +105,7 @@ month-sequences: .venv/dev.stamp ## Close and reopen months amid late facts, in 
 
 focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; needs Python 3.12, 600 MB of disk
 	@test -x .venv/focus/bin/focus-validator || { $(or $(PYTHON3_12),python3.12) -m venv .venv/focus && \
-		.venv/focus/bin/pip install --disable-pip-version-check --no-deps -qr tests/focus/requirements.txt; }
+		.venv/focus/bin/pip install --disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/focus/requirements.txt; }
 	@FOCUS_VALIDATOR=$(CURDIR)/.venv/focus/bin/focus-validator \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/focus/official_validator.py
 

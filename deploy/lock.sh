@@ -11,3 +11,6 @@ compile pyproject.toml -c requirements-dev.lock --extra dashboard -o requirement
 compile pyproject.toml -c requirements-dev.lock --extra embedded --extra dashboard -o requirements-run.lock
 compile - -o requirements-build.lock <<< 'hatchling
 editables'
+# The official FOCUS validator has a Python of its own, 3.12, and keeps the versions that it was tried with.
+uv pip compile - --python-version 3.12 --generate-hashes --no-header --no-annotate --quiet -c tests/focus/requirements.txt \
+  -o tests/focus/requirements.txt <<< 'focus-validator==2.2.1'
