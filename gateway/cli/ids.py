@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from gateway.domain.ids import has_moment
 from gateway.errors import BadUsage
 
 
 def request_id_of(text: str) -> UUID:
     """Parse a request id from the command line. Raises `BadUsage`."""
-    return _uuid_of(text, "a request id. It is in the reply's x-request-id header.")
+    wanted = "a request id. It is in the reply's x-request-id header."
+    found = _uuid_of(text, wanted)
+    if not has_moment(found):
+        raise BadUsage(f"'{text[:60]}' is not {wanted}")
+    return found
 
 
 def journal_id_of(text: str) -> UUID:

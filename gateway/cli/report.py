@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from gateway.cli.exports import schedule, statement
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.explain import find_receipt
-from gateway.cli.selfhost_reports import filters_of, register
+from gateway.cli.selfhost_reports import filters_of, month_of, register
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -25,6 +25,7 @@ from gateway.cli.terminal.output import (
     rate_text,
     show,
     table_text,
+    visible,
     write,
 )
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
@@ -88,6 +89,7 @@ app = typer.Typer(
     "2026-11\n"
     "  tollgate report events --where team=payments --format csv > events.csv\n"
     "  tollgate report spend --help                 every option",
+    epilog=f"Reports: {', '.join(REPORTS)}. Each answers the question that `report list` names.",
 )
 
 
@@ -97,7 +99,7 @@ app = typer.Typer(
     hidden=True,
     epilog="\b\nExamples:\n  tollgate report spend --by cost_centre --month 2026-11 --format csv\n"
     "  tollgate report tokens --by day --where team=payments\n"
-    "  tollgate report spend --by team --month 2026-11 --compare previous\n"
+    "  tollgate report spend --by team --month last --compare previous\n"
     "  tollgate report spend --month 2026-11 --why\n"
     "  tollgate report spend --by week,model --from 2026-10-01 --to 2026-11-30\n"
     "  tollgate report spend --by team,model --month 2026-11 --out spend.xlsx\n"
@@ -113,7 +115,8 @@ def run_report(
         list[str] | None, typer.Option("--by", help="Split by these, comma separated.")
     ] = None,
     month: Annotated[
-        str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")
+        str | None,
+        typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), last, or all."),
     ] = None,
     first: Annotated[
         str | None,
@@ -179,7 +182,7 @@ def run_report(
     elif limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
     question = ask(
-        month=month,
+        month=month_of(month, now=toolbox.now()),
         first=first,
         last=last,
         compare=compare,
@@ -413,7 +416,9 @@ def _receipt_text(receipt: Receipt) -> str:
                 for v in attempt.verdicts
             ),
         ]
-    return "\n".join([*text, "", f"Total {format_usd(receipt.total_usd)}", ""])
+    # Upstreams and people chose some of these words; none may begin a line or move the cursor.
+    lines = [visible(line) for line in text]
+    return "\n".join([*lines, "", f"Total {format_usd(receipt.total_usd)}", ""])
 
 
 def _cache_lines(attempt: AttemptReceipt) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, write
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
+from gateway.domain.calendar_months import last_month
 from gateway.errors import BadUsage
 from gateway.reports import Export, MeasuredDemand, Report, WhatIf, ask
 
@@ -73,7 +75,8 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
             ),
         ] = None,
         month: Annotated[
-            str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")
+            str | None,
+            typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), last, or all."),
         ] = None,
         demo: Annotated[
             bool, typer.Option("--demo", help="Generated demo data in place of real events.")
@@ -102,7 +105,7 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
             ops_usd_per_month=_number("--ops-usd-per-month", ops_usd_per_month, is_zero_fine=True)
             or Decimal(0),
         )
-        question = ask(month=month, demo=demo, currency=currency)
+        question = ask(month=month_of(month, now=toolbox.now()), demo=demo, currency=currency)
         with toolbox.open_reports() as reports:
             found = reports.selfhost_vs_api(question, what_if)
         export = Export(report=found, rows=iter(found.rows))
@@ -157,7 +160,7 @@ def register(app: typer.Typer, *, as_text: Callable[[Report], str]) -> None:
 
 def filters_of(where: list[str] | None) -> dict[str, str | None]:
     """Parse the `--where NAME=VALUE` options into filters; an empty value means none. Raises
-    `BadUsage`.
+    `BadUsage`, also for a name that is given twice: the last one would count silently.
     """
     filters: dict[str, str | None] = {}
     for condition in where or ():
@@ -166,8 +169,18 @@ def filters_of(where: list[str] | None) -> dict[str, str | None]:
             raise BadUsage(
                 f"--where takes NAME=VALUE, for example team=payments; got '{condition}'."
             )
+        if name in filters:
+            raise BadUsage(
+                f"--where names {name} twice; a filter has one value. Split by it to see several: "
+                f"--by {name}."
+            )
         filters[name] = value or None
     return filters
+
+
+def month_of(word: str | None, *, now: datetime) -> str | None:
+    """Return the value of `--month` with `last` as the month before this one, in UTC."""
+    return f"{last_month(now.astimezone(UTC).date()):%Y-%m}" if word == "last" else word
 
 
 def _number(

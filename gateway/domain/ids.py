@@ -13,6 +13,7 @@ from msgspec import to_builtins
 
 RANDOM_BYTES = 10  # of one id
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = (datetime(3000, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def uuid7(unix_ms: int, random: bytes) -> UUID:
@@ -36,8 +37,18 @@ def text_of(request_id: UUID) -> str:
     return text
 
 
+def has_moment(request_id: UUID) -> bool:
+    """Return True if the moment inside an id is before the year 3000, as the ledger requires. A
+    UUIDv7 can hold the year 10889, which no date can.
+    """
+    return request_id.int >> 80 < _LAST_MS
+
+
 def occurred_at(request_id: UUID) -> datetime:
-    """Return the moment inside a UUIDv7, in UTC, to the millisecond."""
+    """Return the moment inside a UUIDv7, in UTC, to the millisecond.
+
+    Raises `OverflowError` for one that does not satisfy `has_moment`.
+    """
     return _EPOCH + timedelta(milliseconds=request_id.int >> 80)
 
 

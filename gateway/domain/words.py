@@ -9,8 +9,10 @@ from collections.abc import Iterable
 
 SHOWN_CHARACTERS = 60
 SHOWN_NAMES = 8
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet calculates a cell that begins with one: a team called `=HYPERLINK(...)`."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""A spreadsheet calculates a cell that begins with one: a team called `=HYPERLINK(...)`. The last
+four are the full-width signs, which East Asian versions read as the narrow ones.
+"""
 
 
 def shown(text: str) -> str:

@@ -182,7 +182,10 @@ def _in_utc(clock: ColumnElement[Any]) -> ColumnElement[Any]:
 # The dimensions that are not simply the column of their name.
 _EXPRESSIONS: Mapping[Dimension, Callable[[Columns], ColumnElement[Any]]] = {
     Dimension.KEY: lambda row: row.key_id,
-    Dimension.DESTINATION: lambda row: case((row.is_self_hosted, "self-hosted"), else_="external"),
+    # Neither for an adjustment without an event, such as a re-allocation.
+    Dimension.DESTINATION: lambda row: case(
+        (row.is_self_hosted, "self-hosted"), (not_(row.is_self_hosted), "external")
+    ),
     Dimension.DAY: lambda row: utc_day(row.occurred_at),
 }
 

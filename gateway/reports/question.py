@@ -30,12 +30,12 @@ from gateway.reports.report import Dataset
 
 MAX_PAGE = 1000
 MAX_OFFSET = 2**63 - 1  # of Postgres
-_MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+_MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _TIME_SHAPES: Mapping[Split, tuple[re.Pattern[str], str]] = {
-    Dimension.HOUR: (re.compile(r"\d{4}-\d\d-\d\dT\d\d:00Z"), "2026-11-20T10:00Z"),
-    Dimension.WEEK: (re.compile(r"\d{4}-W\d\d"), "2026-W47"),
+    Dimension.HOUR: (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:00Z"), "2026-11-20T10:00Z"),
+    Dimension.WEEK: (re.compile(r"[0-9]{4}-W[0-9]{2}"), "2026-W47"),
     Dimension.MONTH: (_MONTH, "2026-11"),
-    Dimension.QUARTER: (re.compile(r"\d{4}-Q[1-4]"), "2026-Q4"),
+    Dimension.QUARTER: (re.compile(r"[0-9]{4}-Q[1-4]"), "2026-Q4"),
 }
 
 
@@ -172,6 +172,8 @@ def ask(
     for name, value in filters:
         if value is not None:
             _require_time(name, value)
+    if "\0" in "".join((*(by or ()), *(f"{name}{value}" for name, value in filters))):
+        raise BadUsage("No name has a NUL character. Leave it out of the split or the filter.")
     return Question(
         dataset=Dataset.DEMO if demo else Dataset.REAL,
         month=None if month in (None, "all") else month_start(month, or_all=True),
@@ -204,10 +206,12 @@ def dimension(name: str) -> Split:
 
 def month_start(month: str, *, or_all: bool = False) -> date:
     """Return the first day of `YYYY-MM`. Raises `BadUsage`, which names `all` if the caller takes
-    it.
+    it. No event is outside of the years 1970 to 2999.
     """
     match = _MONTH.fullmatch(month)
-    if match is None or match[1] == "0000":
+    if match is not None and not 1970 <= int(match[1]) < 3000:
+        raise BadUsage(f"No month of a ledger is {month}: they are from 1970-01 to 2999-12.")
+    if match is None:
         raise BadUsage(
             f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11"
             + (", or 'all'." if or_all else ".")
@@ -293,8 +297,21 @@ def _require_time(name: Split, text: str) -> None:
         day_of(text)
     elif name in _TIME_SHAPES:
         shape, example = _TIME_SHAPES[name]
-        if not shape.fullmatch(text):
-            raise BadUsage(f"'{text}' is not a {name}. Write it as {example}.")
+        if not shape.fullmatch(text) or not _exists(name, text):
+            article = "an" if name is Dimension.HOUR else "a"
+            raise BadUsage(f"'{text}' is not {article} {name}. Write it as {example}.")
+
+
+def _exists(name: Split, text: str) -> bool:
+    """Return True if a calendar has the week or hour of this shape: 2025 has no week 53."""
+    try:
+        if name is Dimension.WEEK:
+            date.fromisocalendar(int(text[:4]), int(text[6:]), 1)
+        elif name is Dimension.HOUR:
+            datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return not text.startswith("0000")
 
 
 def day_of(text: str) -> date:

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.api.plain.endpoints import PlainEndpoints
-from gateway.domain.ids import occurred_at
+from gateway.domain.ids import has_moment, occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, Unavailable
 from gateway.reports import PriceFact, Receipt, receipt_of_events, receipt_to_json
@@ -53,7 +53,7 @@ def _request_id(text: str) -> UUID:
         wanted = UUID(text)
     except ValueError:
         wanted = None
-    if wanted is None or wanted.version != 7:
+    if wanted is None or wanted.version != 7 or not has_moment(wanted):
         raise InvalidRequest(
             "The request id is not one of ours: use the x-request-id of an answer.",
             param="request_id",

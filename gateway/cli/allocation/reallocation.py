@@ -12,7 +12,11 @@ import typer
 from gateway.cli.ids import reallocation_id_of
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
-from gateway.domain.allocation.reallocation import ReallocationState, new_reallocation
+from gateway.domain.allocation.reallocation import (
+    ReallocationState,
+    new_reallocation,
+    require_begun,
+)
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports.question import month_start
@@ -69,6 +73,7 @@ def add(
     database login approves it.
     """
     toolbox: Toolbox = ctx.obj
+    require_begun(month_start(month), today=toolbox.now().date())
     entry = new_reallocation(
         month=month_start(month),
         from_cost_centre=source,

@@ -122,7 +122,8 @@ def price_notes(parsed: ParsedPolicy, toolbox: Toolbox) -> Iterator[Finding]:
         yield Finding(
             line,
             "deployments",
-            f"{message} (unpriced_model); add 'price' to it",
+            f"{message} (unpriced_model); add 'price' to it, or: tollgate price add --deployment "
+            f"{name} …",
             is_error=False,
             file=file,
         )

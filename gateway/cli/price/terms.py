@@ -106,8 +106,8 @@ def moment_of(text: str) -> datetime:
 
 def month_of(text: str) -> date:
     """Parse `YYYY-MM` as the first day of that month. Raises `BadUsage`."""
-    if not _MONTH.fullmatch(text):
-        raise BadUsage(f"'{text[:40]}' is no month. Write it as YYYY-MM.")
+    if not _MONTH.fullmatch(text) or not "1970" <= text[:4] < "3000":
+        raise BadUsage(f"'{text[:40]}' is no month. Write it as YYYY-MM, from 1970-01 to 2999-12.")
     return date.fromisoformat(f"{text}-01")
 
 

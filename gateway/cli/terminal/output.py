@@ -79,7 +79,7 @@ def show_record(record: Mapping[str, Any], format: Format) -> None:
         width = max(map(len, record))
         write(
             "".join(
-                f"{name:<{width}}  {_visible(_text(value))}\n" for name, value in record.items()
+                f"{name:<{width}}  {visible(_text(value))}\n" for name, value in record.items()
             )
         )
 
@@ -101,7 +101,7 @@ def note(text: str) -> None:
     """Print a remark on standard error, beside the data; it may hold words of a file or a
     server.
     """
-    typer.echo("\n".join(map(_visible, text.split("\n"))), err=True)
+    typer.echo("\n".join(map(visible, text.split("\n"))), err=True)
 
 
 def table_text(
@@ -127,7 +127,7 @@ def table_text(
             Text(column), justify=justify, overflow="fold", no_wrap=widths[place] <= FOLD_FROM
         )
     for row in rows:
-        table.add_row(*(Text(_visible(cell)) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     # Ids and names are never folded or cut: they are there to be copied. A narrow terminal wraps
     # their rows.
     least = sum(min(width, FOLD_FROM) + 2 for width in widths)
@@ -231,7 +231,7 @@ def _text(cell: Any) -> str:
             return str(cell)
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Return the text without characters that would move the cursor or colour the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 

@@ -12,6 +12,7 @@ from gateway.errors import BadUsage
 # ISO 4217 has three letters; which of them exist is not ours to know.
 _CODE = re.compile(r"[A-Z]{3}")
 MOST_DIGITS = 30
+LEAST, MOST = Decimal("1e-12"), Decimal("1e12")  # beyond these a rate is a slip of the keyboard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ def new_rate(*, currency: str, first_day: date, usd_per_unit: Decimal, source: s
         raise BadUsage(
             "--usd-per-unit is more than 0: the dollars that 1 EUR is worth, say 1.0850."
         )
+    if not LEAST <= usd_per_unit <= MOST:
+        raise BadUsage(f"--usd-per-unit is from {LEAST:f} to {MOST:f}. Nothing was added.")
     if len(usd_per_unit.as_tuple().digits) > MOST_DIGITS:
         raise BadUsage(f"--usd-per-unit has at most {MOST_DIGITS} digits. Nothing was added.")
     if not source.strip():

@@ -45,6 +45,16 @@ class ApprovedReallocation:
     posted_period: date
 
 
+def require_begun(month: date, *, today: date) -> None:
+    """Raise `BadUsage` for a month that has not begun: no report would show its entry until
+    then.
+    """
+    if month > today:
+        raise BadUsage(
+            f"{month:%Y-%m} has not begun. Name the month whose cost moves. Nothing was entered."
+        )
+
+
 def new_reallocation(
     *, month: date, from_cost_centre: str, to_cost_centre: str, amount_usd: Decimal, reason: str
 ) -> NewReallocation:

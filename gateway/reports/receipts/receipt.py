@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from gateway.domain.ids import occurred_at
+from gateway.domain.ids import has_moment, occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import EXACT, plain_usd
 from gateway.domain.pricing.pricing import Line
@@ -83,6 +83,8 @@ def receipt(
     the ledger yet; the ledger's own events override them. The time inside the id excludes all other
     months.
     """
+    if not has_moment(request_id):
+        return None
     row = EVENTS[dataset].c
     attempts = (
         select(*row)

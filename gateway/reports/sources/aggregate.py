@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, cast
 
@@ -48,6 +49,7 @@ OF_EVENTS = (
     "by team, and fewer days, make it quicker."
 )
 MAX_ROWS = 50_000  # by key and day in a large company; more rows are an export, not a report
+NOT_LISTED = "(not listed)"  # the last of so many rows, for all others: the parts stay the whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +247,7 @@ def aggregate(
         rows = snapshot.tuples(
             select(*groups, *figures_of(_as_difference(measures, question, source, by=by), source))
             .group_by(*groups)
-            .having(*_is_any(by))
+            .having(*_is_any(by, source))
             .order_by(*times, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
@@ -258,7 +260,13 @@ def aggregate(
             *(dimension.report_column for dimension in by),
             *(measure.report_column for measure in measures),
         ),
-        rows=tuple(_rows_of(rows[:MAX_ROWS], by, measures)),
+        rows=_listed(
+            list(_rows_of(rows[:MAX_ROWS], by, measures)),
+            rows,
+            by=by,
+            measures=measures,
+            total=total_of(total, measures),
+        ),
         total=total_of(total, measures),
         complete_until=fresh.complete_until,
         notes=(
@@ -287,13 +295,16 @@ def _as_difference(
     ]
 
 
-def _is_any(by: Sequence[Split]) -> list[ColumnElement[bool]]:
-    """Return the condition that a group has an event or an adjustment, if it may have neither: the
-    events without a tag can be a difference of sums.
+def _is_any(by: Sequence[Split], source: Source) -> list[ColumnElement[bool]]:
+    """Return the condition that a group has an event, an adjustment or money, if it may have
+    nothing: the events without a tag can be a difference of sums.
+
+    A second cost centre has a share of the money of events that are counted at the first one.
     """
-    if not any(isinstance(split, TagKey) for split in by):
+    if source.is_events or not any(isinstance(split, TagKey) for split in by):
         return []
-    return [or_(total_or_zero("attempts") != 0, total_or_zero("adjustments") != 0)]
+    figures = ("attempts", "adjustments", "cost_usd", "held_usd", "idle_usd")
+    return [or_(*(total_or_zero(name) != 0 for name in figures))]
 
 
 def source_of(
@@ -402,11 +413,42 @@ def _cell(value: Any, kind: ColumnKind) -> Cell:
     return int(value) if kind is ColumnKind.COUNT and value is not None else cast(Cell, value)
 
 
+def _listed(
+    cells: list[tuple[Cell, ...]],
+    rows: Sequence[object],
+    *,
+    by: Sequence[Split],
+    measures: Sequence[Measure],
+    total: Mapping[str, Cell],
+) -> tuple[tuple[Cell, ...], ...]:
+    """Return the listed rows and, if more were found, one with the rest of each sum. A team may
+    choose any number of tags, and must not push money out of a report by them.
+    """
+    if len(rows) <= MAX_ROWS:
+        return tuple(cells)
+    names = (None if split is Dimension.DAY else NOT_LISTED for split in by)
+    rest = (
+        _rest_of(measure, total, [row[len(by) + place] for row in cells])
+        for place, measure in enumerate(measures)
+    )
+    return (*cells, (*names, *rest))
+
+
+def _rest_of(measure: Measure, total: Mapping[str, Cell], listed: Sequence[Cell]) -> Cell:
+    """Return a total less its listed parts; None for a figure that is no sum, or is unknown."""
+    whole = total[measure.name]
+    is_sum = measure.adds_up and not measure.is_ratio and isinstance(whole, int | Decimal)
+    if not is_sum or measure.kind not in (ColumnKind.COUNT, ColumnKind.MONEY):
+        return None
+    parts = sum((Decimal(cell) for cell in listed if isinstance(cell, int | Decimal)), Decimal(0))
+    return _cell(Decimal(whole) - parts, measure.kind)  # type: ignore[arg-type]  # is_sum says so
+
+
 def _left_out(rows: Sequence[object]) -> tuple[str, ...]:
     """Return the note that rows beyond the maximum are left out; empty if all are listed."""
     if len(rows) <= MAX_ROWS:
         return ()
     return (
-        f"Only the first {MAX_ROWS:,} rows are listed; the total covers all. Filter, or group "
-        "by less.",
+        f"Only the first {MAX_ROWS:,} rows are listed; the last one, {NOT_LISTED}, is the rest. "
+        "Filter, or group by less.",
     )
