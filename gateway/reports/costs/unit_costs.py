@@ -66,7 +66,7 @@ class CostOwner:
 
         Like all counts it is that of the events' own cost centre, not of those that share cost.
         """
-        is_own = fact("attempts").is_not(None)
+        is_own = fact("attempts") != 0  # NULL in a share, 0 in an adjustment
         return Measure(
             name=f"{self.figure}s",
             unit=f"different {self.figure.replace('_', ' ')}s",
@@ -86,6 +86,7 @@ class CostOwner:
             value=total_usd(fact(self.figure).is_not(None)),
             needs=self.needs,
             adds_up=False,
+            has_adjustments=True,
         )
 
 

@@ -59,7 +59,8 @@ class Measure:
     `of_events` fills it if each fact is one event, because it is more exact. `known` counts the
     attempts whose figure is known, if it can be unknown: a difference of sums is 0 also if none is.
     `needs` are figures that not every source has. `adds_up` is False for a figure that cannot be
-    subtracted, such as a percentile. `is_ratio`: it is one sum by another.
+    subtracted, such as a percentile. `is_ratio`: it is one sum by another. `has_adjustments`: its
+    amount has adjustments in it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Measure:
     needs: FigureGroup | None = None
     adds_up: bool = True
     is_ratio: bool = False
+    has_adjustments: bool = False
 
     @property
     def report_column(self) -> Column:
@@ -176,6 +178,7 @@ ADJUSTMENTS = Measure(
     unit="USD",
     kind=ColumnKind.MONEY,
     value=total_or_zero("adjustments_usd"),
+    has_adjustments=True,
 )
 TOTAL = Measure(
     name="total_usd",
@@ -183,6 +186,7 @@ TOTAL = Measure(
     kind=ColumnKind.MONEY,
     value=total_usd(),
     known=_known_or_none(fact("known_attempts") + fact("adjustments")),
+    has_adjustments=True,
 )
 HELD = Measure(
     name="held_usd",
@@ -224,7 +228,7 @@ def aggregate(
     facts_of = partial(
         facts,
         conditions=question.conditions,
-        has_adjustments=ADJUSTMENTS in measures,
+        has_adjustments=any(measure.has_adjustments for measure in measures),
         as_posted=question.is_as_posted,
         currency=question.currency,
         idle_of=question if has_idle else None,
