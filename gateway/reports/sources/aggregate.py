@@ -225,13 +225,15 @@ def aggregate(
     is_same_from_sums = all(measure.of_events is None for measure in measures)
     source_of_total = source_of(question, measures) if is_same_from_sums else source
     has_idle = IDLE in measures
+    fresh = read_freshness(snapshot, question, has_idle=has_idle)
     facts_of = partial(
         facts,
         conditions=question.conditions,
         has_adjustments=any(measure.has_adjustments for measure in measures),
         as_posted=question.is_as_posted,
         currency=question.currency,
-        idle_of=question if has_idle else None,
+        # Without a bill there is no idle cost, and to find that out takes longer than the rest.
+        idle_of=question if has_idle and not fresh.is_idle_unknown else None,
     )
     chosen = facts_of(source_of_total)
     if question.currency is not None:
@@ -255,7 +257,6 @@ def aggregate(
             .order_by(*times, desc(sorted_by.name).nulls_last(), *groups)
             .limit(MAX_ROWS + 1)
         )
-    fresh = read_freshness(snapshot, question, has_idle=has_idle)
     report = Report(
         name=name,
         title=title,
