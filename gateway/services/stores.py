@@ -78,8 +78,10 @@ class DatabaseAdministration(Protocol):
     def check_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Raise `BadUsage` if this database's keys were made with other peppers."""
 
-    def refresh_rollups(self) -> int:
-        """Bring the hourly sums up to date; return the number of hours."""
+    def refresh_rollups(self, *, with_months: bool = True) -> int:
+        """Bring the sums by hour, day and month up to date; return the number of hours. Without
+        months these wait.
+        """
 
     def sum_wrong_hours_again(self, *, since: datetime) -> int:
         """Have the hours summed again whose sums differ from their events; return their number."""

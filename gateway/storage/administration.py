@@ -77,9 +77,9 @@ class Administration:
         """Raise `BadUsage` if this database's keys were made with other peppers."""
         pepper.check(self._database, peppers)
 
-    def refresh_rollups(self) -> int:
-        """Bring the hourly and daily sums up to date; return the number of hours."""
-        return rollups.refresh(self._database)
+    def refresh_rollups(self, *, with_months: bool = True) -> int:
+        """Bring the sums by hour, day and month up to date; return the number of hours."""
+        return rollups.refresh(self._database, with_months=with_months)
 
     def sum_wrong_hours_again(self, *, since: datetime) -> int:
         """Mark the hours whose sums differ from their events, for the next refresh to sum again;

@@ -245,7 +245,7 @@ CREATE VIEW finance.{one.view} AS
 SELECT {one.shown} FROM (
     SELECT {names} FROM tollgate.{one.table} AS done WHERE posted_period <> ALL (ARRAY({DIRTY_MONTHS}))
     UNION ALL
-    SELECT {days} FROM ({DIRTY_MONTHS}) AS late CROSS JOIN LATERAL (
+    SELECT {days} FROM unnest(ARRAY({DIRTY_MONTHS})) AS late (month) CROSS JOIN LATERAL (
         SELECT * FROM tollgate.{one.days} AS found WHERE found.posted_period = late.month OFFSET 0
     ) AS done WHERE NOT is_demo AND {DAYS.IS_CLEAN_DAY}
     UNION ALL

@@ -79,7 +79,7 @@ def write_organisation(
         on_progress(done)
         if found.new_events and _is_time_to_sum(slices, number, since=summed):
             summed = number
-            stores.database.refresh_rollups()
+            stores.database.refresh_rollups(with_months=False)
     stores.database.refresh_rollups()
     return found
 

@@ -52,16 +52,18 @@ SELECT greatest((SELECT max(occurred_at) FROM tollgate.usage_events),
 _DAY = timedelta(days=1)
 
 
-def refresh(database: Database) -> int:
+def refresh(database: Database, *, with_months: bool = True) -> int:
     """Sum each changed hour, day and month again, and return the number of hours.
 
+    Without months, those that changed wait: a month is summed as a whole, however little changed.
     Returns 0 also if another process is refreshing.
 
     Raises `DatabaseUnavailable`; hours finished before stay finished.
     """
     total = _run_until_done(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
     _run_until_done(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
-    _run_until_done(database, "SELECT tollgate.refresh_months(:most)", MOST_MONTHS)
+    if with_months:
+        _run_until_done(database, "SELECT tollgate.refresh_months(:most)", MOST_MONTHS)
     return total
 
 
