@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences focus dashboard-tour fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,10 @@ reconcile-seeds: .venv/dev.stamp ## Find seven planted differences in providers'
 month-sequences: .venv/dev.stamp ## Close and reopen months amid late facts, in SEQUENCES=100 random orders (about 6 minutes)
 	@TOLLGATE_MONTH_SEQUENCES=$(or $(SEQUENCES),100) HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=0 tests/reports/months/test_month_machine.py
+
+report-oracle: .venv/dev.stamp ## Ask QUESTIONS=1500 random reports and add each up again from the raw tables (about 8 minutes)
+	@REPORT_ORACLE_QUESTIONS=$(or $(QUESTIONS),1500) REPORT_ORACLE_REQUESTS=1500 \
+		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/reports/oracle/report_oracle.py
 
 focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; needs Python 3.12, 600 MB of disk
 	@test -x .venv/focus/bin/focus-validator || { $(or $(PYTHON3_12),python3.12) -m venv .venv/focus && \

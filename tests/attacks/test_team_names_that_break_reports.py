@@ -109,7 +109,7 @@ def test_every_output_has_one_line_a_row_and_no_formula(
     with ZipFile(book) as parts:
         for name in parts.namelist():
             if name.endswith(".xml"):
-                tree = ElementTree.fromstring(parts.read(name))  # noqa: S314 - our own file
+                tree = ElementTree.fromstring(parts.read(name))
                 assert not [one for one in tree.iter() if one.tag.endswith("}f")], name
 
     out = tmp_path / "table.parquet"

@@ -78,9 +78,7 @@ def show_record(record: Mapping[str, Any], format: Format) -> None:
     else:
         width = max(map(len, record))
         write(
-            "".join(
-                f"{name:<{width}}  {visible(_text(value))}\n" for name, value in record.items()
-            )
+            "".join(f"{name:<{width}}  {visible(_text(value))}\n" for name, value in record.items())
         )
 
 
