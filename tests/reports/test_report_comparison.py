@@ -198,7 +198,7 @@ def test_the_earlier_time(asked: Question, before: str) -> None:
         ({"first": "2026-11-01"}, "go together"),
         ({"first": "2026-11-02", "last": "2026-11-01"}, "before it begins"),
         ({"first": "2026-11-31", "last": "2026-12-01"}, "not a day"),
-        ({"compare": "last"}, "previous, year"),
+        ({"compare": "last"}, "previous, month, year"),
         ({"where": {"week": "47"}}, "2026-W47"),
         ({"where": {"hour": "2026-11-01 10:00"}}, "2026-11-20T10:00Z"),
     ],
