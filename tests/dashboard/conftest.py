@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,16 @@ from gateway.storage.postgres.database import Database
 Open = Callable[..., AppTest]
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 TIMEOUT_S = 60  # the first page imports pandas and altair
+
+
+@pytest.fixture(autouse=True)
+def main_module() -> Iterator[None]:
+    """Streamlit's runner leaves the page as this process's `__main__`, which a child process of a
+    later test would run.
+    """
+    own = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = own
 
 
 @pytest.fixture
