@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from gateway.domain.forecasting.daily import History, expected
 from gateway.domain.forecasting.interval import back_test, interval_of, missed
 from gateway.domain.forecasting.outlook import growth_of, outlook
-from gateway.domain.forecasting.spikes import spikes
+from gateway.domain.forecasting.spikes import (
+    Spike,
+    largest_driver,
+    sentence,
+    spikes,
+    weekdays_before,
+)
 
 MONDAY = date(2026, 6, 1)
 
@@ -109,6 +115,46 @@ def test_a_drop_is_a_spike_too_and_cents_are_none() -> None:
     assert (found.amount, found.usual, found.change) == (0, 100, -100)
     cents = [Decimal(one) / 1000 for one in amounts]
     assert not list(spikes(history(*cents)))
+
+
+def test_the_driver_is_the_part_that_changed_most_in_its_direction() -> None:
+    """The largest part may be as large as ever; a part that is gone drives a drop."""
+    large, small, gone = ("m", "k1"), ("m", "k2"), ("m", "k3")
+    before = [{large: Decimal(100), gone: Decimal(8)}, {large: Decimal(100), gone: Decimal(4)}]
+    now = {large: Decimal(101), small: Decimal(40)}
+    rise = Spike(day=MONDAY, amount=Decimal(141), usual=Decimal(106))
+    assert largest_driver(rise, now=now, before=before) == (small, 40)
+    drop = Spike(day=MONDAY, amount=Decimal(101), usual=Decimal(106))
+    assert largest_driver(drop, now={large: Decimal(101)}, before=before) == (gone, -6)
+    assert weekdays_before(MONDAY) == tuple(MONDAY - timedelta(days=7 * n) for n in (1, 2, 3, 4))
+
+
+def test_a_sentence_says_the_direction_or_that_nothing_was_usual() -> None:
+    """A share of nothing is no figure."""
+    words = {"part": "team a", "model": "m", "key": "k"}
+    found = [
+        sentence(Spike(day=MONDAY, amount=Decimal(amount), usual=Decimal(usual)), **words)
+        for amount, usual in ((15, 10), (4, 10), (3, 0))
+    ]
+    assert found == [
+        "2026-06-01: team a, model m, key k: 50% above its usual Monday, $5.00.",
+        "2026-06-01: team a, model m, key k: 60% below its usual Monday, $6.00.",
+        "2026-06-01: team a, model m, key k: where Mondays usually cost nothing, $3.00.",
+    ]
+
+
+def test_a_window_that_cannot_be_forecast_is_no_miss() -> None:
+    """A window of no days, one without four weeks before it, and one of a silent team."""
+    assert missed(history(*weeks(9)), 0, origin=1) is None
+    assert missed(history(*weeks(4)), 7, origin=1) is None
+    assert missed(history(*weeks(9)), 7, origin=1, forecast=lambda known, days: Decimal(0)) is None
+    none = back_test([history(*weeks(3))], 7)
+    assert (none.windows, none.interval, none.coverage, none.median_error) == (0, None, None, None)
+
+
+def test_two_silent_weeks_are_no_base_of_growth() -> None:
+    """Of each weekday two days of nothing and two of 10: 5, without a trend."""
+    assert expected(history(1, *[0] * 20, *[10] * 14), 1) == 5
 
 
 def test_the_outlook_carries_growth_on() -> None:
