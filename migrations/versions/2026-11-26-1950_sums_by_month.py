@@ -267,12 +267,19 @@ TO_TEAMS = "".join(
     f"SELECT tollgate.show_to_teams('finance.{one.view}', $${OWN}$$);\n" for one in MONTHLY
 )
 
+# The adoption of a restored ledger makes `written_by` anew, so that no view may depend on it.
+EVENT_COLUMNS = """
+SELECT string_agg(format('found.%I', attname), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = 'tollgate.usage_events'::regclass AND attnum > 0 AND NOT attisdropped
+    AND attname <> 'written_by'
+"""
 VIEWS = "".join(map(_view, MONTHLY))
-STEPS: tuple[str, ...] = (TABLES, REFRESH, BACKFILL, VIEWS, GRANTS, TO_TEAMS)
 
 
 def upgrade() -> None:
     """Run the steps in order."""
     cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once
-    for step in STEPS:
+    cursor.execute(EVENT_COLUMNS)
+    ((columns,),) = cursor.fetchall()
+    for step in (TABLES, REFRESH, BACKFILL, VIEWS.replace("found.*", columns), GRANTS, TO_TEAMS):
         cursor.execute(step)
