@@ -72,6 +72,7 @@ NOT_ACTS = {
     "limit_ticks",
     "limit_windows",
     "limit_workers",
+    "policy_team_limits",  # of a version, whose apply is noted
     "prices",
     "provider_bill_days",  # the import that they belong to is noted
     "provider_bill_lines",
