@@ -1,5 +1,5 @@
-"""Shows the pickers for dataset, month and dimensions, keeps their choices in the page's address,
-and builds a report's question from them.
+"""Shows the pickers for dataset and month, keeps their choices in the page's address, and builds a
+report's question from them.
 
 So a page can be shared, and a total can open its events.
 """
@@ -65,46 +65,10 @@ def choose_month() -> str:
     kept = st.session_state.get(
         MONTH_KEY, options[0]
     )  # the month stays when another page is opened
-    st.session_state[MONTH_KEY] = _pick(
+    st.session_state[MONTH_KEY] = pick_from(
         "Month (UTC)", options, MONTH_KEY, default=kept, read=month_name
     )
     return str(st.session_state[MONTH_KEY])
-
-
-def choose(dimension: Dimension, *, month: str) -> str | None:
-    """Show the picker of one dimension's values in a month; return the choice, None for all."""
-    report = answer("spend", question(month=month, by=(dimension,)))
-    everything = f"All {_PLURALS[dimension]}"
-    names = sorted(as_option(row[0]) for row in report.rows)
-    label = dimension.value.replace("_", " ").capitalize()
-    picked = _pick(label, [everything, *names], dimension.value, default=everything)
-    return None if picked == everything else picked
-
-
-def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, str | None]:
-    """Return the address's filters without a picker on this page, and show each as a button that
-    removes it.
-
-    A page applies every filter of its address: a link to one team's spending must not show
-    everyone's.
-    """
-    found: dict[Dimension, str | None] = {}
-    for dimension in Dimension:
-        value = st.query_params.get(dimension.value)
-        # The month has a picker on each page.
-        if dimension in (*other_than, Dimension.MONTH) or value is None:
-            continue
-        found[dimension] = value
-        label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"
-        if st.button(
-            label,
-            icon=":material/close:",
-            key=f"without_{dimension.value}",
-            help="Take this filter away",
-        ):
-            del st.query_params[dimension.value]
-            st.rerun()
-    return found
 
 
 def question(
@@ -133,7 +97,7 @@ def question(
     )
 
 
-def _pick(
+def pick_from(
     label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str
 ) -> str:
     """Show a picker that follows the page's address, and the address follows it; return the choice.
@@ -163,13 +127,3 @@ def month_name(month: str) -> str:
 def as_option(value: object) -> str:
     """Return a cell's text as a picker and the address have it, `(none)` for an empty cell."""
     return NONE if value is None else str(value)
-
-
-_PLURALS = {
-    Dimension.TEAM: "teams",
-    Dimension.MODEL: "models",
-    Dimension.ROUTE: "routes",
-    Dimension.DEPLOYMENT: "deployments",
-    Dimension.OUTCOME: "outcomes",
-    Dimension.USAGE_SOURCE: "sources",
-}

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import streamlit as st
-
+from dashboard.filters import pick_from
 from gateway.reports import Report
 
 
@@ -19,15 +18,8 @@ def pick(label: str, values: Iterable[object], *, name: str, everything: str) ->
     A value of the address that is not among them is one more option: it matches nothing.
     """
     options = [everything, *sorted({str(value) for value in values if value is not None})]
-    wanted = st.query_params.get(name, everything)
-    if wanted not in options:
-        options.append(wanted)
-    picked = st.selectbox(label, options, index=options.index(wanted))
-    if picked == everything:
-        st.query_params.pop(name, None)
-        return None
-    st.query_params[name] = picked
-    return picked
+    picked = pick_from(label, options, name, default=everything)
+    return None if picked == everything else picked
 
 
 def rows_with(report: Report, **wanted: Any) -> Report:
