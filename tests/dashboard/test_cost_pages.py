@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from tests.dashboard.conftest import TIMEOUT_S, Open
+from tests.dashboard.conftest import Open
+from tests.dashboard.test_pages import page
 from tests.storage.factories import event
 
 UNKNOWN: dict[str, Any] = {
@@ -32,12 +32,6 @@ def quality_page() -> None:
     from dashboard.views import quality
 
     quality.show()
-
-
-def page(look: Open, script: Callable[[], None]) -> AppTest:
-    """Run one page alone, on the database that `look` set."""
-    look()
-    return AppTest.from_function(script, default_timeout=TIMEOUT_S).run()
 
 
 def test_each_question_shows_its_report(look: Open, write: Callable[..., None]) -> None:

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, applied, cli, cli_at, policy_file
-from tests.dashboard.conftest import TIMEOUT_S, Open
-from tests.dashboard.test_pages import Write, texts
+from tests.dashboard.conftest import Open
+from tests.dashboard.test_pages import Write, page, texts
 from tests.storage.factories import event
 
 __all__ = ["applied", "cli", "cli_at", "policy_file"]  # fixtures of the command line
@@ -44,14 +43,6 @@ def residency_page() -> None:
     from dashboard.views.records import residency
 
     residency.show()
-
-
-def page(look: Open, script: Callable[[], None], **address: str) -> AppTest:
-    look()
-    app = AppTest.from_function(script, default_timeout=TIMEOUT_S)
-    for name, value in address.items():
-        app.query_params[name] = value
-    return app.run()
 
 
 @pytest.fixture
