@@ -215,20 +215,17 @@ def has_tag(row: Columns, wanted: str | None) -> ColumnElement[bool]:
     return exists().select_from(tag).where(tag_label(tag) == wanted)
 
 
-def tag_rows(row: Columns, *, rows_add_up: bool) -> FromClause:
+def tag_rows(row: Columns) -> FromClause:
     """Return the SQL relation of an event's rows in a split by tag, with the columns `label` and
     `times`.
 
     An event with three tags is in three rows, each time in full. It counts -2 times in the row
     `unallocated`; an event without a tag counts there once. So the rows always add up to the total.
-    Percentiles cannot be subtracted: unless `rows_add_up`, `unallocated` has only the events
-    without a tag, and the rows overlap.
     """
     tag = each_tag(row)
     tagged = select(
         tag_label(tag).label("label"), literal(1, BigInteger).label("times")
     ).select_from(tag)
     tags = func.count()
-    rest = select(literal(UNALLOCATED), 1 - tags if rows_add_up else literal(1, BigInteger))
-    is_left = tags != 1 if rows_add_up else tags == 0
-    return union_all(tagged, rest.select_from(each_tag(row)).having(is_left)).lateral("pair")
+    rest = select(literal(UNALLOCATED), 1 - tags).select_from(each_tag(row)).having(tags != 1)
+    return union_all(tagged, rest).lateral("pair")

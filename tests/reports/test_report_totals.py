@@ -148,6 +148,34 @@ def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> 
     assert sum(Decimal(str(row["cost_usd"])) for row in rows.values()) == Decimal("0.0012")
 
 
+@pytest.mark.parametrize("by", ["tag", "tag,key"])  # sums of days; the events themselves
+@pytest.mark.parametrize("name", ["overview", "latency"])
+def test_counts_by_tag_add_up_beside_figures_that_cannot(
+    finance: Reports, write: Write, name: str, by: str
+) -> None:
+    """One column that is no sum made all others overlap: 5 attempts by tag of 3 in the total."""
+    write(
+        event(1, team="a", tags={"env": "prod", "app": "bot"}, ttft_s=1.0),
+        event(2, team="b", tags={"env": "prod"}, ttft_s=2.0),
+        event(3, team="c", tags={}, ttft_s=4.0),
+    )
+
+    report = finance.run(name, ask(by=by.split(",")))
+
+    rows = {row["tag"]: row for row in report.records()}
+    assert {tag: row["attempts"] for tag, row in rows.items()} == {
+        "env=prod": 2,
+        "app=bot": 1,
+        UNALLOCATED: 0,
+    }
+    assert report.total["attempts"] == 3
+    if name == "overview":
+        assert [rows[tag]["teams"] for tag in ("env=prod", "app=bot", UNALLOCATED)] == [2, 1, 1]
+    else:
+        assert rows[UNALLOCATED]["ttft_p50_s"] == 4.0
+        assert rows[UNALLOCATED]["error_share"] is None
+
+
 def choices(known: Sequence[UsageEvent], name: Split) -> list[str | None]:
     found = {
         value if value is None else str(value) for one in known for value in values_of(one, name)

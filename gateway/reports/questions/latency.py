@@ -42,7 +42,7 @@ def _percentiles(name: str) -> tuple[Measure, ...]:
 
 def _count(name: str) -> Measure:
     """Return the measure of a count of attempts."""
-    return replace(count_sum(name), needs=FigureGroup.TIMES, adds_up=False)
+    return replace(count_sum(name), needs=FigureGroup.TIMES)
 
 
 def _share(name: str, part: str, *, of: str, unit: str = "of attempts") -> Measure:
@@ -54,7 +54,7 @@ def _share(name: str, part: str, *, of: str, unit: str = "of attempts") -> Measu
         kind=ColumnKind.SHARE,
         value=value,
         needs=FigureGroup.TIMES,
-        adds_up=False,
+        is_ratio=True,
     )
 
 
@@ -97,7 +97,6 @@ MEASURES = (
         kind=ColumnKind.COUNT,
         value=total_or_zero("attempts") - total_or_zero("ttft_measured"),
         needs=FigureGroup.TIMES,
-        adds_up=False,
     ),
 )
 REPORT = summary(

@@ -246,8 +246,7 @@ def aggregate(
     )
     rows: Sequence[Sequence[Any]] = []
     if by:
-        tag_rows_add_up = all(measure.adds_up for measure in measures)
-        split = facts_of(source, by=by, tag_rows_add_up=tag_rows_add_up)
+        split = facts_of(source, by=by)
         groups = [split.c[dimension.label] for dimension in by]
         times = [split.c[dimension.label] for dimension in by if dimension in TIME]
         rows = snapshot.tuples(

@@ -541,7 +541,6 @@ def facts(
     *,
     by: tuple[Split, ...] = (),
     has_adjustments: bool = True,
-    tag_rows_add_up: bool = True,
     as_posted: bool = True,
     currency: str | None = None,
     idle_of: Question | None = None,
@@ -550,9 +549,10 @@ def facts(
     roll-up row, and per adjustment, with the dimensions in `by`.
 
     Its other columns are posted_period, team and is_self_hosted. Only real events have adjustments.
-    Split by tag, the rows add up to the whole, unless `tag_rows_add_up` is False. Months are those
-    that a fact is posted to, or of its moment unless `as_posted`. Money is in a `currency`; then
-    `unrated_day` is the day of a fact without a rate. `idle_of` adds the idle cost of a question.
+    Split by tag, the rows add up to the whole; what is no sum, such as a name or a waiting time, is
+    NULL in the rows that subtract. Months are those that a fact is posted to, or of its moment
+    unless `as_posted`. Money is in a `currency`; then `unrated_day` is the day of a fact without a
+    rate. `idle_of` adds the idle cost of a question.
     """
     is_real, is_shared = source.dataset is Dataset.REAL, source.is_shared
     parts = [_of_source(source, currency)]
@@ -566,7 +566,6 @@ def facts(
                 rows,
                 figures,
                 by,
-                tag_rows_add_up=tag_rows_add_up,
                 as_posted=as_posted,
                 conditions=conditions,
             )
@@ -580,7 +579,6 @@ def _facts_of_rows(
     figures: Mapping[str, ColumnElement[Any]],
     by: tuple[Split, ...],
     *,
-    tag_rows_add_up: bool,
     as_posted: bool,
     conditions: Conditions,
 ) -> Select[Any]:
@@ -592,26 +590,30 @@ def _facts_of_rows(
         for dimension in by
         if dimension is not Dimension.TAG
     ]
-    plain: list[ColumnElement[Any]] = [rows.c[name] for name in _PLAIN]
+    plain: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in _PLAIN}
     if "per_usd" in rows.c:
-        plain.append(unrated_day(rows.c))
+        plain["unrated_day"] = unrated_day(rows.c)
     found: FromClause = rows
-    chosen = [*conditions(rows.c)]
-    if Dimension.TAG in by and "is_repeat" in rows.c:  # sums by tag: they have these rows already
-        groups.append(func.coalesce(rows.c.tag, UNALLOCATED).label(Dimension.TAG.label))
-        if not tag_rows_add_up:
-            chosen.append(not_(rows.c.is_repeat))
-    elif Dimension.TAG in by:
-        pair = tag_rows(rows.c, rows_add_up=tag_rows_add_up)
-        groups.append(pair.c.label.label(Dimension.TAG.label))
-        found = rows.join(pair, true())
-        if tag_rows_add_up:
+    if Dimension.TAG in by:
+        if "is_repeat" in rows.c:  # sums by tag: they have these rows already
+            groups.append(func.coalesce(rows.c.tag, UNALLOCATED).label(Dimension.TAG.label))
+            is_added = not_(rows.c.is_repeat)
+        else:
+            pair = tag_rows(rows.c)
+            found = rows.join(pair, true())
+            groups.append(pair.c.label.label(Dimension.TAG.label))
+            is_added = pair.c.times > 0
             figures = {
                 name: figure * pair.c.times if name in _SUMS else figure
                 for name, figure in figures.items()
             }
-    listed = [figure.label(name) for name, figure in figures.items()]
-    return select(*groups, *plain, *listed).select_from(found).where(*chosen)
+        plain["team"] = case((is_added, rows.c.team))
+        figures = {
+            name: figure if name in _SUMS else case((is_added, figure))
+            for name, figure in figures.items()
+        }
+    listed = [one.label(name) for name, one in {**plain, **figures}.items()]
+    return select(*groups, *listed).select_from(found).where(*conditions(rows.c))
 
 
 def _value(dimension: Split, row: Columns, *, as_posted: bool) -> ColumnElement[Any]:

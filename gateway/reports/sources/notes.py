@@ -148,7 +148,8 @@ _SHARES = (
 _TAGS = (
     "An event with several tags is in the row of each, in full. The row unallocated is the total "
     "minus the rows above: events without a tag, minus the repeated counts of the others. So "
-    "it may be negative.",
+    "it may be negative. What cannot be subtracted, such as percentiles and numbers of teams, is "
+    "there that of the events without a tag.",
 )
 
 
