@@ -13,6 +13,7 @@ from gateway.reports.report import Cell, Report
 from gateway.reports.sources.aggregate import COST, TOTAL, Measure, aggregate
 from gateway.reports.sources.comparison import compared, require_comparable, with_share
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.notes import read_running_month
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ def summary(
             found = with_share(found)
         if asked.compared is not None:
             require_comparable(split)
-            found = compared(found, answer(asked.before()), asked)
+            running_month = read_running_month(snapshot)
+            found = compared(found, answer(asked.before()), asked, running_month=running_month)
         return replace(found, notes=(*found.notes, *notes)) if found.total["attempts"] else found
 
     return ReportKind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 
@@ -70,6 +70,22 @@ def test_a_month_is_compared_with_the_one_before(finance: Reports, write: Write)
     assert (total["total_usd"], total["previous_usd"], total["change_usd"]) == (7, 7, 0)
     assert sum(Decimal(str(row["change_usd"])) for row in report.records()) == 0
     assert any("the whole month 2026-10" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("name", ["spend", "movers"])
+def test_a_month_runs_by_the_clock(finance: Reports, write: Write, name: str) -> None:
+    """A month that is over is whole, also if nothing was recorded since."""
+    running = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    over = (running - timedelta(days=1)).replace(day=1)
+    write(spent(1, "search", 1, over))
+
+    def is_running(month: datetime) -> bool:
+        compare = "previous" if name == "spend" else None  # movers always compare
+        asked = ask(month=f"{month:%Y-%m}", by=["team"], compare=compare)
+        return any("still runs" in note for note in finance.run(name, asked).notes)
+
+    assert is_running(running)
+    assert not is_running(over)
 
 
 def test_days_are_compared_with_the_same_days_of_the_month_before(

@@ -20,7 +20,7 @@ from gateway.reports.sources.comparison import (
     with_share,
 )
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.reports.sources.notes import read_freshness
+from gateway.reports.sources.notes import read_freshness, read_running_month
 
 BY: tuple[Split, ...] = (Dimension.TEAM, Dimension.MODEL)
 MEASURES = (ATTEMPTS, TOTAL)
@@ -56,9 +56,11 @@ def movers(snapshot: ReadSnapshot, question: Question) -> Report:
     found = with_share(answer(question)) if by else answer(question)
     if question.month is None and question.days is None:
         return found  # an empty ledger has no newest month
+    running_month = read_running_month(snapshot)
     for kind, columns in ((Compared.PREVIOUS, CHANGES), (Compared.YEAR, YEAR_CHANGES)):
         asked = replace(question, compared=kind)
-        found = compared(found, answer(asked.before()), asked, columns=columns)
+        before = answer(asked.before())
+        found = compared(found, before, asked, running_month=running_month, columns=columns)
     place = next(n for n, one in enumerate(found.columns) if one.name == "change_usd")
     rows = sorted(found.rows, key=lambda row: -_size(row[place]))
     return replace(found, rows=tuple(rows), notes=(*found.notes, NOTE))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 
 from gateway.errors import BadUsage
@@ -54,7 +55,12 @@ def require_comparable(by: Sequence[Split]) -> None:
 
 
 def compared(
-    now: Report, before: Report, question: Question, *, columns: Sequence[Column] = CHANGES
+    now: Report,
+    before: Report,
+    question: Question,
+    *,
+    running_month: date,
+    columns: Sequence[Column] = CHANGES,
 ) -> Report:
     """Return a report with the `total_usd` of an earlier time and the change since, row by row.
 
@@ -76,17 +82,16 @@ def compared(
         columns=(*now.columns, *columns),
         rows=tuple(rows),
         total=dict(now.total) | dict(zip((one.name for one in columns), change, strict=True)),
-        notes=(*now.notes, _compared_with(question, now, columns[0].name)),
+        notes=(*now.notes, _compared_with(question, running_month, columns[0].name)),
     )
 
 
-def _compared_with(question: Question, now: Report, name: str) -> str:
+def _compared_with(question: Question, running_month: date, name: str) -> str:
     """Return the note on the earlier time, whose amount has this name."""
     earlier = question.before()
     if earlier.month is not None:
         text = f"{name} is the whole month {earlier.month:%Y-%m}"
-        newest = now.complete_until
-        is_running = newest is not None and newest.date().replace(day=1) == question.month
+        is_running = question.month == running_month
         return text + (", beside a month that still runs." if is_running else ".")
     assert earlier.days is not None
     return f"{name} is {earlier.days[0]} to {earlier.days[1]}, both inclusive."

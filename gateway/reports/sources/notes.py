@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,7 @@ SURENESS: tuple[Label[Any], ...] = (
     ),
 )
 _RECENT = timedelta(days=2)
+_RUNNING = "SELECT CAST(date_trunc('month', now() AT TIME ZONE 'UTC') AS date) AS month"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,14 @@ def read_newest(snapshot: ReadSnapshot, dataset: Dataset) -> datetime | None:
     """Return the time of a dataset's newest event, None without any."""
     newest: datetime | None = snapshot.row(_newest(dataset))["newest"]
     return newest
+
+
+def read_running_month(snapshot: ReadSnapshot) -> date:
+    """Return the first day of the month that runs, by the clock of Postgres: the newest event may
+    be older.
+    """
+    running: date = snapshot.row(_RUNNING)["month"]
+    return running
 
 
 def _newest(dataset: Dataset) -> Select[Any]:
