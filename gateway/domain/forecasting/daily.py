@@ -38,8 +38,9 @@ class History:
         return self.first_day + timedelta(days=len(self.amounts))
 
     def until(self, days: int) -> History:
-        """Return the history without its last `days` days."""
-        return History(first_day=self.first_day, amounts=self.amounts[: len(self.amounts) - days])
+        """Return the history without its last `days` days; nothing is left of a shorter one."""
+        kept = max(0, len(self.amounts) - days)
+        return History(first_day=self.first_day, amounts=self.amounts[:kept])
 
     def started(self) -> History:
         """Return the history from its first day with an amount on: before it, nothing was used."""

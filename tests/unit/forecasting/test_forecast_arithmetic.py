@@ -175,3 +175,13 @@ def test_the_outlook_carries_growth_on() -> None:
 def test_a_short_history_has_no_outlook() -> None:
     """Two months of extrapolation from six weeks would be a guess."""
     assert outlook(history(*weeks(6)), 18) == []
+
+
+def test_one_day_of_forecasts_cannot_test_itself() -> None:
+    """An interval is tested by the forecasts of other days; here all are of the same one."""
+    series = [history(*[100] * 28, *[100 + number] * 7) for number in range(11)]
+    found = back_test(series, 7)
+    assert found.windows == 11
+    assert found.interval is not None
+    assert found.coverage is None
+    assert found.median_error == Decimal("0.05")
