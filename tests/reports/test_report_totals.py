@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.reports import UNALLOCATED, Cell, Dimension, Reports, ask
 from gateway.reports.dimensions import Split, TagKey
 from gateway.storage.ledger import rollups
@@ -174,6 +175,19 @@ def test_counts_by_tag_add_up_beside_figures_that_cannot(
     else:
         assert rows[UNALLOCATED]["ttft_p50_s"] == 4.0
         assert rows[UNALLOCATED]["error_share"] is None
+
+
+def test_sums_of_some_sources_by_tag_add_up(finance: Reports, write: Write) -> None:
+    """An amount of derived usage is in the rest by tag as all others are."""
+    write(
+        event(1, tags={"env": "prod", "app": "bot"}, usage_source=UsageSource.DERIVED),
+        event(2, tags={"env": "prod"}),
+    )
+    report = finance.run("meter-quality", ask(by=["tag"]))
+    rows = {
+        row["tag"]: (row["final_attempts"], row["running_attempts"]) for row in report.records()
+    }
+    assert rows == {"env=prod": (1, 1), "app=bot": (0, 1), UNALLOCATED: (0, -1)}
 
 
 def choices(known: Sequence[UsageEvent], name: Split) -> list[str | None]:

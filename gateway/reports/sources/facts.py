@@ -499,10 +499,13 @@ TIMES: Mapping[str, str] = {
     "duration": "duration_s",
 }
 _BUCKETS = {f"{name}_buckets": _Figure(ARRAY(Integer), _unknown) for name in TIMES}
-# Names that are counted, each once in a row.
-_NAMES = {
+# Names by which sums choose their facts.
+_CONDITIONS = {
     "token_kind": _Figure(Text(), _column_or_unknown("token_kind")),
     "usage_source": _Figure(Text(), _column_of("usage_source"), _column_of("usage_source")),
+}
+# Names that are counted, each once in a row.
+_NAMES = {
     "end_user": _Figure(Text(), _column_of("end_user"), _column_of("end_user")),
     **{key: _Figure(Text(), _tag_of(key), _tag_of(key)) for key in TASK_TAGS},
 }
@@ -520,7 +523,8 @@ _SUMS = (
     | _OF_OTHER_DEPLOYMENTS
     | _OF_TIMES
 )
-_ALL = _SUMS | _OTHERS_OF_TIMES | _BUCKETS | _NAMES | _OF_EVENTS
+_ONCE_IN_A_ROW = _OTHERS_OF_TIMES | _BUCKETS | _NAMES | _OF_EVENTS
+_ALL = _SUMS | _CONDITIONS | _ONCE_IN_A_ROW
 # Columns of every source that are not figures.
 _PLAIN: Mapping[str, TypeEngine[Any]] = {
     "posted_period": Date(),
@@ -549,10 +553,10 @@ def facts(
     roll-up row, and per adjustment, with the dimensions in `by`.
 
     Its other columns are posted_period, team and is_self_hosted. Only real events have adjustments.
-    Split by tag, the rows add up to the whole; what is no sum, such as a name or a waiting time, is
-    NULL in the rows that subtract. Months are those that a fact is posted to, or of its moment
-    unless `as_posted`. Money is in a `currency`; then `unrated_day` is the day of a fact without a
-    rate. `idle_of` adds the idle cost of a question.
+    Split by tag, the rows add up to the whole; what is no sum, such as an end user or a waiting
+    time, is NULL in the rows that subtract. Months are those that a fact is posted to, or of its
+    moment unless `as_posted`. Money is in a `currency`; then `unrated_day` is the day of a fact
+    without a rate. `idle_of` adds the idle cost of a question.
     """
     is_real, is_shared = source.dataset is Dataset.REAL, source.is_shared
     parts = [_of_source(source, currency)]
@@ -609,7 +613,7 @@ def _facts_of_rows(
             }
         plain["team"] = case((is_added, rows.c.team))
         figures = {
-            name: figure if name in _SUMS else case((is_added, figure))
+            name: case((is_added, figure)) if name in _ONCE_IN_A_ROW else figure
             for name, figure in figures.items()
         }
     listed = [one.label(name) for name, one in {**plain, **figures}.items()]
@@ -664,6 +668,6 @@ def _typed(
 
     Every part casts them: Postgres sees through a union only if its parts have equal types.
     """
-    names = {name: figures[name] for name in _NAMES}  # a name has no share
+    names = {name: figures[name] for name in _CONDITIONS | _NAMES}  # a name has no share
     found = {**allocated(row, figures), **names}
     return {name: cast(figure, _ALL[name].kind) for name, figure in found.items()}
