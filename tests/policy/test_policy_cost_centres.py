@@ -202,3 +202,13 @@ def test_the_budget_of_a_cost_centre_counts_the_days_that_it_has_the_team() -> N
         for day in (LAST, AFTER)
     }
     assert found == {LAST: {"cost_centre:CC-1207/month"}, AFTER: {"cost_centre:CC-3/month"}}
+
+
+def test_a_share_without_a_readable_name_is_one_error() -> None:
+    """Two such shares are no double cost centre."""
+    text = changed(
+        ONE, "    cost_centre: [{name: [a], share: 0.5}, {name: [b], share: 0.5}]\n", text=ALLOWED
+    )
+    found = findings(text) or ()
+    assert len(found) == 2
+    assert not any("has two shares" in str(one) for one in found)

@@ -164,6 +164,17 @@ def test_any_layout_can_be_joined(other: str) -> None:
     assert parse(parsed.text).policy == parsed.policy
 
 
+def test_files_that_grow_too_long_side_by_side_are_written_out() -> None:
+    """The items of one file go as deep as those of another, and its comments with them."""
+    member = "name: {}, cost_centre: X, data_class: internal, routes: []"
+    deep = f"teams:\n{' ' * 60}- {{{member.format('deep')}}}\n"
+    long = "teams:\n" + "#\n" * 20_000 + f"- {{{member.format('long')}}}\n"
+    parsed = parse_files(files(EXAMPLE, deep, long))
+    assert list(parsed.policy.teams) == ["payments", "search", "deep", "long"]
+    assert "#" not in parsed.text
+    assert parse(parsed.text).policy == parsed.policy
+
+
 LISTS = ("deployments", "routes", "teams", "cost_centres")
 MAPPINGS = ("classes", "regions")
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.wire.parsed_policy import parse
 from gateway.wire.yaml_blocks.edit import set_value
+from gateway.wire.yaml_blocks.nodes import read_document
+from gateway.wire.yaml_blocks.trees import is_same
 from tests.policy.documents import ALLOWED
 
 Leaf = tuple[str, int, int]  # the path of a value, and the beginning and the end of its text
@@ -270,6 +272,10 @@ def test_a_policy_is_changed_in_one_place(path: str, value: str, before: str, af
         ("---\na: 1\n...\n", "b", "2", "---\na: 1\nb: 2\n...\n"),
         ("a: 1\n", '"b.c"', "2", "a: 1\nb.c: 2\n"),
         ("a: 1\n", '"no"', "x", 'a: 1\n"no": x\n'),
+        ("? [a, b]\n: 1\nc: 2\n", "c", "3", "? [a, b]\n: 1\nc: 3\n"),
+        ("a: 1\n", '"b\\q"', "3", 'a: 1\n"\\"b\\\\q\\"": 3\n'),  # no escape of JSON
+        ("a: [b, c]\n", "a[0]", "x, *y", 'a: ["x, *y", c]\n'),  # an alias in brackets
+        ("a: [b, c]\n", "a[0]", "x, y", 'a: ["x, y", c]\n'),
     ],
 )
 def test_each_layout_is_kept(text: str, path: str, value: str, after: str) -> None:
@@ -316,3 +322,16 @@ def test_a_text_that_is_no_plain_yaml_is_rejected() -> None:
     """Its places cannot be trusted."""
     with pytest.raises(PolicyRejected):
         set_value("a: &x 1\nb: *x\n", "b", "2")
+
+
+def test_a_text_that_would_change_elsewhere_is_left_alone() -> None:
+    """A block without a line break at its end would get one from the member behind it."""
+    with pytest.raises(BadUsage, match=r"b \(line 1\) cannot be set to that without changing"):
+        set_value("a: |\n  x", "b", "2")
+
+
+def test_equal_texts_of_other_types_are_not_the_same() -> None:
+    """A number in quotes is text to the reader of a policy."""
+    one, other = (read_document(text).node for text in ("a: 1", "a: '1'"))
+    assert is_same(one, one)
+    assert not is_same(one, other)

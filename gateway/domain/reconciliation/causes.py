@@ -621,6 +621,5 @@ def _price_evidence(row: ReconciledRow) -> str:
 
 def _usd_per_mtok(nusd: int, quantity: Decimal | None) -> str:
     """Return a rate in USD per million, to six significant digits."""
-    if not quantity:
-        return "no rate"
+    assert quantity, "a difference in price is one of the same tokens on both sides"
     return f"{Decimal(nusd) / 1000 / quantity:.6g}"

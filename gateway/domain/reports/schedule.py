@@ -50,14 +50,12 @@ class Receiver:
         """Return the receiver for people. The path of a webhook may hold a token, so it is not in
         it.
         """
-        match self.kind:
-            case ReceiverKind.FOLDER:
-                return f"folder:{self.place}"
-            case ReceiverKind.EMAIL:
-                return f"mailto:{self.place}"
-            case ReceiverKind.WEBHOOK:
-                parts = urlsplit(self.place)
-                return f"{parts.scheme}://{parts.netloc}" + ("/…" if parts.path != "" else "")
+        if self.kind is ReceiverKind.FOLDER:
+            return f"folder:{self.place}"
+        if self.kind is ReceiverKind.EMAIL:
+            return f"mailto:{self.place}"
+        parts = urlsplit(self.place)
+        return f"{parts.scheme}://{parts.netloc}" + ("/…" if parts.path != "" else "")
 
     @property
     def stored(self) -> str:

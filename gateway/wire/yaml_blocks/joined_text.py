@@ -84,9 +84,10 @@ def _spliced(files: Sequence[SourceFile]) -> str | None:
     """
     members: dict[str, list[_Part]] = {}
     for file in files:
-        for name, part in _cut(file.text):
-            if part is None:
-                return None
+        root = read_document(file.text).node
+        if is_flow(root) or any(key.start_mark.column for key, _ in root.value):
+            return None
+        for name, part in _cut(file.text, root):
             members.setdefault(name, []).append(part)
     lines = [line for name, parts in members.items() for line in _member_lines(name, parts)]
     return "".join(f"{line}\n" for line in lines)
@@ -96,8 +97,6 @@ def _member_lines(name: str, parts: list[_Part]) -> list[str]:
     """Return the lines of a member that one file has, or several."""
     if len(parts) == 1:
         return parts[0].above + parts[0].lines
-    if any(isinstance(part.node, yaml.ScalarNode) for part in parts):
-        return []  # not valid, so this text is not used
     indent = max(part.column for part in parts) or INDENT
     lines = [*parts[0].above, f"{name}:"]
     for part in parts:
@@ -108,16 +107,12 @@ def _member_lines(name: str, parts: list[_Part]) -> list[str]:
     return lines
 
 
-def _cut(text: str) -> Iterator[tuple[str, _Part | None]]:
-    """Yield each top-level member of a file, by its name; None for a file that has another form.
+def _cut(text: str, root: yaml.Node) -> Iterator[tuple[str, _Part]]:
+    """Yield each top-level member of a file, by its name; `root` is the file's tree.
 
     A member's lines end with its last value. The lines above the next member belong to that one,
     and those at the end to the last one. Markers of documents are left out.
     """
-    root = read_document(text).node
-    if is_flow(root) or any(key.start_mark.column for key, _ in root.value):
-        yield "", None
-        return
     text, at = plain_text_of(text), 0
     lines = text.split("\n")
     for place, (key, value) in enumerate(root.value):

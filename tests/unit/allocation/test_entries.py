@@ -29,6 +29,7 @@ NOVEMBER = date(2026, 11, 1)
         ("1", "EU", "s"),
         ("1", "EUR", " "),
         ("1." + "1" * 40, "EUR", "s"),
+        ("1e-30", "EUR", "s"),
     ],
 )
 def test_a_wrong_rate_is_refused(usd: str, currency: str, source: str) -> None:
@@ -81,3 +82,12 @@ def test_a_wrong_entry_is_refused(wrong: dict[str, Any]) -> None:
     assert new_reallocation(**right).amount_nusd == 120_500_000_000
     with pytest.raises(BadUsage, match="Nothing was entered"):
         new_reallocation(**right | wrong)
+
+
+def test_a_rate_is_kept_as_it_was_entered() -> None:
+    """Blanks around its source are none of it."""
+    rate = new_rate(
+        currency="eur", first_day=NOVEMBER, usd_per_unit=Decimal("1.0850"), source=" ECB "
+    )
+    assert (rate.currency, rate.first_day, rate.source) == ("EUR", NOVEMBER, "ECB")
+    assert str(rate.usd_per_unit) == "1.0850"

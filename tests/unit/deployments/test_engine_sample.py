@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.deployments.engine_sample import HOUR, EngineSample, UpSpan, up, watched
+from gateway.domain.deployments.engine_sample import (
+    HOUR,
+    EngineSample,
+    UpSpan,
+    up,
+    up_while_silent,
+    watched,
+)
 from gateway.domain.deployments.engine_signals import EngineSignals, Histogram
 from gateway.domain.pricing.selfhost import GpuRate, gpu_bill_nusd
 
@@ -164,3 +171,23 @@ def test_a_span_within_another_is_their_overlap() -> None:
     )
     assert morning.within(day) == day.within(morning) == UpSpan(begin=NOON - HOUR / 2, end=NOON)
     assert morning.within(UpSpan(begin=NOON, end=NOON + HOUR)) is None
+
+
+def test_an_engine_that_missed_a_look_was_up_if_the_same_process_answers_again() -> None:
+    """An overloaded process is silent, and its GPUs are in use."""
+    before, silent = look(0, started=-60), look(60, is_up=False)
+    found = up_while_silent(before, silent, look(120, started=-60))
+    assert found == UpSpan(begin=before.at, end=silent.at)
+    day_s = 86_400
+    for last_up, previous, sample in (
+        (None, silent, look(120, started=-60)),
+        (before, None, look(120, started=-60)),
+        (before, look(60, started=-60), look(120, started=-60)),  # nothing was missed
+        (before, look(60, is_up=False, is_watched=False), look(120, started=-60)),
+        (before, silent, look(120, started=90)),  # another process
+        (before, silent, look(120)),  # it does not say which
+        (before, silent, look(120, is_up=False)),
+        (look(60, started=-60), silent, look(120, started=-60)),
+        (before, silent, look(day_s + 1, started=-60)),
+    ):
+        assert up_while_silent(last_up, previous, sample) is None

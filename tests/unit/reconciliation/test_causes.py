@@ -317,3 +317,23 @@ def test_no_cent_is_dropped_and_none_is_invented(
     for row in rows:
         if row.cause is Cause.NONE and row.difference_nusd == 0:
             assert row.billed_quantity in (None, row.metered_quantity)
+
+
+def test_a_shortage_that_the_next_day_has_over_is_timing() -> None:
+    """Two rows that sum to 0; nothing of it is a difference in quantity."""
+    rows = rows_of([billed(FIRST, 900), billed(DAYS[1], 1100)], [metered(FIRST), metered(DAYS[1])])
+    assert named(rows) == [("timing", -100 * RATE), ("timing", 100 * RATE)]
+
+
+def test_tokens_that_are_given_back_are_no_timing_without_a_rate() -> None:
+    """The next day has as many more, but nothing says what they cost."""
+    rows = rows_of([billed(FIRST, -100), billed(DAYS[1], 1100)], [metered(DAYS[1])])
+    assert named(rows) == [("quantity", -100 * RATE), ("quantity", 100 * RATE)]
+
+
+def test_a_price_for_what_was_free_hides_no_rounding() -> None:
+    """No rate can be compared with one of 0."""
+    free = {"cost_nusd": 0, "rates": frozenset({Decimal(0)})}
+    lines = [billed(FIRST, amount_nusd=1000), billed(DAYS[1], 10, amount_nusd=10, slack_nusd=900)]
+    usage = [metered(FIRST, **free), metered(DAYS[1], 10, **free)]
+    assert named(rows_of(lines, usage)) == [("price", 1000), ("rounding", 10)]

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from gateway.domain.reconciliation.metered import Owner
 from gateway.domain.reconciliation.statement import (
     Cause,
     ReconciledRow,
@@ -77,3 +78,15 @@ def test_rows_of_one_place_become_one_with_bounded_evidence() -> None:
     totals = totals_of([found])
     assert (totals.difference_nusd, totals.unexplained_nusd) == (27, 0)
     assert totals.coverage_share is None
+
+
+def test_the_owners_of_joined_rows_keep_their_amounts() -> None:
+    """A true-up is booked on the teams of all parts."""
+    key = RowKey(date(2026, 10, 5), "a", "m", "output")
+    payments, search = Owner("payments", "CC-1"), Owner("search", "CC-2")
+    rows = [
+        ReconciledRow(key=key, cause=Cause.PRICE, evidence="x", billed_nusd=3, owners=owners)
+        for owners in ({payments: 3}, {payments: 1, search: 2}, None)
+    ]
+    (found,) = merged(rows)
+    assert found.owners == {payments: 4, search: 2}

@@ -92,7 +92,12 @@ class _Sum:
 
 
 def collected(
-    lines: Iterable[ReadLine], kind: BillFileKind, *, account: str | None, models: Mapping[str, str]
+    lines: Iterable[ReadLine],
+    kind: BillFileKind,
+    *,
+    account: str | None,
+    models: Mapping[str, str],
+    most_sums: int = MOST_SUMS,
 ) -> ParsedExport:
     """Return the sums of an export's lines. `account` stands for one that a line does not name,
     `models` are our names by theirs.
@@ -112,9 +117,9 @@ def collected(
         _add(sums, line, owner, models)
         at = AccountDay(owner, line.day)
         days[at] = days.get(at, 0) + 1
-        if len(sums) > MOST_SUMS:
+        if len(sums) > most_sums:
             raise WrongExport(
-                line.number, f"the file has more than {MOST_SUMS:,} sums by day. Split it"
+                line.number, f"the file has more than {most_sums:,} sums by day. Split it"
             )
     accounts = {at.account for at in days} or ({account} if account else set())
     if empty and not accounts:

@@ -8,6 +8,7 @@ The standard library decodes one result at a time. Numbers stay exact, and a mem
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn
@@ -91,8 +92,13 @@ def _buckets(cursor: _Cursor) -> Iterator[PageResult]:
 def _refuse_twice(seen: set[str], name: str, line: int) -> None:
     """Raise `WrongExport` if a member was seen before; else note it."""
     if name in seen:
-        raise WrongExport(line, f"the member `{name[:60]}` stands there twice")
+        raise WrongExport(line, _twice(name))
     seen.add(name)
+
+
+def _twice(name: str) -> str:
+    """Return the finding on a member that an object has twice."""
+    return f"the member `{name[:60]}` stands there twice"
 
 
 class _Cursor:
@@ -211,9 +217,8 @@ class _Cursor:
         """Return an object of its members. Raises `WrongExport` if one is there twice."""
         found = dict(pairs)
         if len(found) < len(pairs):
-            seen: set[str] = set()
-            for name, _ in pairs:
-                _refuse_twice(seen, name, self._line)
+            names = Counter(name for name, _ in pairs)
+            self._fail(_twice(names.most_common(1)[0][0]))
         return found
 
     def _number(self, text: str) -> Decimal:
