@@ -52,7 +52,7 @@ def _share(name: str, part: str, *, of: str, unit: str = "of attempts") -> Measu
         name=name,
         unit=unit,
         kind=ColumnKind.SHARE,
-        value=value,
+        value=func.round(value, 6),
         needs=FigureGroup.TIMES,
         is_ratio=True,
     )
