@@ -38,9 +38,10 @@ _LEDGERS = {
     "adjustments": ADJUSTMENTS,
     "focus": focus_export(FocusVersion.V1_2, is_billed_elsewhere=False),
 }
-# Reports on the GPUs of all teams, which the twin's reader sees and a team does not.
-OF_ORGANISATION = {"gpu", "gpu-waterfall", "engines", "selfhost-vs-api"}
+# Reports on the GPUs of all teams and on the audit log: only the twin's reader sees these.
+OF_ORGANISATION = {"gpu", "gpu-bill", "gpu-waterfall", "engines", "selfhost-vs-api", "audit"}
 _VOLATILE = {"age_s", "forecast_usd", "idle_usd"}
+_OF_POLICY = {"residency": {"rules"}}  # columns of the policy's text, which a team does not see
 _IDLE_NOTES = ("Idle GPU cost", "idle_usd")
 _MONTHS = ("all", "2026-08", "2026-09", "2026-10", "2026-11", "2026-12")
 _TAGS = ("tag:app", "tag:task", "tag:foreign-x")
@@ -118,10 +119,11 @@ def _answer(asked: DrawnRequest, reports: Reports) -> str:
 
 
 def _of_report(report: Report) -> str:
-    """Return a report as JSON, without the columns and notes that depend on the moment, or on the
-    GPU bill of all teams.
+    """Return a report as JSON, without the columns and notes that depend on the moment, on the GPU
+    bill of all teams, or on the policy's text.
     """
-    kept = [n for n, column in enumerate(report.columns) if column.name not in _VOLATILE]
+    left_out = _VOLATILE | _OF_POLICY.get(report.name, set())
+    kept = [n for n, column in enumerate(report.columns) if column.name not in left_out]
     return to_json(
         replace(
             report,
@@ -131,7 +133,7 @@ def _of_report(report: Report) -> str:
                 for row, named in zip(report.rows, report.records(), strict=True)
                 if not _is_idle_alone(named)
             ),
-            total={name: cell for name, cell in report.total.items() if name not in _VOLATILE},
+            total={name: cell for name, cell in report.total.items() if name not in left_out},
             notes=tuple(note for note in report.notes if not note.startswith(_IDLE_NOTES)),
         )
     )
