@@ -105,7 +105,7 @@ month-sequences: .venv/dev.stamp ## Close and reopen months amid late facts, in 
 
 report-oracle: .venv/dev.stamp ## Ask QUESTIONS=1500 random reports and add each up again from the raw tables (about 8 minutes)
 	@REPORT_ORACLE_QUESTIONS=$(or $(QUESTIONS),1500) REPORT_ORACLE_REQUESTS=1500 \
-		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/reports/oracle/report_oracle.py
+		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/reports/oracle/test_report_oracle.py
 
 focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; needs Python 3.12, 600 MB of disk
 	@test -x .venv/focus/bin/focus-validator || { $(or $(PYTHON3_12),python3.12) -m venv .venv/focus && \

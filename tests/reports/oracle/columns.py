@@ -5,25 +5,29 @@ reference of finance, not from the reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import partial
 
 from tests.reports.oracle.expected import NONE, Part, amount, counted, known, total
+from tests.reports.oracle.raw_ledger import TIMES
+from tests.reports.oracle.waiting_times import Between, percentile
 
 # Exact amounts are fractions of nano-units; a share is a decimal of six digits.
-Value = int | Fraction | Decimal | None
+Value = int | Fraction | Decimal | Between | None
 Of = Callable[[Sequence[Part]], Value]
 _WIDE = Context(prec=60)
 
 
-def share(part: Fraction | int | None, whole: Fraction | int | None) -> Decimal | None:
-    """Return a part of a whole to six decimals, half-even; None without either."""
+def share(
+    part: Fraction | int | None, whole: Fraction | int | None, rounding: str = ROUND_HALF_EVEN
+) -> Decimal | None:
+    """Return a part of a whole to six decimals; None without either."""
     if part is None or not whole:
         return None
     exact = Fraction(part) / Fraction(whole)
     return _WIDE.divide(Decimal(exact.numerator), Decimal(exact.denominator)).quantize(
-        Decimal("0.000001"), ROUND_HALF_EVEN, context=_WIDE
+        Decimal("0.000001"), rounding, context=_WIDE
     )
 
 
@@ -39,8 +43,26 @@ def _amounts(*names: str) -> dict[str, Of]:
     return {name: partial(amount, name=name) for name in names}
 
 
-def _of_attempts(name: str) -> Of:
-    return lambda parts: share(counted(parts, name), counted(parts, "attempts"))
+def _of_attempts(name: str, whole: str = "attempts") -> Of:
+    # Postgres rounds a half up.
+    return lambda parts: share(counted(parts, name), counted(parts, whole), ROUND_HALF_UP)
+
+
+def _percentiles(*times: str) -> dict[str, Of]:
+    return {
+        f"{time}_p{each}_s": partial(percentile, name=time, share=Fraction(each, 100))
+        for time in times
+        for each in (50, 95, 99)
+    }
+
+
+def _tightest_bound(parts: Sequence[Part]) -> Value:
+    found = [p.fact.seconds["ttft_bound"] for p in parts if _is_bound(p)]
+    return Between.around(Fraction(min(found))) if found else None
+
+
+def _is_bound(part: Part) -> bool:
+    return part.times > 0 and "ttft_bound" in part.fact.seconds
 
 
 def _of_destination(place: str, name: str) -> Of:
@@ -55,7 +77,7 @@ def _expected_attempts(_: Sequence[Part]) -> Value:
 
 
 def _teams(parts: Sequence[Part]) -> Value:
-    return len({p.fact.names["team"] for p in parts if "team" in p.fact.names})
+    return len({p.fact.names["team"] for p in parts if "team" in p.fact.names and p.money > 0})
 
 
 SPENT: Mapping[str, Of] = {
@@ -106,7 +128,9 @@ COLUMNS: Mapping[str, Mapping[str, Of | None]] = {
         **_counts("failed_attempts"),
         **_amounts("failed_usd"),
         "wasted_share": lambda parts: share(
-            amount(parts, "failed_usd") if _any_failed(parts) else None, amount(parts, "cost_usd")
+            amount(parts, "failed_usd") if _any_failed(parts) else None,
+            amount(parts, "cost_usd"),
+            ROUND_HALF_UP,
         ),
         **SPENT,
     },
@@ -124,6 +148,27 @@ COLUMNS: Mapping[str, Mapping[str, Of | None]] = {
         "expected_attempts": _expected_attempts,
         **SPENT,
     },
+    "savings": {
+        **_counts("attempts"),
+        **_tokens("input_tokens", "cached_input_tokens", "cache_write_tokens"),
+        "cached_share": _of_attempts("cached_input_tokens", "split_input_tokens"),
+        "cache_saving_usd": partial(known, name="cache_saving_usd"),
+        **_counts("unknown_saving_attempts"),
+        **SPENT,
+    },
+    "latency": {
+        **_counts("attempts"),
+        "error_share": _of_attempts("error_attempts"),
+        "degraded_share": _of_attempts("degraded_attempts"),
+        **_percentiles("ttft"),
+        "ttft_bound_s": _tightest_bound,
+        **_counts("ttft_missed"),
+        "ttft_missed_share": _of_attempts("ttft_missed", "ttft_bound_attempts"),
+        **_counts("cost_missed"),
+        "cost_missed_share": _of_attempts("cost_missed", "cost_bound_attempts"),
+        **_percentiles(*[time for time in TIMES if time != "ttft"]),
+        **_counts("ttft_measured", "ttft_not_measured"),
+    },
     "movers": {**_counts("attempts"), "total_usd": total},
     "unit-costs": {
         **_counts("attempts", "requests", "answers"),
@@ -138,7 +183,7 @@ COLUMNS: Mapping[str, Mapping[str, Of | None]] = {
         **SPENT,
     },
 }
-RATIOS = {"unknown_share", "derived_share", "wasted_share"}
+RATIOS = {name for columns in COLUMNS.values() for name in columns if name.endswith("_share")}
 # Their rows do not add up: one owner, or one team, may be in several.
 NOT_SUMS = {"end_user_usd", "task_usd", "session_usd"}
 

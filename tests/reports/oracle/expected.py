@@ -28,6 +28,7 @@ class Asked:
     by: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
     currency: str | None = None
+    kinds: frozenset[str] = frozenset({"event", "adjustment"})  # of facts
 
     @property
     def names_cost_centres(self) -> bool:
@@ -77,10 +78,14 @@ def rows_of(books: Books, asked: Asked, *, overlap: bool = False) -> Rows:
 def chosen(books: Books, asked: Asked) -> Iterator[tuple[str | None, Part]]:
     """Yield the facts of a question, each once for each of its cost centres if it names any."""
     for fact in books.facts:
-        if _is_in_time(fact, asked) and all(
-            _has(fact, name, value, asked)
-            for name, value in asked.where.items()
-            if name != "cost_centre"
+        if (
+            fact.kind in asked.kinds
+            and _is_in_time(fact, asked)
+            and all(
+                _has(fact, name, value, asked)
+                for name, value in asked.where.items()
+                if name != "cost_centre"
+            )
         ):
             yield from _shared(books, fact, asked)
 

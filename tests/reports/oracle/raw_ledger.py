@@ -24,11 +24,21 @@ POLICIES: LiteralString = (
     "ORDER BY version"
 )
 CENTRES: LiteralString = "SELECT * FROM tollgate.policy_cost_centres"
+PRICES: LiteralString = "SELECT price_id, rates FROM tollgate.prices"
 RATES: LiteralString = "SELECT * FROM tollgate.currency_rates ORDER BY rate_id"
 IDLE: LiteralString = "SELECT hour, deployment, idle_usd, bill_usd FROM finance.gpu_cost"
 # The names of the dimensions of an event that stand in a column of the same name.
 PLAIN = ("team", "project", "cost_centre", "end_user", "route", "model", "provider", "deployment")
 OTHERS = ("region", "outcome", "usage_source")
+# The waiting times, each with its column.
+TIMES = {
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "gap": "max_gap_s",
+    "queue": "queue_s",
+    "overhead": "overhead_s",
+    "duration": "duration_s",
+}
 Row = Mapping[str, Any]
 Centres = Mapping[str, Fraction]
 
@@ -37,7 +47,8 @@ Centres = Mapping[str, Fraction]
 class Fact:
     """One event, adjustment or hour of idle GPU time: its dimensions and its figures.
 
-    Amounts are in nano-dollars. `names` has no member for a value that is absent.
+    Amounts are in nano-dollars, `seconds` are waiting times and the bound on TTFT. No mapping has a
+    member for a value that is absent.
     """
 
     kind: str
@@ -47,6 +58,7 @@ class Fact:
     tags: Mapping[str, str] = field(default_factory=dict)
     nusd: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +90,17 @@ class Books:
 def read_books(url: str) -> Books:
     """Return the facts of a ledger and all that allocates and converts them."""
     with psycopg.connect(url, row_factory=dict_row) as connection:
-        events, adjustments, policies, centres, rates, idle = (
+        events, adjustments, policies, centres, prices, rates, idle = (
             connection.execute(one).fetchall()
-            for one in (EVENTS, ADJUSTMENTS, POLICIES, CENTRES, RATES, IDLE)
+            for one in (EVENTS, ADJUSTMENTS, POLICIES, CENTRES, PRICES, RATES, IDLE)
         )
+    listed = {row["price_id"]: row["rates"] for row in prices}
     settled = {(a["request_id"], a["attempt"]) for a in adjustments if a["settles"]}
     of_request = {(e["request_id"], e["attempt"]): e for e in events}
-    facts = [_event(one, is_open=_key(one) not in settled) for one in events]
+    facts = [
+        _event(one, is_open=_key(one) not in settled, rates=listed.get(one["price_id"], ()))
+        for one in events
+    ]
     facts += [_adjustment(one, of_request.get(_key(one))) for one in adjustments]
     facts += [_idle(one) for one in idle if one["idle_usd"]]
     dated: dict[tuple[int, str], dict[date, dict[str, Fraction]]] = defaultdict(dict)
@@ -120,11 +136,16 @@ def _names(event: Row | None) -> dict[str, str]:
     return found | {"key": event["key_id"], "destination": where}
 
 
-def _event(row: Row, *, is_open: bool) -> Fact:
+def _event(row: Row, *, is_open: bool, rates: Sequence[Row]) -> Fact:
     whole, cached, written = (
         row[f"{name}_tokens"] for name in ("input", "cached_input", "cache_write")
     )
     output, reasoning = row["output_tokens"], row["reasoning_tokens"]
+    cost, saving = row["cost_nusd"], _saving_nusd(row, rates)
+    bounds = row["decision"].get("bounds", {})
+    ttft_bound, cost_bound = bounds.get("ttft_p95_s"), bounds.get("max_cost_nusd")
+    has_ttft = ttft_bound is not None and row["ttft_s"] is not None
+    has_cost = cost_bound is not None and cost is not None
     counts: dict[str, int | None] = {
         "attempts": 1,
         "requests": int(row["attempt"] == 1),
@@ -138,6 +159,16 @@ def _event(row: Row, *, is_open: bool) -> Fact:
         "estimated_attempts": int(row["usage_source"] == "estimated"),
         "unreported_usage_attempts": int(row["usage_source"] == "unknown"),
         "answers": int(row["outcome"] == "ok"),
+        "error_attempts": int(row["outcome"] not in ("ok", "client_gone", "gateway_stopped")),
+        "degraded_attempts": int(row["degraded"] is not None),
+        "ttft_measured": int(row["ttft_s"] is not None),
+        "ttft_not_measured": int(row["ttft_s"] is None),
+        "ttft_bound_attempts": int(has_ttft),
+        "ttft_missed": int(has_ttft and row["ttft_s"] > ttft_bound),
+        "cost_bound_attempts": int(has_cost),
+        "cost_missed": int(has_cost and cost > cost_bound),
+        "unknown_saving_attempts": int(saving is None),
+        "split_input_tokens": None if cached is None else whole,
         "input_tokens": whole,
         "cached_input_tokens": cached,
         "cache_write_tokens": written,
@@ -147,7 +178,6 @@ def _event(row: Row, *, is_open: bool) -> Fact:
         "plain_output_tokens": None if output is None else output - (reasoning or 0),
         "total_tokens": None if whole is None or output is None else whole + output,
     }
-    cost = row["cost_nusd"]
     nusd: dict[str, int | None] = {
         "cost_usd": cost,
         "held_usd": row["held_nusd"] if cost is None and is_open else None,
@@ -157,7 +187,9 @@ def _event(row: Row, *, is_open: bool) -> Fact:
         "derived_usd": cost if row["usage_source"] in ("derived", "estimated") else None,
         "self_hosted_cost_usd": cost if row["is_self_hosted"] else None,
         "external_cost_usd": None if row["is_self_hosted"] else cost,
+        "cache_saving_usd": saving,
     }
+    seconds = {name: row[column] for name, column in TIMES.items()} | {"ttft_bound": ttft_bound}
     return Fact(
         kind="event",
         at=row["occurred_at"],
@@ -166,7 +198,30 @@ def _event(row: Row, *, is_open: bool) -> Fact:
         tags=row["tags"],
         nusd={name: amount for name, amount in nusd.items() if amount is not None},
         counts={name: count for name, count in counts.items() if count is not None},
+        seconds={name: one for name, one in seconds.items() if one is not None},
     )
+
+
+def _saving_nusd(row: Row, rates: Sequence[Row]) -> int | None:
+    """Return how much less the cached tokens of an event cost than plain input: at the rate that
+    it paid for plain input, or else at that of its price. None if it is unknown.
+    """
+    if row["cost_nusd"] is None or row["cached_input_tokens"] is None:
+        return None
+    cached = [line for line in row["lines"] if line["kind"].startswith("cache")]
+    if not cached:
+        return 0
+    paid = [line["usd_per_mtok"] for line in row["lines"] if line["kind"] == "input"]
+    steps = [
+        (rate["from_input_tokens"], rate["usd_per_mtok"])
+        for rate in rates
+        if rate["kind"] == "input" and rate["from_input_tokens"] <= row["input_tokens"]
+    ]
+    if not paid and not steps:
+        return None
+    usd_per_mtok = Fraction(str(paid[0] if paid else max(steps)[1]))
+    plain = round(1000 * usd_per_mtok * sum(line["tokens"] for line in cached))  # half-even
+    return plain - sum(line["cost_nusd"] for line in cached)
 
 
 def _adjustment(row: Row, event: Row | None) -> Fact:

@@ -5,8 +5,9 @@ centres, two rates of a currency, and idle GPU hours.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from random import Random
 from typing import Any
 
@@ -15,8 +16,9 @@ from sqlalchemy import text
 from gateway.domain.allocation.currency import new_rate
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.pricing import Line, Price, Rate
 from gateway.domain.pricing.selfhost import GpuRate
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.ledger import rollups
@@ -25,6 +27,7 @@ from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.month_findings import CHECKS
 from gateway.storage.ledger.months import MonthStore
+from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests import factories
 from tests.allocation.applied_policies import apply, centre
@@ -41,6 +44,15 @@ CENTRES = {
     "payments": (centre("CC-1", "0.613"), centre("CC-2", "0.387")),
     "search": (centre("CC-2"), centre("CC-2", "0.5", OCTOBER), centre("CC-3", "0.5", OCTOBER)),
 }
+LISTED = Price(
+    provider="openai",
+    model="m-1",
+    source="policy",
+    rates=(
+        Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal("2.5")),
+        Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal("1.25"), from_input_tokens=5_000),
+    ),
+)
 ACCEPTED = {check.name: "a test" for check in CHECKS}
 _REALLOCATE = """
 INSERT INTO tollgate.reallocations (month, from_cost_centre, to_cost_centre, amount_nusd, reason,
@@ -63,10 +75,9 @@ def attempts(number: int, rng: Random, *, at: datetime | None = None) -> list[Us
         "cost_centre": _centre_of(team, moment, rng),
         "key_id": f"key000000{rng.randrange(4)}",
         "end_user": rng.choice(END_USERS),
-        "tags": dict(rng.sample(TAGS, rng.randrange(4))),
+        "tags": _tags(rng),
         "route": rng.choice(["assistant", "embed"]),
         "started_at": moment,
-        "lines": (),
     }
     found = [event(number, attempt=1, **same | _call(rng))]
     if rng.random() < 0.2:
@@ -76,6 +87,13 @@ def attempts(number: int, rng: Random, *, at: datetime | None = None) -> list[Us
             event(number, attempt=2, **same | _call(rng)),
         ]
     return found
+
+
+def _tags(rng: Random) -> dict[str, str]:
+    """Return the tags of a request: no two that read alike, which sums by tag count twice."""
+    found = rng.sample(TAGS, rng.randrange(4))
+    alike = {f"{key}={value}": (key, value) for key, value in found}
+    return dict(alike.values())
 
 
 def _centre_of(team: str, moment: datetime, rng: Random) -> str:
@@ -99,38 +117,87 @@ def _call(rng: Random) -> dict[str, Any]:
         reasoning_tokens=rng.choice([None, output // 3]),
     )
     is_unknown = source is UsageSource.UNKNOWN
+    has_usage = not is_unknown and source is not UsageSource.NONE
     return {
+        **_waits(rng),
+        "lines": tuple(_lines(usage, rng)) if has_usage else (),
+        "price_id": rng.choice([LISTED.price_id, "price_not_listed"]),
         "deployment": "qwen-eu" if is_own else rng.choice(["gpt-eu", "gpt-us"]),
         "provider": "vllm" if is_own else "openai",
         "model": rng.choice(["m-1", "m-2"]),
         "region": rng.choice(["eu", "us"]),
         "is_self_hosted": is_own,
         "usage_source": source,
-        "usage": TokenUsage() if is_unknown or source is UsageSource.NONE else usage,
+        "usage": usage if has_usage else TokenUsage(),
         "cost_nusd": None if is_unknown else rng.choice([0, 1, rng.randrange(10**10)]),
         "held_nusd": rng.randrange(10**9) if is_unknown else None,
     }
 
 
-def write_world(database: Database, rng: Random, *, requests: int) -> None:
-    """Write the ledger. Some hours are summed, some are not, and some were before they changed."""
+def _lines(usage: TokenUsage, rng: Random) -> Iterator[Line]:
+    """Yield the priced lines of a usage; sometimes that of plain input is missing."""
+    cached, written = usage.cached_input_tokens or 0, usage.cache_write_tokens or 0
+    plain = 0 if rng.random() < 0.2 else (usage.input_tokens or 0) - cached - written
+    for kind, tokens, rate in (
+        (TokenKind.INPUT, plain, "2.5"),
+        (TokenKind.CACHED_INPUT, cached, "0.25"),
+        (TokenKind.CACHE_WRITE, written, "3.125"),
+    ):
+        if tokens:
+            nusd = (Decimal(rate) * 1000 * tokens).to_integral_value(ROUND_HALF_EVEN)
+            yield Line(kind=kind, tokens=tokens, usd_per_mtok=Decimal(rate), cost_nusd=int(nusd))
+
+
+def _waits(rng: Random) -> dict[str, Any]:
+    """Return the waiting times of an attempt, and the bounds of its route."""
+
+    def some() -> float:
+        return 10 ** float(rng.uniform(-4, 3.2))
+
+    bounds: dict[str, Any] = {}
+    if rng.random() < 0.6:
+        bounds = {"ttft_p95_s": rng.choice([0.5, 2]), "max_cost_nusd": 10**9}
+    return {
+        **{
+            name: rng.choice([None, some()])
+            for name in ("ttft_s", "tpot_s", "max_gap_s", "queue_s")
+        },
+        "overhead_s": rng.choice([None, some()]),
+        "duration_s": some(),
+        "degraded": rng.choice([None, None, "spill"]),
+        "decision": {"bounds": bounds} if bounds or rng.random() < 0.5 else {},
+    }
+
+
+def write_and_close(database: Database, rng: Random, *, requests: int) -> list[UsageEvent]:
+    """Write most of the ledger, close its first month, and return the events. Some hours are
+    summed, some are not, and some were before they changed.
+    """
     apply(database, CENTRES, at=FIRST - timedelta(days=3))
     store = CurrencyStore(database)
     for day, rate in ((date(2025, 1, 1), "1.0837"), (date(2026, 9, 14), "1.17")):
         made = new_rate(currency="EUR", first_day=day, usd_per_unit=Decimal(rate), source="=ECB(1)")
         store.add(made)
-    ledger, months = Ledger(database), MonthStore(database)
+    PriceStore(database).store_event_prices([LISTED])
+    ledger = Ledger(database)
     found = [one for number in range(requests) for one in attempts(number, rng)]
     ledger.write(found[: len(found) // 2])
     rollups.refresh(database)
     ledger.write(found[len(found) // 2 :])
     _run_gpus(database)
     _adjust(database, ledger, found[::9])
-    months.close(CLOSED, billed=(), accepted=ACCEPTED)
+    MonthStore(database).close(CLOSED, billed=(), accepted=ACCEPTED)
+    return found
+
+
+def write_on(database: Database, rng: Random, found: list[UsageEvent], *, requests: int) -> None:
+    """Write what comes after the close: late events, corrections and settlements."""
+    ledger = Ledger(database)
     begin = datetime(CLOSED.year, CLOSED.month, 5, tzinfo=UTC)
     late = [one for n in range(requests, requests + 12) for one in attempts(n, rng, at=begin)]
     ledger.write(late)
-    _adjust(database, ledger, found[4::31])
+    # None of those above: an attempt is settled once.
+    _adjust(database, ledger, [found[n] for n in range(4, len(found), 31) if n % 9])
     year_before = datetime(2025, 9, 30, 23, tzinfo=UTC)
     for number in range(requests + 12, requests + 30):
         ledger.write(attempts(number, rng, at=year_before))

@@ -1,7 +1,8 @@
 """Every report of sums, asked at random on the command line, equals a sum in Python over the
 ledger's own tables: splits, filters, shares, changes, reasons, currencies, files and months.
 
-`make report-oracle` runs it; `REPORT_ORACLE_QUESTIONS` and `REPORT_ORACLE_REQUESTS` set its size.
+`make report-oracle` asks many questions; the defaults of `REPORT_ORACLE_QUESTIONS` and
+`REPORT_ORACLE_REQUESTS` are for every run of the tests.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from tests.reports.oracle.expected import (
     values,
 )
 from tests.reports.oracle.raw_ledger import Books, read_books
+from tests.reports.oracle.reasons import AMOUNTS, reasons
+from tests.reports.oracle.waiting_times import Between
 
 __all__ = ["cli_at"]
 
-QUESTIONS = int(os.environ.get("REPORT_ORACLE_QUESTIONS", "40"))
+QUESTIONS = int(os.environ.get("REPORT_ORACLE_QUESTIONS", "24"))
 REQUESTS = int(os.environ.get("REPORT_ORACLE_REQUESTS", "160"))
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SPLITS = (
@@ -46,16 +49,26 @@ SPLITS = (
 )
 MONTHS = ("2026-08", "2026-09", "2026-10", "last", "all", "2025-09", "1970-01", "2999-12")
 NANO = Fraction(1, 10**9)
+NOT_COMPARED = {"unit-costs", "latency"}
+AS_CLOSED = [name for name in COLUMNS if name not in ("movers", "unit-costs")]
+KINDS = {
+    "latency": frozenset({"event"}),
+    "spend": frozenset({"event", "adjustment", "idle"}),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A random question: the words of its command, and the same for the oracle."""
+    """A random question: the words of its command, and the same for the oracle. `earlier` are those
+    that it is compared with, by the beginning of the names of their columns.
+    """
 
     report: str
     words: tuple[str, ...]
     asked: Asked
-    earlier: Mapping[str, Asked]  # by the beginning of the names of its columns
+    earlier: Mapping[str, Asked]
+    is_why: bool = False
+    is_as_closed: bool = False
 
 
 def asked_months(word: str) -> date | None:
@@ -69,19 +82,33 @@ def draw(rng: Random, books: Books) -> Drawn:
     """Return a random question that has an answer."""
     report = rng.choice(["spend", "spend", *COLUMNS])
     by = tuple(rng.sample(SPLITS, rng.choice([0, 1, 1, 2, 2])))
-    is_compared = report == "movers" or (report != "unit-costs" and rng.random() < 0.3)
+    is_as_closed = report in AS_CLOSED and rng.random() < 0.15
+    is_why = report == "spend" and not is_as_closed and rng.random() < 0.3
+    is_compared = report == "movers" or (
+        report not in NOT_COMPARED and not is_as_closed and rng.random() < 0.3
+    )
     if is_compared:
         by = tuple(name for name in by if name not in TIMES)
-    asked, words = _time(rng, can_be_all=not is_compared)
-    asked = replace(asked, by=by)
+    asked, words = _time(rng, can_be_all=not (is_compared or is_why))
+    if is_as_closed:
+        asked, words = (
+            Asked(month=world.CLOSED),
+            ("--month", f"{world.CLOSED:%Y-%m}", "--as-closed"),
+        )
+    asked = replace(asked, by=by, kinds=KINDS.get(report, asked.kinds))
     if rng.random() < 0.4:
-        name = rng.choice(SPLITS)
+        name = rng.choice([one for one in SPLITS if "=" not in one])  # it ends at the first one
         fact = rng.choice(books.facts)
         value = rng.choice([found for found, _ in values(fact, name, asked)])
         if name != "tag" or value != NONE:
             asked = replace(asked, where={name: value})
             words += ("--where", f"{name}={value}")
-    if rng.random() < 0.25 and report != "movers":
+    if is_why:
+        asked = replace(asked, by=("team", "model"), kinds=Asked().kinds)
+        earlier = {"": before(asked, "previous")}
+        words += ("--why",)
+        return Drawn(report=report, words=words, asked=asked, earlier=earlier, is_why=True)
+    if rng.random() < 0.25 and report not in ("movers", "latency"):
         asked = replace(asked, currency="EUR")
         words += ("--currency", "EUR")
     words += ("--by", ",".join(by))
@@ -92,7 +119,9 @@ def draw(rng: Random, books: Books) -> Drawn:
         way = rng.choice(["previous", "year"])
         earlier = {"": before(asked, way)}
         words += ("--compare", way)
-    return Drawn(report=report, words=words, asked=asked, earlier=earlier)
+    return Drawn(
+        report=report, words=words, asked=asked, earlier=earlier, is_as_closed=is_as_closed
+    )
 
 
 def _time(rng: Random, *, can_be_all: bool) -> tuple[Asked, tuple[str, ...]]:
@@ -136,7 +165,9 @@ def test_reports_equal_the_sums_of_the_raw_tables(
     cli: Cli = cli_at(database_url)
     cli.ok("db", "upgrade")
     cli = Cli(replace(cli.toolbox, now=lambda: NOW))
-    world.write_world(database, rng, requests=REQUESTS)
+    written = world.write_and_close(database, rng, requests=REQUESTS)
+    books_as_closed = read_books(database_url)
+    world.write_on(database, rng, written, requests=REQUESTS)
     books = read_books(database_url)
     failures = []
     for number in range(QUESTIONS):
@@ -144,7 +175,10 @@ def test_reports_equal_the_sums_of_the_raw_tables(
         command = ("report", drawn.report, *drawn.words)
         shown = json.loads(cli.ok(*command, "--format", "json"), parse_float=Decimal)
         try:
-            check(drawn, shown, books)
+            if drawn.is_why:
+                check_reasons(drawn, shown, books)
+            else:
+                check(drawn, shown, books_as_closed if drawn.is_as_closed else books)
             if number % 8 == 0:
                 check_files(cli, command, shown, tmp_path)
         except AssertionError as wrong:
@@ -152,23 +186,33 @@ def test_reports_equal_the_sums_of_the_raw_tables(
     assert not failures, f"{len(failures)} of {QUESTIONS}:\n\n" + "\n\n".join(failures[:12])
 
 
+def check_reasons(drawn: Drawn, shown: Any, books: Books) -> None:
+    """Compare the reasons of a change with the oracle's."""
+    assert [one["name"] for one in shown["columns"]] == ["team", "model", *AMOUNTS]
+    expected = reasons(rows_of(books, drawn.asked), rows_of(books, drawn.earlier[""]))
+    found = {(row["team"], row["model"]): row for row in shown["rows"]}
+    assert len(found) == len(shown["rows"]), "two rows have the same names"
+    assert set(found) | {()} == set(expected)
+    for key, row in found.items():
+        _same(row, expected[key], "usd", key, is_exact=False)
+    _same(shown["total"], expected[()], "usd", "total", is_exact=False)
+    sizes = [abs(row["change_usd"]) for row in shown["rows"]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
 def check(drawn: Drawn, shown: Any, books: Books) -> None:
     """Compare an answer with the oracle's."""
-    # A number of teams cannot be subtracted, so the rows of `overview` by tag overlap.
-    overlaps = drawn.report == "overview"
-    rows = rows_of(books, drawn.asked, overlap=overlaps)
+    rows = rows_of(books, drawn.asked)
     whole = rows.get((), [])
     unit = "eur" if drawn.asked.currency else "usd"
     names = [column["name"] for column in shown["columns"]]
     expected_names = [*drawn.asked.by, *COLUMNS[drawn.report]]
-    if drawn.asked.by:
+    if drawn.asked.by and "total_usd" in expected_names:
         expected_names.append("share")
     for prefix in drawn.earlier:
         expected_names += change_names(prefix)
     assert names[: len(expected_names)] == [one.replace("usd", unit) for one in expected_names]
-    earlier = {
-        prefix: rows_of(books, asked, overlap=overlaps) for prefix, asked in drawn.earlier.items()
-    }
+    earlier = {prefix: rows_of(books, asked) for prefix, asked in drawn.earlier.items()}
     own = rows_of(books, drawn.asked, overlap=True) if drawn.report == "unit-costs" else {}
     now = {key: parts for key, parts in rows.items() if key or not drawn.asked.by}
     keys = {key for found in (now, *earlier.values()) for key in found if key or not drawn.asked.by}
@@ -176,7 +220,14 @@ def check(drawn: Drawn, shown: Any, books: Books) -> None:
     assert len(found) == len(shown["rows"]), "two rows have the same names"
     if drawn.asked.by:
         assert set(found) == keys, (set(found) - keys, keys - set(found))
-    unknown = {"idle_usd": None} if is_idle_unknown(books, drawn.asked, whole) else {}
+    unknown: dict[str, Value] = (
+        {"idle_usd": None} if is_idle_unknown(books, drawn.asked, whole) else {}
+    )
+    # Percentiles are exact if they are read from the events.
+    names_of_events = (*drawn.asked.by, *drawn.asked.where)
+    is_exact = drawn.is_as_closed or any(
+        name == "end_user" or name.startswith("tag") for name in names_of_events
+    )
     for key, row in found.items():
         named = dict(zip(drawn.asked.by, key, strict=True))
         past = {prefix: rows.get(key, ()) for prefix, rows in earlier.items()}
@@ -184,14 +235,17 @@ def check(drawn: Drawn, shown: Any, books: Books) -> None:
         if drawn.report == "unit-costs":
             expected |= unit_costs(expected, own.get(key, ()), named)
         is_of_time = key in now
-        _same(row, expected | (unknown if is_of_time and "idle_usd" in expected else {}), unit, key)
+        expected |= unknown if is_of_time and "idle_usd" in expected else {}
+        expected |= _rounded_shares(row, shown["total"], drawn.earlier, unit)
+        _same(row, expected, unit, key, is_exact=is_exact)
     past = {prefix: rows.get((), ()) for prefix, rows in earlier.items()}
     expected = _row(drawn, whole, past, whole, {})
     if drawn.report == "unit-costs":
         expected |= unit_costs(expected, whole, {})
-    _same(shown["total"], expected | (unknown if "idle_usd" in expected else {}), unit, "total")
-    if not (overlaps and "tag" in drawn.asked.by):
-        _adds_up(shown, names, unit)
+    expected |= unknown if "idle_usd" in expected else {}
+    expected |= _rounded_shares(shown["total"], shown["total"], drawn.earlier, unit)
+    _same(shown["total"], expected, unit, "total", is_exact=is_exact)
+    _adds_up(shown, names, unit)
 
 
 def _row(
@@ -204,7 +258,7 @@ def _row(
     """Return all figures of a row."""
     row = figures(drawn.report, parts, named)
     amount = total(parts)
-    if drawn.asked.by:
+    if drawn.asked.by and "total_usd" in row:
         row["share"] = share(amount, total(whole))
         if not parts and named:
             row["share"] = None
@@ -219,11 +273,38 @@ def _row(
     return row
 
 
-def _same(row: Mapping[str, Any], expected: Mapping[str, Value], unit: str, key: object) -> None:
+def _rounded_shares(
+    row: Mapping[str, Any], whole: Mapping[str, Any], earlier: Mapping[str, Asked], unit: str
+) -> dict[str, Value]:
+    """Return the shares of an answer in another currency, of its own amounts: beside an exact
+    amount below its last digit, that digit alone makes any share.
+    """
+    if unit == "usd":
+        return {}
+
+    parts = {"share": (row[f"total_{unit}"], whole[f"total_{unit}"])}
+    for prefix in earlier:
+        previous, change, changed = (one.replace("usd", unit) for one in change_names(prefix))
+        parts[changed] = row[change], row[previous]
+    return {
+        name: share(Fraction(part), Fraction(one))
+        for name, (part, one) in parts.items()
+        if row.get(name) is not None
+    }
+
+
+def _same(
+    row: Mapping[str, Any],
+    expected: Mapping[str, Value],
+    unit: str,
+    key: object,
+    *,
+    is_exact: bool,
+) -> None:
     wrong = {
         name: (row.get(name.replace("usd", unit), "missing"), value)
         for name, value in expected.items()
-        if not _equal(row.get(name.replace("usd", unit)), value, unit)
+        if not _equal(row.get(name.replace("usd", unit)), value, unit, is_exact=is_exact)
     }
     shown = {
         name: (got, float(want) / 1e9 if isinstance(want, Fraction) else want)
@@ -232,9 +313,11 @@ def _same(row: Mapping[str, Any], expected: Mapping[str, Value], unit: str, key:
     assert not wrong, f"{key}: shown, expected: {shown}"
 
 
-def _equal(got: Any, value: Value, unit: str) -> bool:
+def _equal(got: Any, value: Value, unit: str, *, is_exact: bool) -> bool:
     if value is None or got is None:
         return got is value
+    if isinstance(value, Between):
+        return value.admits(Fraction(str(got)), is_exact=is_exact)
     if isinstance(value, Fraction):
         # A converted amount is rounded so that the parts add up: one unit away, and a change of
         # two totals of two parts each, four.
@@ -253,7 +336,7 @@ def _adds_up(shown: Any, names: Sequence[str], unit: str) -> None:
     """Check that the rows of each amount and count add up to its total."""
     for name in names:
         is_sum = name.endswith((f"_{unit}", "_tokens", "_attempts")) or name == "attempts"
-        is_sum &= name.replace(f"_{unit}", "_usd") not in NOT_SUMS
+        is_sum &= "_per_" not in name and name.replace(f"_{unit}", "_usd") not in NOT_SUMS
         # An unknown amount has no change, and its earlier amount is in the change of the total.
         is_sum &= "change" not in name or all(row[name] is not None for row in shown["rows"])
         if is_sum and shown["rows"]:
