@@ -7,13 +7,13 @@ Streamlit only compares Origin with Host, which agree after DNS rebinding.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
 
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.starlette import App
 
+from dashboard.return_address import ReturnAddress
 from gateway.domain.allowed_hosts import answers_to
 
 # `tollgate dashboard` sets both: the server's bound address, and its accepted names.
@@ -22,28 +22,17 @@ REFUSED = (
     b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
 )
 
-Message = MutableMapping[str, Any]
-Asgi = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
-    Awaitable[None],
-]
-
 
 class HostCheck:
     """Answers 400 to requests, and closes WebSockets, for a host that is not this dashboard's."""
 
-    def __init__(self, app: Asgi) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Read the accepted hosts from the variables that `tollgate dashboard` sets."""
         self._app = app
         self._bound = os.environ.get(BOUND_VARIABLE, "127.0.0.1")
         self._listed = os.environ.get(HOSTS_VARIABLE, "").split()
 
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or refuse it if its Host header is not this dashboard's."""
         hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
         host = hosts[0].decode("latin-1") if len(hosts) == 1 else None
@@ -60,4 +49,7 @@ class HostCheck:
             await send({"type": "http.response.body", "body": REFUSED})
 
 
-app = App(str(Path(__file__).parent / "app.py"), middleware=[Middleware(HostCheck)])
+app = App(
+    str(Path(__file__).parent / "app.py"),
+    middleware=[Middleware(HostCheck), Middleware(ReturnAddress)],
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from dashboard.source import URL_VARIABLE
+from tests.deploy.openid_provider import write_secrets
 from tests.gateway_process import free_port
 from tests.waiting import eventually
 
@@ -62,6 +64,35 @@ def served(url: str, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextmanager
+def signing_in(url: str, *, home: Path, folder: Path, provider: str) -> Iterator[tuple[str, int]]:
+    """Run `tollgate dashboard` on a database, which people sign in to; give its address and the
+    process id of the command. `home` is Tollgate's, `folder` has Streamlit's secrets.
+    """
+    port = free_port()
+    write_secrets(folder, dashboard_port=port, provider=provider)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway.main", "dashboard"],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "TOLLGATE_HOME": str(home),
+            "TOLLGATE_DATABASE_URL": url,
+            "TOLLGATE_DASHBOARD_PORT": str(port),
+        },
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: listens(port), "the dashboard", within_s=START_S)
+        yield f"http://127.0.0.1:{port}/", process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
 
 
 @contextmanager
@@ -129,7 +160,10 @@ def tables(browser: webdriver.Chrome) -> list[list[dict[str, str]]]:
 
 
 def pick_row(browser: webdriver.Chrome, *, table: int = 0, row: int = 0) -> None:
-    """Pick a row of a table: its box is at the left, below the head."""
+    """Pick a row of a table: its box is at the left, below the head. A page that is still drawn
+    would move it away.
+    """
+    until_still(browser)
     grid = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stDataFrame] canvas")[2 * table]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grid)
     left, top = -grid.size["width"] // 2, -grid.size["height"] // 2
@@ -138,12 +172,16 @@ def pick_row(browser: webdriver.Chrome, *, table: int = 0, row: int = 0) -> None
 
 
 def click_button(browser: webdriver.Chrome, text: str) -> None:
-    """Press the button that has a text."""
-    wait_for(browser, lambda b: _buttons(b, text))
-    browser.execute_script(
-        "arguments[0].scrollIntoView({block: 'center'})", _buttons(browser, text)[0]
-    )
-    _buttons(browser, text)[0].click()
+    """Press the button that has a text, as soon as it is there; the page may still be drawn."""
+
+    def is_pressed(b: webdriver.Chrome) -> bool:
+        found = _buttons(b, text)
+        if found:
+            b.execute_script("arguments[0].scrollIntoView({block: 'center'})", found[0])
+            found[0].click()
+        return bool(found)
+
+    wait_for(browser, is_pressed)
 
 
 def _buttons(browser: webdriver.Chrome, text: str) -> list[webdriver.remote.webelement.WebElement]:

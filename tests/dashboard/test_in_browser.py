@@ -82,6 +82,7 @@ def test_the_pages_show_the_figures_of_the_report(
     browser.get(f"{address}teams?month={month}")
     until_still(browser)
     assert _headline(browser) == money(total)
+    wait_for(browser, lambda b: tables(b) and tables(b)[0])  # it is drawn after the script's end
     (table,) = tables(browser)
     shown = {row["Team"]: row["Total, USD"] for row in table}
     wanted = {row["team"]: row["total_usd"] for row in report.records()} | {"Total": total}

@@ -4,10 +4,6 @@ twice, and the month is closed once; the app never had the secret of finance's l
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,13 +22,11 @@ from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
 from tests.dashboard.books.test_close_page import ROLES
-from tests.dashboard.browser import CHROMIUM, DRIVER, PAGE_S, ROOT, START_S, listens, until_shown
+from tests.dashboard.browser import CHROMIUM, DRIVER, PAGE_S, signing_in, until_shown
 from tests.dashboard.test_in_browser import _keep_screenshot, browser
 from tests.dashboard.test_pages import Write
-from tests.deploy.test_sign_in_through_a_provider import CLIENT, COOKIE_SECRET, SECRET, provider
-from tests.gateway_process import free_port
+from tests.deploy.test_sign_in_through_a_provider import provider
 from tests.storage.factories import event
-from tests.waiting import eventually
 
 __all__ = ["browser", "cli", "cli_at", "provider"]  # fixtures of other tests
 pytestmark = [
@@ -53,38 +47,12 @@ def running(
     document = tmp_path / "policy.yaml"
     document.write_text(ROLES)
     cli.ok("policy", "apply", str(document), "--yes")
-    port = free_port()
-    secrets = tmp_path / ".streamlit" / "secrets.toml"
-    secrets.parent.mkdir()
-    secrets.write_text(
-        f'[auth]\nredirect_uri = "http://127.0.0.1:{port}/oauth2callback"\ncookie_secret = '
-        f'"{COOKIE_SECRET}"\nclient_id = "{CLIENT}"\nclient_secret = "{SECRET}"\n'
-        f'server_metadata_url = "{provider}/.well-known/openid-configuration"\n'
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway.main", "dashboard"],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "TOLLGATE_HOME": str(cli.toolbox.options.home),
-            "TOLLGATE_DATABASE_URL": database_url,
-            "TOLLGATE_DASHBOARD_HOST": "0.0.0.0",
-            "TOLLGATE_DASHBOARD_PORT": str(port),
-        },
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     password = urlsplit(cli.ok("db", "url", "--as", "finance").strip()).password
     assert password
-    try:
-        eventually(lambda: listens(port), "the dashboard", within_s=START_S)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        yield f"http://127.0.0.1:{port}/", int(children[0]), unquote(password)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+    home = cli.toolbox.options.home
+    with signing_in(database_url, home=home, folder=tmp_path, provider=provider) as (address, pid):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        yield address, int(children[0]), unquote(password)
 
 
 def test_a_person_closes_a_month_by_a_double_click(
@@ -104,9 +72,8 @@ def test_a_person_closes_a_month_by_a_double_click(
     rollups.refresh(database)
     browser.get(f"{address}close?month=2026-10")
     _button(browser, "Sign in").click()
-    until_shown(browser, "Sign out")  # on the first page: Streamlit returns to the app's address
-    browser.get(f"{address}close?month=2026-10")
-    until_shown(browser, "Open checks")
+    until_shown(browser, "Open checks")  # on the page that was asked for, with its month
+    assert browser.current_url == f"{address}close?month=2026-10"
     for field in _fields(browser, "Or accept it, because"):
         field.send_keys("a test has no bill", Keys.ENTER)
     WebDriverWait(browser, PAGE_S).until(lambda b: _button(b, "Close October 2026").is_enabled())
